@@ -1,0 +1,1 @@
+"""What travels: Avro schemas, the declaration of every topic, and the codec."""
