@@ -1,0 +1,1 @@
+"""Worlds and logged datasets to replay, the runners that replay them, experiments and figures."""

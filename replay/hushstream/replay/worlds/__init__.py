@@ -1,0 +1,1 @@
+"""Closed-loop worlds: simulators and labelled datasets that answer any chosen arm with its reward."""

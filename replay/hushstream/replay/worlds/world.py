@@ -1,0 +1,87 @@
+"""What a world is: users who show contexts and answer a chosen arm with a reward, the same in any order.
+
+A closed loop can only be compared (direct against stream, cold against warm) if a user's context and his
+answer to an arm do not depend on when they are asked for. So every value of a world is a function of (seed,
+user, round, arm) alone.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.schemas.errors import HushstreamError
+
+IntArray = npt.NDArray[np.integer]
+
+
+class WorldError(HushstreamError):
+    """A world was asked for with options it does not have, or for values it cannot give."""
+
+
+@runtime_checkable
+class World(Protocol):
+    """A population in a closed loop; all methods are pure and take arrays.
+
+    Attributes:
+        name: how reports name the world and its variant.
+        dimension: d, the length of a context.
+        arms: K, the number of arms.
+        public: whether exact figures on its users may be shown (simulations and published datasets).
+        users: how many users there are; they are numbered 0 .. users - 1.
+        rounds: how many rounds each user can be asked for, 0 .. rounds - 1.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def arms(self) -> int: ...
+    @property
+    def public(self) -> bool: ...
+    @property
+    def users(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+
+    def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[np.float32]:
+        """Return the (n, d) contexts of ``users`` (n,) at one round."""
+        ...
+
+    def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
+        """Return the (n,) rewards in [0, 1] of the arms (n,) shown to ``users`` (n,) at one round."""
+        ...
+
+    def expected(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64] | None:
+        """Return the (n,) mean rewards given context and arm, or None where they are not known."""
+        ...
+
+    def eligible(self, users: IntArray, round_index: int) -> list[bytes] | None:
+        """Return one bitmask a user (bit a of byte a // 8 set: arm a may be shown), or None for all arms."""
+        ...
+
+
+def check_request(world: World, users: IntArray, round_index: int, arms: IntArray | None = None) -> None:
+    """Refuse users, rounds and arms that the world does not have.
+
+    Raises:
+        WorldError: an index is out of range, or ``arms`` has not the length of ``users``.
+    """
+    if not 0 <= round_index < world.rounds:
+        raise WorldError(f"{world.name}: round must be in 0..{world.rounds - 1}, got {round_index}")
+    _check_range(world, "user", np.asarray(users), world.users)
+    if arms is not None:
+        if np.shape(arms) != np.shape(users):
+            raise WorldError(f"{world.name}: expected one arm a user {np.shape(users)}, got {np.shape(arms)}")
+        _check_range(world, "arm", np.asarray(arms), world.arms)
+
+
+def _check_range(world: World, what: str, values: IntArray, limit: int) -> None:
+    if not values.size:
+        return
+    least, most = int(values.min()), int(values.max())
+    if least < 0 or most >= limit:
+        raise WorldError(f"{world.name}: every {what} must be in 0..{limit - 1}, got {least}..{most}")
