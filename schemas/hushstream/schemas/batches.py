@@ -1,0 +1,122 @@
+"""Columnar records: the layout of their columns, and how a writer packs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hushstream.schemas.codec import CodecError, encode
+from hushstream.schemas.reasons import Reason
+
+FLOAT32 = np.dtype("<f4")
+FLOAT64 = np.dtype("<f8")
+INT32 = np.dtype("<i4")
+INT64 = np.dtype("<i8")
+
+
+def column(packed: bytes, dtype: np.dtype[Any], n: int, default: int) -> NDArray[Any]:
+    """A column of n numbers; an empty one stands for n times the default."""
+    return np.frombuffer(packed, dtype=dtype) if packed else np.full(n, default, dtype=dtype)
+
+
+def take_rows(packed: bytes, row_bytes: int, keep: Sequence[bool]) -> bytes:
+    """The chosen rows of a packed table whose rows have the same number of bytes."""
+    table = np.frombuffer(packed, dtype=np.uint8).reshape(len(keep), row_bytes)
+    return table[np.asarray(keep, dtype=np.bool_)].tobytes()
+
+
+def _packed(name: str, values: ArrayLike | None, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    if values is None:
+        return b""
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise CodecError(Reason.COLUMNS_DISAGREE, f"{name}: expected shape {shape}, got {array.shape}")
+    if not np.can_cast(array.dtype, dtype, casting="same_kind"):
+        raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype}")
+    return array.astype(dtype, order="C").tobytes()
+
+
+def encode_context_batch(
+    event_ids: Sequence[str],
+    users: Sequence[str],
+    contexts: NDArray[Any],
+    *,
+    line: str = "private",
+    eligible: Sequence[bytes] | None = None,
+    baselines: ArrayLike | None = None,
+    after_clicks: ArrayLike | None = None,
+) -> bytes:
+    """Write n contexts as one ContextBatch record.
+
+    Args:
+        event_ids: n ids.
+        users: n users, all of one partition.
+        contexts: floats of shape (n, d).
+        line: model line of all of them.
+        eligible: n masks of equal length, or None when every arm is allowed everywhere.
+        baselines: n arms, -1 for none, or None.
+        after_clicks: n offsets, -1 for none, or None.
+
+    Raises:
+        CodecError: shapes disagree, a column has another type, or the record is too large.
+    """
+    n = len(event_ids)
+    if contexts.ndim != 2:
+        raise CodecError(Reason.COLUMNS_DISAGREE, f"contexts: expected shape (n, d), got {contexts.shape}")
+    masks = list(eligible or ())
+    if len(users) != n or (masks and (len(masks) != n or len({len(mask) for mask in masks}) != 1)):
+        raise CodecError(
+            Reason.COLUMNS_DISAGREE,
+            f"expected {n} users and none or {n} masks of one length, got {len(users)} and {len(masks)}",
+        )
+    dimension = contexts.shape[1]
+    return encode(
+        "ContextBatch",
+        {
+            "event_ids": list(event_ids),
+            "users": list(users),
+            "line": line,
+            "dimension": dimension,
+            "contexts": _packed("contexts", contexts, FLOAT32, (n, dimension)),
+            "eligible": b"".join(masks),
+            "baselines": _packed("baselines", baselines, INT32, (n,)),
+            "after_clicks": _packed("after_clicks", after_clicks, INT64, (n,)),
+        },
+    )
+
+
+def encode_feedback_batch(
+    kinds: ArrayLike,
+    event_ids: Sequence[str],
+    users: Sequence[str],
+    arms: ArrayLike,
+    rewards: ArrayLike,
+) -> bytes:
+    """Write n rows of feedback as one FeedbackBatch record.
+
+    Args:
+        kinds: n times 0 (shown) or 1 (reward).
+        event_ids: n ids of decisions.
+        users: their n users, all of one partition.
+        arms: the n arms that were on screen.
+        rewards: n numbers in [0, 1].
+
+    Raises:
+        CodecError: shapes disagree, a column has another type, or the record is too large.
+    """
+    n = len(event_ids)
+    if len(users) != n:
+        raise CodecError(Reason.COLUMNS_DISAGREE, f"expected {n} users, got {len(users)}")
+    return encode(
+        "FeedbackBatch",
+        {
+            "kinds": _packed("kinds", np.asarray(kinds).astype(np.uint8), np.dtype(np.uint8), (n,)),
+            "event_ids": list(event_ids),
+            "users": list(users),
+            "arms": _packed("arms", arms, INT32, (n,)),
+            "rewards": _packed("rewards", rewards, FLOAT64, (n,)),
+        },
+    )

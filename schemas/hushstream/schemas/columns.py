@@ -1,0 +1,24 @@
+"""From the log records of one partition to columns, whichever of the two forms the records have.
+
+Events, columnar batches and seals may alternate; rows come out in log order, and a position is (offset, row).
+What is refused becomes a `Reject` and the rest goes on: nothing here raises because of what a record holds.
+"""
+
+from __future__ import annotations
+
+from hushstream.schemas.context_columns import ContextColumns, SealMark, gather_contexts
+from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
+from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reject
+
+__all__ = [
+    "MAX_ID_BYTES",
+    "REWARD",
+    "SHOWN",
+    "ContextColumns",
+    "FeedbackColumns",
+    "LogRecord",
+    "Reject",
+    "SealMark",
+    "gather_contexts",
+    "gather_feedback",
+]

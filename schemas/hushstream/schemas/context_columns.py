@@ -1,0 +1,304 @@
+"""From the contexts of one partition, in either form, to columns; see `hushstream.schemas.columns`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.schemas import batches
+from hushstream.schemas.codec import CodecError, decode
+from hushstream.schemas.reasons import Reason
+from hushstream.schemas.rows import (
+    LogRecord,
+    Reject,
+    all_plain,
+    context_fault,
+    full_mask,
+    line_fault,
+    mask_bytes,
+    plain,
+)
+
+_CONTEXTS = frozenset({"Context", "ContextBatch", "Seal"})
+
+
+class SealMark(NamedTuple):
+    """A seal among contexts: ``position`` rows of the columns come before it."""
+
+    position: int
+    offset: int
+    phase: int
+    timestamp_ms: int
+    origin: int
+    config_digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ContextColumns:
+    """n accepted contexts in log order; every list has n items."""
+
+    event_ids: list[str]
+    users: list[str]
+    lines: list[str]
+    contexts: NDArray[np.float32]
+    """Shape (n, dimension), C-contiguous, finite, read-only."""
+    eligible: list[bytes]
+    """Masks of ceil(arms/8) bytes; b"" where every arm is allowed (a full mask is shown so, too)."""
+    baselines: list[int]
+    after_clicks: list[int]
+    offsets: list[int]
+    rows: list[int]
+    timestamps_ms: list[int]
+    seals: list[SealMark]
+    rejects: list[Reject]
+    """In log order."""
+
+
+def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> ContextColumns:
+    """Read contexts, batches of contexts and seals of one partition.
+
+    Args:
+        records: (offset, log time in milliseconds, value), in offset order.
+        dimension: coordinates of a context.
+        arms: number of arms; ids are 0 to arms - 1.
+    """
+    gatherer = _ContextGatherer(dimension, arms)
+    event, batch = gatherer.event, gatherer.batch
+    for offset, timestamp_ms, value in records:
+        try:
+            name, fields = decode(value, _CONTEXTS)
+        except CodecError as error:
+            gatherer.rejects.append(Reject(offset, -1, error.reason))
+            continue
+        if name == "Context":
+            event(offset, timestamp_ms, fields)
+        elif name == "ContextBatch":
+            batch(offset, timestamp_ms, fields)
+        else:
+            gatherer.seal(offset, timestamp_ms, fields)
+    return gatherer.columns()
+
+
+class _ContextGatherer:
+    """Grows the columns; the coordinates stay bytes until all are joined and checked at once."""
+
+    __slots__ = (
+        "_after_clicks",
+        "_arms",
+        "_baselines",
+        "_chunks",
+        "_dimension",
+        "_eligible",
+        "_event_ids",
+        "_full",
+        "_lines",
+        "_mask_bytes",
+        "_offsets",
+        "_rows",
+        "_seals",
+        "_timestamps_ms",
+        "_users",
+        "_width",
+        "rejects",
+    )
+
+    def __init__(self, dimension: int, arms: int) -> None:
+        self._dimension = dimension
+        self._width = 4 * dimension
+        self._arms = arms
+        self._mask_bytes = mask_bytes(arms)
+        self._full = full_mask(arms)
+        self._event_ids: list[str] = []
+        self._users: list[str] = []
+        self._lines: list[str] = []
+        self._chunks: list[bytes] = []
+        self._eligible: list[bytes] = []
+        self._baselines: list[int] = []
+        self._after_clicks: list[int] = []
+        self._offsets: list[int] = []
+        self._rows: list[int] = []
+        self._timestamps_ms: list[int] = []
+        self._seals: list[SealMark] = []
+        self.rejects: list[Reject] = []
+
+    def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        event_id, user, line = fields["event_id"], fields["user"], fields["line"]
+        context, eligible = fields["context"], fields["eligible"]
+        baseline, after_click = fields["baseline"], fields["after_click"]
+        good = (
+            len(context) == self._width
+            and not eligible
+            and -1 <= baseline < self._arms
+            and after_click >= -1
+            and plain(event_id)
+            and plain(user)
+            and plain(line)
+        )
+        if not good:
+            fault = self._event_fault(fields)
+            if fault is not None:
+                self.rejects.append(Reject(offset, 0, fault))
+                return
+        self._event_ids.append(event_id)
+        self._users.append(user)
+        self._lines.append(line)
+        self._chunks.append(context)
+        self._eligible.append(b"" if eligible == self._full else eligible)
+        self._baselines.append(baseline)
+        self._after_clicks.append(after_click)
+        self._offsets.append(offset)
+        self._rows.append(0)
+        self._timestamps_ms.append(timestamp_ms)
+
+    def _event_fault(self, fields: dict[str, Any]) -> Reason | None:
+        if len(fields["context"]) != self._width:
+            return Reason.WRONG_DIMENSION
+        if len(fields["eligible"]) not in (0, self._mask_bytes):
+            return Reason.WRONG_MASK_LENGTH
+        return line_fault(fields["line"]) or context_fault(
+            fields["event_id"],
+            fields["user"],
+            fields["eligible"],
+            fields["baseline"],
+            fields["after_click"],
+            arms=self._arms,
+        )
+
+    def batch(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        event_ids, users = fields["event_ids"], fields["users"]
+        fault = self._batch_fault(fields)
+        if fault is not None:
+            self.rejects.append(Reject(offset, -1, fault))
+            return
+        n = len(event_ids)
+        rows: Sequence[int] = range(n)
+        baselines = batches.column(fields["baselines"], batches.INT32, n, -1)
+        after_clicks = batches.column(fields["after_clicks"], batches.INT64, n, -1)
+        columns: tuple[list[Any], ...] = (
+            event_ids,
+            users,
+            self._masks(fields["eligible"], n),
+            baselines.tolist(),
+            after_clicks.tolist(),
+        )
+        chunk = fields["contexts"]
+        if not (
+            not fields["eligible"]
+            and all_plain(event_ids)
+            and all_plain(users)
+            and bool(((baselines >= -1) & (baselines < self._arms) & (after_clicks >= -1)).all())
+        ):
+            faults = [context_fault(*row, arms=self._arms) for row in zip(*columns, strict=True)]
+            keep = [fault is None for fault in faults]
+            self.rejects.extend(Reject(offset, row, fault) for row, fault in enumerate(faults) if fault)
+            if not all(keep):
+                columns = tuple(list(compress(column, keep)) for column in columns)
+                chunk = batches.take_rows(chunk, self._width, keep)
+                rows = list(compress(rows, keep))
+        self._extend(offset, timestamp_ms, fields["line"], columns, chunk, rows)
+
+    def _extend(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        line: str,
+        columns: tuple[list[Any], ...],
+        chunk: bytes,
+        rows: Sequence[int],
+    ) -> None:
+        n = len(rows)
+        event_ids, users, masks, baselines, after_clicks = columns
+        self._event_ids += event_ids
+        self._users += users
+        self._lines += [line] * n
+        self._chunks.append(chunk)
+        self._eligible += [b"" if mask == self._full else mask for mask in masks] if any(masks) else masks
+        self._baselines += baselines
+        self._after_clicks += after_clicks
+        self._offsets += [offset] * n
+        self._rows += rows
+        self._timestamps_ms += [timestamp_ms] * n
+
+    def _batch_fault(self, fields: dict[str, Any]) -> Reason | None:
+        n = len(fields["event_ids"])
+        if fields["dimension"] != self._dimension:
+            return Reason.WRONG_DIMENSION
+        agree = (
+            len(fields["users"]) == n
+            and len(fields["contexts"]) == n * self._width
+            and len(fields["eligible"]) in (0, n * self._mask_bytes)
+            and len(fields["baselines"]) in (0, 4 * n)
+            and len(fields["after_clicks"]) in (0, 8 * n)
+        )
+        return line_fault(fields["line"]) if agree else Reason.COLUMNS_DISAGREE
+
+    def _masks(self, eligible: bytes, n: int) -> list[bytes]:
+        if not eligible:
+            return [b""] * n
+        stride = self._mask_bytes
+        return [eligible[start : start + stride] for start in range(0, n * stride, stride)]
+
+    def seal(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        self._seals.append(
+            SealMark(
+                len(self._event_ids),
+                offset,
+                fields["phase"],
+                timestamp_ms,
+                fields["origin"],
+                fields["config_digest"],
+            )
+        )
+
+    def columns(self) -> ContextColumns:
+        contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
+        contexts = contexts.astype(np.float32, copy=False)
+        finite = np.isfinite(contexts)
+        if not finite.all():
+            contexts = self._drop(contexts, np.logical_and.reduce(finite, axis=1))
+        return ContextColumns(
+            self._event_ids,
+            self._users,
+            self._lines,
+            contexts,
+            self._eligible,
+            self._baselines,
+            self._after_clicks,
+            self._offsets,
+            self._rows,
+            self._timestamps_ms,
+            self._seals,
+            sorted(self.rejects),
+        )
+
+    def _drop(self, contexts: NDArray[np.float32], keep: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Turn the rows that are not kept into rejects, and give the contexts of the others."""
+        self.rejects += [
+            Reject(self._offsets[row], self._rows[row], Reason.NOT_FINITE) for row in np.flatnonzero(~keep)
+        ]
+        before = np.concatenate(([0], np.cumsum(keep))).tolist()
+        self._seals = [mark._replace(position=before[mark.position]) for mark in self._seals]
+        kept = keep.tolist()
+        for name in _ROW_LISTS:
+            setattr(self, name, list(compress(getattr(self, name), kept)))
+        remaining = contexts[keep]
+        remaining.flags.writeable = False
+        return remaining
+
+
+_ROW_LISTS = (
+    "_event_ids",
+    "_users",
+    "_lines",
+    "_eligible",
+    "_baselines",
+    "_after_clicks",
+    "_offsets",
+    "_rows",
+    "_timestamps_ms",
+)

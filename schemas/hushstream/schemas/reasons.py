@@ -1,0 +1,51 @@
+"""Why the codec and the column readers refuse bytes: one fixed list, for dead letters and metrics."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """A code, never a payload: it may stand in a dead letter, a log line or a metric label."""
+
+    TOO_LARGE = "too_large"
+    """More than `codec.MAX_VALUE_BYTES` bytes; nothing of it was decoded."""
+    NOT_SINGLE_OBJECT = "not_single_object"
+    """No Avro single-object header (C3 01 and eight bytes of fingerprint)."""
+    UNKNOWN_FINGERPRINT = "unknown_fingerprint"
+    """Written with a schema that this version of hushstream has never had."""
+    UNEXPECTED_SCHEMA = "unexpected_schema"
+    """A known record that does not belong here."""
+    TRUNCATED = "truncated"
+    """The bytes end before the record does."""
+    MALFORMED = "malformed"
+    """The bytes do not follow the schema: no UTF-8, an unknown enum symbol, an int beyond 32 bits."""
+    TRAILING_BYTES = "trailing_bytes"
+    """The record ends before the bytes do."""
+    NOT_ENCODABLE = "not_encodable"
+    """A record to be written lacks a field, has one too many, or one of another type."""
+
+    COLUMNS_DISAGREE = "columns_disagree"
+    """The columns of a batch record have different numbers of rows."""
+    WRONG_DIMENSION = "wrong_dimension"
+    """A context with another number of coordinates than the deployment's."""
+    NOT_FINITE = "not_finite"
+    """A context with NaN or infinity."""
+    EMPTY_ID = "empty_id"
+    """An event id or a user of no characters."""
+    ID_TOO_LONG = "id_too_long"
+    """An event id or a user of more than `columns.MAX_ID_BYTES` bytes."""
+    BAD_LINE = "bad_line"
+    """The name of a model line is empty or longer than `columns.MAX_ID_BYTES` bytes."""
+    UNKNOWN_ARM = "unknown_arm"
+    """An arm, a baseline or a bit of the eligible mask beyond the deployment's arms."""
+    NO_ELIGIBLE_ARM = "no_eligible_arm"
+    """An eligible mask that allows nothing."""
+    WRONG_MASK_LENGTH = "wrong_mask_length"
+    """An eligible mask of a context with another number of bytes than the deployment's arms need."""
+    BAD_AFTER_CLICK = "bad_after_click"
+    """`after_click` is below -1."""
+    UNKNOWN_KIND = "unknown_kind"
+    """A feedback kind other than shown and reward."""
+    REWARD_OUT_OF_RANGE = "reward_out_of_range"
+    """A reward that is NaN or not in [0, 1]."""

@@ -1,0 +1,90 @@
+"""What makes one row of a context or of feedback acceptable, the same for an event record and a batch row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hushstream.schemas.reasons import Reason
+
+MAX_ID_BYTES = 128
+"""The longest event id, user or line, in bytes of UTF-8."""
+
+
+LogRecord = tuple[int, int, bytes]
+"""Offset, log time in milliseconds, value."""
+
+
+class Reject(NamedTuple):
+    """A record or a row that was refused; everything around it is kept."""
+
+    offset: int
+    row: int
+    """Row of a batch record, 0 in a record of one event, -1 for a record as a whole."""
+    reason: Reason
+
+
+def mask_bytes(arms: int) -> int:
+    """Length of an eligible mask over this many arms."""
+    return (arms + 7) // 8
+
+
+def full_mask(arms: int) -> bytes:
+    """The eligible mask that allows every arm; readers show it as the empty mask, which means the same."""
+    return ((1 << arms) - 1).to_bytes(mask_bytes(arms), "little")
+
+
+def plain(text: str) -> bool:
+    """Whether an id is certainly good, by a cheap test; `id_fault` decides about the others."""
+    return 0 < len(text) <= MAX_ID_BYTES and text.isascii()
+
+
+def all_plain(texts: list[str]) -> bool:
+    """Whether every id is `plain`."""
+    return all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES and "".join(texts).isascii()
+
+
+def id_fault(text: str) -> Reason | None:
+    """Why an event id or a user is refused, if it is."""
+    if not text:
+        return Reason.EMPTY_ID
+    if len(text) > MAX_ID_BYTES or len(text.encode()) > MAX_ID_BYTES:
+        return Reason.ID_TOO_LONG
+    return None
+
+
+def line_fault(line: str) -> Reason | None:
+    """Why the name of a model line is refused, if it is."""
+    return None if id_fault(line) is None else Reason.BAD_LINE
+
+
+def mask_fault(eligible: bytes, arms: int) -> Reason | None:
+    """Why a mask of the right length is refused, if it is; the empty mask allows every arm."""
+    if not eligible:
+        return None
+    bits = int.from_bytes(eligible, "little")
+    if bits >> arms:
+        return Reason.UNKNOWN_ARM
+    return None if bits else Reason.NO_ELIGIBLE_ARM
+
+
+def context_fault(
+    event_id: str, user: str, eligible: bytes, baseline: int, after_click: int, *, arms: int
+) -> Reason | None:
+    """The first fault of one context's row, its coordinates aside; None when it is good."""
+    fault = id_fault(event_id) or id_fault(user) or mask_fault(eligible, arms)
+    if fault is not None:
+        return fault
+    if not -1 <= baseline < arms:
+        return Reason.UNKNOWN_ARM
+    return Reason.BAD_AFTER_CLICK if after_click < -1 else None
+
+
+def feedback_fault(event_id: str, user: str, arm: int, reward: float) -> Reason | None:
+    """The first fault of one row of feedback; None when it is good."""
+    fault = id_fault(event_id) or id_fault(user)
+    if fault is not None:
+        return fault
+    if arm < 0:
+        return Reason.UNKNOWN_ARM
+    # Written so that NaN, which compares false, is refused.
+    return None if 0.0 <= reward <= 1.0 else Reason.REWARD_OUT_OF_RANGE

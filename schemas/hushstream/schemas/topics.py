@@ -1,0 +1,224 @@
+"""The one declaration of every topic: its records, writers, readers, zone and how it is kept.
+
+Creation, the drift check and the access rules are made from here and from nowhere else. Names are logical; a
+deployment puts its prefix before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hushstream.schemas.catalogue import CATALOGUE
+from hushstream.schemas.codec import MAX_VALUE_BYTES
+from hushstream.schemas.errors import HushstreamError
+
+MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
+"""Limit of a stored record batch: one largest value, and room for its key and the batch header."""
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+class Role(StrEnum):
+    """Who writes or reads. The relay of slot reports is the learner worker."""
+
+    CLIENT = "client"
+    LEARNER = "learner"
+    SHUFFLER = "shuffler"
+    AGGREGATOR = "aggregator"
+    OPERATOR = "operator"
+
+
+class Zone(StrEnum):
+    """Who may see a topic's content in clear."""
+
+    EDGE = "edge"
+    SHUFFLER = "shuffler"
+    SERVER = "server"
+    PUBLISHED = "published"
+    OPERATOR = "operator"
+
+
+class PartitionRule(StrEnum):
+    """How a writer chooses the partition."""
+
+    USER = "user"
+    """`partition_of` the user; chosen by the writer, never by the broker."""
+    HOME = "home"
+    """The home partition of the writer, who is alone there."""
+    ANY = "any"
+    """Any partition: the choice says nothing of the content, and the key is null."""
+    LINE = "line"
+    """The number of the model line."""
+
+
+class Count(StrEnum):
+    """Which count of the deployment gives the number of partitions; counts are frozen with the deployment."""
+
+    LEARNER = "learner"
+    SHUFFLER = "shuffler"
+    LINES = "lines"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """One topic."""
+
+    name: str
+    schemas: tuple[str, ...]
+    """Names of the records that may be on it."""
+    writers: tuple[Role, ...]
+    readers: tuple[Role, ...]
+    zone: Zone
+    partition_rule: PartitionRule
+    count: Count
+    retention_ms: int | None
+    """None keeps everything."""
+    cleanup: str = "delete"
+    timestamp_type: str = "LogAppendTime"
+    """Log time is the broker's for every topic: a writer cannot put a record into another period."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+
+    def __post_init__(self) -> None:
+        unknown = [schema for schema in self.schemas if schema not in CATALOGUE]
+        if unknown or not (self.schemas and self.writers and self.readers):
+            raise HushstreamError(
+                f"topic {self.name}: expected known schemas, writers and readers, got unknown {unknown}"
+            )
+
+    def settings(self) -> dict[str, str]:
+        """The topic's configuration in the broker's words."""
+        return {
+            "cleanup.policy": self.cleanup,
+            "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
+            "message.timestamp.type": self.timestamp_type,
+            "max.message.bytes": str(self.max_message_bytes),
+        }
+
+
+def physical(prefix: str, name: str) -> str:
+    """The broker's name of a topic of the deployment with this prefix.
+
+    Raises:
+        HushstreamError: there is no such topic.
+    """
+    if name not in TOPICS:
+        raise HushstreamError(f"expected one of {', '.join(TOPICS)}, got topic {name!r}")
+    return f"{prefix}{name}"
+
+
+def _dead_letters(name: str, role: Role, zone: Zone, count: Count) -> TopicSpec:
+    return TopicSpec(
+        name,
+        schemas=("DeadLetter",),
+        writers=(role,),
+        readers=(Role.OPERATOR,),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=90 * _DAY_MS,
+    )
+
+
+_SPECS = (
+    TopicSpec(
+        "contexts",
+        schemas=("Context", "ContextBatch", "Seal"),
+        writers=(Role.CLIENT,),
+        readers=(Role.LEARNER,),
+        zone=Zone.EDGE,
+        partition_rule=PartitionRule.USER,
+        count=Count.LEARNER,
+        retention_ms=7 * _DAY_MS,
+    ),
+    TopicSpec(
+        "clicks",
+        schemas=("Feedback", "FeedbackBatch"),
+        writers=(Role.CLIENT,),
+        readers=(Role.LEARNER,),
+        zone=Zone.EDGE,
+        partition_rule=PartitionRule.USER,
+        count=Count.LEARNER,
+        retention_ms=7 * _DAY_MS,
+    ),
+    # A journal is kept whole: its first record is the genesis, and without it no worker can start again.
+    TopicSpec(
+        "decisions",
+        schemas=("Genesis", "Decisions"),
+        writers=(Role.LEARNER,),
+        readers=(Role.CLIENT, Role.LEARNER),
+        zone=Zone.EDGE,
+        partition_rule=PartitionRule.HOME,
+        count=Count.LEARNER,
+        retention_ms=None,
+    ),
+    # The shuffler writes ticks here; they move log time in an idle partition.
+    TopicSpec(
+        "reports",
+        schemas=("SlotReport", "Seal", "Tick"),
+        writers=(Role.LEARNER, Role.SHUFFLER),
+        readers=(Role.SHUFFLER,),
+        zone=Zone.SHUFFLER,
+        partition_rule=PartitionRule.ANY,
+        count=Count.SHUFFLER,
+        retention_ms=7 * _DAY_MS,
+    ),
+    TopicSpec(
+        "interactions",
+        schemas=("Interactions", "Seal"),
+        writers=(Role.LEARNER,),
+        readers=(Role.AGGREGATOR,),
+        zone=Zone.SERVER,
+        partition_rule=PartitionRule.LINE,
+        count=Count.LINES,
+        retention_ms=7 * _DAY_MS,
+    ),
+    TopicSpec(
+        "journal-shuffler",
+        schemas=("Genesis", "WindowJournal"),
+        writers=(Role.SHUFFLER,),
+        readers=(Role.SHUFFLER,),
+        zone=Zone.SHUFFLER,
+        partition_rule=PartitionRule.HOME,
+        count=Count.SHUFFLER,
+        retention_ms=None,
+    ),
+    TopicSpec(
+        "crowds",
+        schemas=("Crowd",),
+        writers=(Role.SHUFFLER,),
+        readers=(Role.AGGREGATOR, Role.OPERATOR),
+        zone=Zone.PUBLISHED,
+        partition_rule=PartitionRule.LINE,
+        count=Count.LINES,
+        retention_ms=90 * _DAY_MS,
+    ),
+    TopicSpec(
+        "models",
+        schemas=("Genesis", "Model"),
+        writers=(Role.AGGREGATOR,),
+        readers=(Role.AGGREGATOR, Role.LEARNER, Role.OPERATOR),
+        zone=Zone.PUBLISHED,
+        partition_rule=PartitionRule.LINE,
+        count=Count.LINES,
+        retention_ms=None,
+    ),
+    # What was spent is never forgotten: a shorter ledger would let the budget be spent again.
+    TopicSpec(
+        "ledger",
+        schemas=("LedgerEntry",),
+        writers=(Role.SHUFFLER,),
+        readers=(Role.OPERATOR,),
+        zone=Zone.PUBLISHED,
+        partition_rule=PartitionRule.HOME,
+        count=Count.SHUFFLER,
+        retention_ms=None,
+    ),
+    _dead_letters("dead-letters-edge", Role.LEARNER, Zone.EDGE, Count.LEARNER),
+    _dead_letters("dead-letters-shuffler", Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _dead_letters("dead-letters-server", Role.AGGREGATOR, Zone.SERVER, Count.LINES),
+)
+
+TOPICS: Mapping[str, TopicSpec] = {spec.name: spec for spec in _SPECS}
+"""Every topic by its logical name."""
