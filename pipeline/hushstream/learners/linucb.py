@@ -22,6 +22,7 @@ which is what makes ties exact.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -237,15 +238,20 @@ class LinUCB:
         return scores
 
     def choose(
-        self, state: LinUCBState, context: Float32, tie: int = 0, eligible: Bools | None = None
+        self,
+        state: LinUCBState,
+        context: Float32,
+        tie: int | Callable[[int], int] = 0,
+        eligible: Bools | None = None,
     ) -> tuple[int, int]:
         """The arm with the highest score, and how many arms share that score.
 
         Args:
             state: of this kernel's shape.
             context: (D,) float32.
-            tie: a uniform draw of the caller's, of many more values than there are arms: of ``n`` tied arms
-                the one numbered ``tie mod n`` is taken, so the chosen arm's propensity is ``1/n``.
+            tie: which of ``n > 1`` tied arms to take: a callable is given ``n`` and returns a uniform draw
+                from 0 to ``n - 1``; an integer ``tie`` takes number ``tie mod n`` (draw it from many more
+                values than there are arms). Either way the propensity of the chosen arm is ``1/n``.
             eligible: (K,) bool, the arms allowed; None allows all.
 
         Raises:
@@ -265,7 +271,8 @@ class LinUCB:
         if ties == 0 or not np.isfinite(scores[arm]):
             raise LearnerError("expected finite scores, got NaN or infinity")
         position = -1
-        for _ in range(tie % ties + 1):
+        number = (tie(ties) if callable(tie) else tie) % ties
+        for _ in range(number + 1):
             position = self._tied.find(1, position + 1)
         return position, ties
 

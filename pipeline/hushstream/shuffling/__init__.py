@@ -1,0 +1,1 @@
+"""Windows of slots and what the shuffler releases from them (shuffler zone)."""
