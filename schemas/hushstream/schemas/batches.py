@@ -13,6 +13,7 @@ from hushstream.schemas.reasons import Reason
 
 FLOAT32 = np.dtype("<f4")
 FLOAT64 = np.dtype("<f8")
+UINT8 = np.dtype("u1")
 INT32 = np.dtype("<i4")
 INT64 = np.dtype("<i8")
 
@@ -34,9 +35,20 @@ def _packed(name: str, values: ArrayLike | None, dtype: np.dtype[Any], shape: tu
     array = np.asarray(values)
     if array.shape != shape:
         raise CodecError(Reason.COLUMNS_DISAGREE, f"{name}: expected shape {shape}, got {array.shape}")
-    if not np.can_cast(array.dtype, dtype, casting="same_kind"):
-        raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype}")
-    return array.astype(dtype, order="C").tobytes()
+    if array.size and not _fits(array, dtype):
+        raise CodecError(
+            Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype} or numbers beyond it"
+        )
+    # A float64 beyond float32 becomes infinite, which every reader refuses.
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, order="C").tobytes()
+
+
+def _fits(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    if dtype.kind == "f":
+        return array.dtype.kind in "fiu"
+    limits = np.iinfo(dtype)
+    return array.dtype.kind in "biu" and limits.min <= int(array.min()) <= int(array.max()) <= limits.max
 
 
 def encode_context_batch(
@@ -113,7 +125,7 @@ def encode_feedback_batch(
     return encode(
         "FeedbackBatch",
         {
-            "kinds": _packed("kinds", np.asarray(kinds).astype(np.uint8), np.dtype(np.uint8), (n,)),
+            "kinds": _packed("kinds", kinds, UINT8, (n,)),
             "event_ids": list(event_ids),
             "users": list(users),
             "arms": _packed("arms", arms, INT32, (n,)),

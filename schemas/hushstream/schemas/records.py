@@ -1,0 +1,219 @@
+"""The fields of every record as typed dictionaries: what `codec.encode` takes and `codec.decode` returns.
+
+Units and shapes stand in the schemas (``avro/``). A field with a default may be left out when writing; after
+reading every field is there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+
+class Context(TypedDict):
+    """One request for a decision."""
+
+    event_id: str
+    user: str
+    line: NotRequired[str]
+    context: bytes
+    eligible: NotRequired[bytes]
+    baseline: NotRequired[int]
+    after_click: NotRequired[int]
+
+
+class ContextBatch(TypedDict):
+    """n requests for decisions of one model line, all of one partition, one array a column."""
+
+    event_ids: list[str]
+    users: list[str]
+    line: NotRequired[str]
+    dimension: int
+    contexts: bytes
+    eligible: NotRequired[bytes]
+    baselines: NotRequired[bytes]
+    after_clicks: NotRequired[bytes]
+
+
+class Feedback(TypedDict):
+    """What happened to one decision on the screen."""
+
+    kind: Literal["shown", "reward"]
+    event_id: str
+    user: str
+    arm: int
+    reward: NotRequired[float]
+
+
+class FeedbackBatch(TypedDict):
+    """n feedback events, all of one partition, one array a column."""
+
+    kinds: bytes
+    event_ids: list[str]
+    users: list[str]
+    arms: bytes
+    rewards: bytes
+
+
+class Seal(TypedDict):
+    """The end of a phase, a public event that closes open windows."""
+
+    phase: int
+    origin: int
+    config_digest: bytes
+
+
+class Tick(TypedDict):
+    """Log time for an idle partition; its timestamp is its only meaning."""
+
+    config_digest: bytes
+
+
+class Genesis(TypedDict):
+    """The first record of a journal; its nonce separates the noise of this journal from every other."""
+
+    role: str
+    partition: int
+    deployment: str
+    config_digest: bytes
+    key_id: bytes
+    nonce: bytes
+    reproducible: bool
+    chain: bytes
+
+
+class InputRange(TypedDict):
+    """A range of one input log: low <= offset < high."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+
+
+class JournalHead(TypedDict):
+    """What every journal record says of itself: its place, its inputs, and what is released after it."""
+
+    sequence: int
+    epoch: int
+    inputs: list[InputRange]
+    input_digest: bytes
+    release_digest: bytes
+
+
+class Decisions(TypedDict):
+    """The decisions of one folded batch of n contexts; it is also the learner's journal."""
+
+    head: JournalHead
+    log_time_ms: int
+    event_ids: list[str]
+    arms: bytes
+    propensities: bytes
+    policy: str
+    policies: bytes
+    model_versions: bytes
+    slots: int
+    chain: bytes
+
+
+class SlotReport(TypedDict):
+    """One slot: a report, or null; every encoded slot has the same size."""
+
+    report_id: bytes
+    period: bytes
+    config_digest: bytes
+    content: bytes
+
+
+class Debit(TypedDict):
+    """The price of one release."""
+
+    scope: str
+    mechanism: str
+    epsilon_micro: int
+    delta_units: bytes
+    relation: str
+    unit: str
+
+
+class WindowJournal(TypedDict):
+    """A sealed window of slots: the shuffler's write-ahead record, its debit and its fence."""
+
+    head: JournalHead
+    window: int
+    slots: int
+    ids_low: int
+    closed_by: Literal["slots", "seal", "time"]
+    mechanism: str
+    parameters: str
+    debit: Debit
+    chain: bytes
+
+
+class Crowd(TypedDict):
+    """What one window releases: sums per code and arm, with noise or as counts of tuples."""
+
+    window_id: bytes
+    config_digest: bytes
+    mode: str
+    codes: int
+    arms: int
+    levels: int
+    slots: int
+    ones: bytes
+    zeros: bytes
+    variance: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class Interactions(TypedDict):
+    """n resolved interactions in clear, for data that is public."""
+
+    phase: int
+    dimension: int
+    contexts: bytes
+    arms: bytes
+    rewards: bytes
+
+
+class Model(TypedDict):
+    """One version of a shared model; it is also the aggregator's journal."""
+
+    head: JournalHead
+    line: str
+    version: int
+    dimension: int
+    arms: int
+    features: str
+    gram: bytes
+    moment: bytes
+    observations: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+    digest: bytes
+    chain: bytes
+
+
+class LedgerEntry(TypedDict):
+    """A copy of the debit of one release; immutable."""
+
+    deployment: str
+    entry_id: bytes
+    debit: Debit
+    config_digest: bytes
+    private_as_stated: bool
+
+
+class DeadLetter(TypedDict):
+    """A record, or a row of one, that a role refused; it points at it and never holds it."""
+
+    zone: str
+    role: str
+    reason: str
+    topic: str
+    partition: int
+    offset: int
+    row: int
+    digest: bytes

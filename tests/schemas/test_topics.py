@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from hushstream.schemas.catalogue import CATALOGUE
+from hushstream.schemas.codec import MAX_VALUE_BYTES
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS, Count, PartitionRule, Role, Zone, physical
+
+
+def test_every_topic_of_the_design_is_declared():
+    assert set(TOPICS) == {
+        "contexts",
+        "clicks",
+        "decisions",
+        "reports",
+        "interactions",
+        "journal-shuffler",
+        "crowds",
+        "models",
+        "ledger",
+        "dead-letters-edge",
+        "dead-letters-shuffler",
+        "dead-letters-server",
+    }
+    assert all(spec.name == name for name, spec in TOPICS.items())
+
+
+def test_every_schema_travels_somewhere():
+    assert {schema for spec in TOPICS.values() for schema in spec.schemas} == set(CATALOGUE)
+
+
+def test_log_time_is_the_brokers_on_every_topic_and_the_largest_value_fits():
+    for spec in TOPICS.values():
+        assert spec.settings()["message.timestamp.type"] == "LogAppendTime"
+        assert spec.max_message_bytes > MAX_VALUE_BYTES
+
+
+def test_journals_and_the_ledger_are_never_dropped():
+    for name in ("decisions", "journal-shuffler", "models", "ledger"):
+        assert TOPICS[name].settings()["retention.ms"] == "-1"
+        assert TOPICS[name].settings()["cleanup.policy"] == "delete"
+
+
+def test_a_journal_has_one_writer_and_begins_with_a_genesis_record():
+    for spec in TOPICS.values():
+        if "Genesis" in spec.schemas:
+            assert len(spec.writers) == 1
+            assert spec.writers[0] in spec.readers
+
+
+def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone():
+    readers = {role for spec in TOPICS.values() if spec.zone is Zone.EDGE for role in spec.readers}
+    assert readers == {Role.CLIENT, Role.LEARNER, Role.OPERATOR}
+    assert [s.name for s in TOPICS.values() if s.zone is Zone.EDGE and Role.OPERATOR in s.readers] == [
+        "dead-letters-edge"
+    ]
+
+
+def test_what_leaves_the_edge_holds_no_event_and_no_user():
+    names = {"event_id", "event_ids", "user", "users"}
+    for spec in TOPICS.values():
+        if spec.zone is not Zone.EDGE:
+            fields = {f["name"] for schema in spec.schemas for f in CATALOGUE[schema][-1].parsed["fields"]}
+            assert not fields & names, spec.name
+
+
+def test_topics_that_meet_in_one_role_have_the_same_partitions():
+    assert {TOPICS[name].count for name in ("contexts", "clicks", "decisions")} == {Count.LEARNER}
+    assert {TOPICS[name].count for name in ("reports", "journal-shuffler", "ledger")} == {Count.SHUFFLER}
+    assert {TOPICS[name].count for name in ("crowds", "interactions", "models")} == {Count.LINES}
+    assert TOPICS["reports"].partition_rule is PartitionRule.ANY
+
+
+def test_the_prefix_stands_before_the_name_of_a_known_topic():
+    assert physical("shop.", "contexts") == "shop.contexts"
+    with pytest.raises(HushstreamError, match="'context'"):
+        physical("shop.", "context")
+
+
+def test_a_topic_with_an_unknown_schema_is_refused():
+    with pytest.raises(HushstreamError, match="Nothing"):
+        dataclasses.replace(TOPICS["contexts"], schemas=("Context", "Nothing"))
