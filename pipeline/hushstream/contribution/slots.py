@@ -58,19 +58,16 @@ def reward_level(reward: float, levels: int) -> int:
     return int(min(max(reward, 0.0), 1.0) * levels)
 
 
-def pack_null() -> bytes:
-    """The 32 bytes of a slot that reports nothing."""
-    return _NULL_SLOT
-
-
-def pack_report(code: int, arm: int, level: int) -> bytes:
-    """The 32 bytes of a report.
+def pack(report: Report | None) -> bytes:
+    """The 32 bytes of a report, or of null.
 
     Raises:
         BadSlot: a code, arm or level that the layout cannot hold.
     """
+    if report is None:
+        return _NULL_SLOT
     try:
-        return _LAYOUT.pack(_VERSION, _REPORT, code, arm, level, _PADDING)
+        return _LAYOUT.pack(_VERSION, _REPORT, report.code, report.arm, report.level, _PADDING)
     except struct.error:
         raise BadSlot("expected code and arm below 2^32 and level below 2^16, got a value outside") from None
 
