@@ -2,8 +2,8 @@
 
 *Text* (``variant="softmax"``): the mean reward of arm a is ``reward_scale * softmax(W' x)_a`` with W a d x K
 matrix of normal entries with standard deviation ``weight_scale``. *Code* (``variant="linear"``): the mean is
-``clip(reward_scale * (W' x + noise), 0, 1)`` with a random linear layer W (uniform in +-sqrt(6 / (d + K)), the
-usual start of such a layer), reward_scale 0.1 and noise of standard deviation 0.01 before scaling.
+``clip(reward_scale * (W' x + noise), 0, 1)`` with a random linear layer W (uniform in +-sqrt(6 / (d + K)),
+the usual start of such a layer), reward_scale 0.1 and noise of standard deviation 0.01 before scaling.
 
 The paper's own settings of the text variant are reward_scale 0.1 and Gaussian noise of variance 0.01 on the
 reward (``outcome="gaussian"``: the noisy mean itself, clipped to [0, 1], is the reward). The default here is

@@ -1,0 +1,156 @@
+"""The datasets that come with hushstream: addresses and checksums, never the data themselves."""
+
+from __future__ import annotations
+
+from hushstream.replay.datasets import summaries
+from hushstream.replay.datasets.registry import Dataset, DatasetFile
+
+_MULAN = (
+    "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
+    "/data/multi-label/tmc2007/"
+)
+_LIBREC = (
+    "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add"
+    "/data/filmtrust/"
+)
+_UNVERIFIED = "The addresses were taken from public descriptions and not tried; the checksums decide."
+
+
+def _packed(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:
+    return tuple(DatasetFile(path, sha256, size, member=prefix + path) for path, size, sha256 in files)
+
+
+def _single(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:
+    return tuple(DatasetFile(path, sha256, size, url=prefix + path) for path, size, sha256 in files)
+
+
+SYNTHETIC = Dataset(
+    name="synthetic",
+    description="Simulated preference benchmark of P2B, text and code variants; the world of the demo",
+    licence="none: simulated",
+    page="https://arxiv.org/abs/1909.04421",
+    files=(),
+    archive_url=None,
+    verified=True,
+    note="Nothing to fetch.",
+    folders=(),
+    summarise=summaries.summarise_synthetic,
+)
+
+ML_100K = Dataset(
+    name="ml-100k",
+    description="MovieLens-100K: 100,000 ratings of 1,682 movies by 943 users",
+    licence="GroupLens research licence: non-commercial, cite Harper and Konstan 2015, no redistribution",
+    page="https://grouplens.org/datasets/movielens/100k/",
+    files=_packed(
+        "ml-100k/",
+        ("u.data", 1979173, "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"),
+        ("u.genre", 202, "9757e0d3e6b298159a80dd48eaf938114690e911e39af97a76949ef1663610bb"),
+        ("u.item", 236344, "553841ebc7de3a0fd0d6b62a204ea30c1e651aacfb2814c7a6584ac52f2c5701"),
+        ("u.user", 22628, "f120e114da2e8cf314fd28f99417c94ae9ddf1cb6db8ce0e4b5995d40e90e62c"),
+    ),
+    archive_url="https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+    verified=False,
+    note=f"{_UNVERIFIED} Several public copies are altered and will be refused.",
+    folders=("ml-100k",),
+    summarise=summaries.summarise_movielens,
+)
+
+TMC2007 = Dataset(
+    name="tmc2007",
+    description="TMC2007-500: 28,596 aviation safety reports, 500 words, 22 labels",
+    licence="Mulan distribution: research use, cite Srivastava and Zane-Ulman 2005",
+    page="https://mulan.sourceforge.net/datasets-mlc.html",
+    files=_single(
+        _MULAN,
+        (
+            "tmc2007-500-train.arff",
+            3152791,
+            "edfe7b7615c6f80e54c92a214437610d1ae36560c5cc6c4253b51c434d258273",
+        ),
+        (
+            "tmc2007-500-test.arff",
+            1054414,
+            "b24f9c3f1eba77c9da0bbaff093ba41d331b7351be0167a8e1e3852c62e25e38",
+        ),
+    ),
+    archive_url=None,
+    verified=False,
+    note=(
+        f"{_UNVERIFIED} Mulan's own page offers a RAR archive (tmc2007.rar at SourceForge), which Python "
+        "cannot unpack without a further program; so the files come from the repository of its author, at "
+        "a fixed commit. Who has the RAR unpacks it and gives the folder by --data-dir."
+    ),
+    folders=("tmc2007-500", "tmc2007"),
+    summarise=summaries.summarise_tmc2007,
+)
+
+OBD = Dataset(
+    name="obd",
+    description="Open Bandit Dataset, small: 6 logs of 10,000 impressions, by a random and a Thompson policy",
+    licence="in the Apache-2.0 wheel obp 0.4.1; the full release has its own terms; cite Saito et al. 2020",
+    page="https://research.zozo.com/data.html",
+    files=_packed(
+        "obp/dataset/obd/",
+        ("bts/all/all.csv", 5084456, "0ad874e4dbf6902f0845dd478ad8dde5ef6903583d3ffaace78411bdad064106"),
+        ("bts/men/men.csv", 3240432, "db6d1f7ed2d591ba521533e45286d4c1fba7fe57a8ad2e80342210335f43c527"),
+        ("bts/women/women.csv", 3722697, "e5d1b49a39b608585a2f3014a3f54970430cd37a495c1b73fceb85cdf428a5b8"),
+        ("random/all/all.csv", 5039451, "7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1"),
+        ("random/men/men.csv", 3336811, "ede6d08c6877f99cd3770f7d09e26c738e6aa6de4445ccccfb1356ba5d06b1eb"),
+        (
+            "random/women/women.csv",
+            3817771,
+            "e65f3bd3beb17664fa69cc129bf7bf852a775f8ffa630506e505fc905315bb34",
+        ),
+    ),
+    archive_url="https://files.pythonhosted.org/packages/py3/o/obp/obp-0.4.1-py3-none-any.whl",
+    verified=False,
+    note=(
+        f"{_UNVERIFIED} It has so few clicks that no comparison of policies on it is significant. The full "
+        "release (26 million rows, a zip archive of about 400 MB) is at "
+        "https://research.zozo.com/data_release/open_bandit_dataset.zip; unpacked, it is read by the same "
+        "adapter (`hushstream.replay.logged.obd.load_obd`)."
+    ),
+    folders=("open-bandit-small", "obd"),
+    summarise=summaries.summarise_obd,
+)
+
+FILMTRUST = Dataset(
+    name="filmtrust",
+    description="FilmTrust: 35,497 ratings of 2,071 films by 1,508 users, and who trusts whom",
+    licence="cite Guo, Zhang and Yorke-Smith, IJCAI 2013; no explicit grant to redistribute",
+    page="https://guoguibing.github.io/librec/datasets.html",
+    files=_single(
+        _LIBREC,
+        ("ratings_0.txt", 129045, "cafa37f1b848a03fc7386c66474679c6e5d96eaf718e4818039201843ffa0b6b"),
+        ("ratings_1.txt", 1535, "61a1d503f60933a190b61a87390617bbdbabd93acc0710b22cece560febca914"),
+        ("ratings_2.txt", 200977, "970d371db2c51a079469bafe034f3fda145b509ff6f9021b596c3bfabffb80de"),
+        ("ratings_3.txt", 73248, "86e31a869eef1f8667217447f867436efc3bf32c05ff396902427dd5be01d3bd"),
+    ),
+    archive_url=None,
+    verified=False,
+    note=f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file.",
+    folders=("filmtrust",),
+    summarise=summaries.summarise_filmtrust,
+)
+
+LASTFM = Dataset(
+    name="hetrec2011-lastfm-2k",
+    description="HetRec 2011 Last.fm: 92,834 listening counts of 1,892 users, their friends and tags",
+    licence="research use, cite Cantador et al., RecSys 2011; Last.fm terms: non-commercial",
+    page="https://grouplens.org/datasets/hetrec-2011/",
+    files=_packed(
+        "",
+        ("artists.dat", 1925879, "c173881362c6b28551368fecb3c0be5a6a30a6cd859e1f5775413dfe46d48648"),
+        ("tags.dat", 234468, "e95175f259be4c0c47644ae23d66131cd6d5767142a1405000e79f5584691d70"),
+        ("user_artists.dat", 1296455, "001400dc3c7d2667fca6e4ea6dc6acc31a9dd28ad5cd0f74cea988c019934d3b"),
+        ("user_friends.dat", 251565, "9a3a8f7fa5f5ec832335e5b58ed69a4cf27c6f6f6afcde62134810eea46445a7"),
+    ),
+    archive_url="https://files.grouplens.org/datasets/hetrec2011/hetrec2011-lastfm-2k.zip",
+    verified=False,
+    note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
+    folders=("hetrec2011-lastfm-2k",),
+    summarise=summaries.summarise_lastfm,
+)
+
+BUILTIN = (SYNTHETIC, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)

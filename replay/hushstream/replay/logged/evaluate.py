@@ -1,0 +1,227 @@
+"""What a policy would have earned, judged on the log of another: rejection replay and importance sampling.
+
+* Rejection replay (Li, Chu, Langford, Wang, "Unbiased offline evaluation of contextual-bandit-based news
+  article recommendation algorithms", WSDM 2011, Algorithm 2) runs a learning policy over the log and keeps
+  the rows on which it shows what was shown. It is unbiased for a uniform logging policy; for another one, a
+  kept row is thinned with probability c / propensity (rejection sampling), where c is at most
+  every propensity of the logging policy.
+* Inverse propensity scoring weighs each reward by w = pi(shown) / propensity; the self-normalised form
+  divides by the sum of the weights in place of n (Swaminathan and Joachims, NeurIPS 2015).
+
+Both need the true propensities, and a logging policy that could show whatever the new one shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.logged.intervals import BOOTSTRAP_RESAMPLES, Interval, bootstrap_ratio, normal_interval
+from hushstream.replay.logged.log import LogError, LoggedDataset
+
+SMALL_SAMPLE = 100
+SMALL_SHARE = 0.01
+FEW_REWARDS = 30
+_SUM_TOLERANCE = 1e-6
+
+
+class ReplayPolicy(Protocol):
+    """A policy that can be replayed: it chooses, and learns from the rows that are kept."""
+
+    def choose(self, context: npt.NDArray[np.float32], eligible: npt.NDArray[np.bool_] | None) -> int:
+        """Return the arm shown for one context (d,)."""
+        ...
+
+    def learn(self, context: npt.NDArray[np.float32], arm: int, reward: float) -> None:
+        """Take in the reward of one kept row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyValue:
+    """An estimate of the mean reward of a policy.
+
+    Attributes:
+        estimator: ``replay``, ``ips`` or ``snips``.
+        value: the estimate.
+        normal: 95 % interval from the central limit theorem.
+        bootstrap: 95 % percentile interval, seeded.
+        effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
+        rows: rows of the log.
+        largest_weight: the largest importance weight; for replay 1.
+        warnings: why the figure may mislead; empty where no reason was found.
+    """
+
+    estimator: str
+    value: float
+    normal: Interval
+    bootstrap: Interval
+    effective_sample_size: float
+    rows: int
+    largest_weight: float
+    warnings: tuple[str, ...]
+
+
+def rejection_replay(
+    log: LoggedDataset, policy: ReplayPolicy, seed: int = 0, least_propensity: float | None = None
+) -> PolicyValue:
+    """Run a learning policy over a log and keep the rows on which it agrees with it.
+
+    The intervals treat kept rewards as independent; for a policy that learns they describe the mean reward
+    along this one run.
+
+    Args:
+        log: must have propensities.
+        policy: is asked once a row, and taught the kept rows, in the order of the log.
+        seed: of the thinning and the bootstrap.
+        least_propensity: c, a lower bound of the logging policy's propensities; default the least of the log,
+            which is exact for a uniform policy and otherwise may be too high for arms that the log never
+            shows.
+
+    Raises:
+        LogError: the log has no propensities or no rows, or no row was kept.
+    """
+    propensities = _propensities(log)
+    generator = np.random.default_rng(seed)
+    bound = float(propensities.min()) if least_propensity is None else least_propensity
+    if not 0.0 < bound <= float(propensities.min()):
+        raise LogError(f"{log.name}: least_propensity must be in (0, {propensities.min():g}], got {bound:g}")
+    keep_below = bound / propensities
+    coins = generator.random(len(log))
+    kept: list[float] = []
+    for row in range(len(log)):
+        eligible = None if log.eligible is None else log.eligible[row]
+        arm = policy.choose(log.contexts[row], eligible)
+        if arm == log.chosen[row] and coins[row] < keep_below[row]:
+            policy.learn(log.contexts[row], arm, float(log.rewards[row]))
+            kept.append(float(log.rewards[row]))
+    if not kept:
+        raise LogError(f"{log.name}: the policy agreed with none of the {len(log)} rows kept by thinning")
+    rewards = np.array(kept)
+    return PolicyValue(
+        estimator="replay",
+        value=float(rewards.mean()),
+        normal=normal_interval(float(rewards.mean()), _standard_error(rewards)),
+        bootstrap=bootstrap_ratio(rewards, np.ones_like(rewards), generator),
+        effective_sample_size=float(rewards.size),
+        rows=len(log),
+        largest_weight=1.0,
+        warnings=tuple(_sample_warnings(rewards.size, len(log), int(np.count_nonzero(rewards)))),
+    )
+
+
+def importance_sampling(
+    log: LoggedDataset,
+    probabilities: npt.NDArray[np.floating],
+    *,
+    self_normalised: bool = True,
+    seed: int = 0,
+    resamples: int = BOOTSTRAP_RESAMPLES,
+) -> PolicyValue:
+    """Weigh the rewards of a log by how much likelier a fixed policy is to show what was shown.
+
+    The standard error of the self-normalised form is that of a ratio (delta method).
+
+    Args:
+        log: must have propensities.
+        probabilities: (n, K) action probabilities of the policy for each context, or (n,) those of the arm
+            shown.
+        self_normalised: divide by the sum of the weights (biased by O(1/n), bounded, usually far less noisy).
+        seed: of the bootstrap.
+        resamples: of the bootstrap.
+
+    Raises:
+        LogError: the log has no propensities or no rows, or ``probabilities`` are none, or every weight is 0.
+    """
+    shown = _probabilities_shown(log, np.asarray(probabilities, dtype=np.float64))
+    weights = shown / _propensities(log)
+    total = float(weights.sum())
+    if total == 0.0:
+        raise LogError(f"{log.name}: the policy shows nothing that was shown in any of the {len(log)} rows")
+    earned = weights * log.rewards
+    if self_normalised:
+        value = float(earned.sum()) / total
+        residuals = weights * (log.rewards - value)
+        error = float(np.sqrt((residuals**2).sum())) / total
+        base = weights
+    else:
+        value = float(earned.mean())
+        error = _standard_error(earned)
+        base = np.ones_like(weights)
+    effective = total**2 / float((weights**2).sum())
+    warnings = list(_sample_warnings(effective, len(log), int(np.count_nonzero(earned))))
+    warnings.extend(_weight_warnings(weights))
+    return PolicyValue(
+        estimator="snips" if self_normalised else "ips",
+        value=value,
+        normal=normal_interval(value, error),
+        bootstrap=bootstrap_ratio(earned, base, np.random.default_rng(seed), resamples),
+        effective_sample_size=effective,
+        rows=len(log),
+        largest_weight=float(weights.max()),
+        warnings=tuple(warnings),
+    )
+
+
+def _propensities(log: LoggedDataset) -> npt.NDArray[np.float64]:
+    if not len(log):
+        raise LogError(f"{log.name}: the log has no rows")
+    if log.propensities is None:
+        raise LogError(f"{log.name}: the log has no propensities; without them no other policy can be judged")
+    return log.propensities
+
+
+def _probabilities_shown(
+    log: LoggedDataset, probabilities: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    if probabilities.shape not in ((len(log),), (len(log), log.arms)):
+        raise LogError(
+            f"{log.name}: expected probabilities of shape ({len(log)}, {log.arms}) or ({len(log)},), "
+            f"got {probabilities.shape}"
+        )
+    if not ((probabilities >= 0.0) & (probabilities <= 1.0 + _SUM_TOLERANCE)).all():
+        raise LogError(f"{log.name}: expected probabilities in [0, 1]")
+    if probabilities.ndim == 1:
+        return probabilities
+    if np.abs(probabilities.sum(axis=1) - 1.0).max() > _SUM_TOLERANCE:
+        raise LogError(f"{log.name}: expected the probabilities of each row to sum to 1")
+    if log.eligible is not None and probabilities[~log.eligible].any():
+        raise LogError(f"{log.name}: expected probability 0 for arms that were not eligible")
+    return probabilities[np.arange(len(log)), log.chosen]
+
+
+def _standard_error(values: npt.NDArray[np.float64]) -> float:
+    if values.size < 2:
+        return float("inf")
+    return float(values.std(ddof=1)) / float(np.sqrt(values.size))
+
+
+def _sample_warnings(effective: float, rows: int, rewarded: int) -> list[str]:
+    warnings = []
+    if effective < SMALL_SAMPLE:
+        warnings.append(
+            f"effective sample size {effective:.0f} is below {SMALL_SAMPLE}: do not rely on the interval"
+        )
+    elif effective < SMALL_SHARE * rows:
+        warnings.append(
+            f"effective sample size {effective:.0f} is below {SMALL_SHARE:.0%} of the {rows} rows"
+        )
+    if rewarded < FEW_REWARDS:
+        warnings.append(
+            f"only {rewarded} rewarded rows count: differences between policies are not significant"
+        )
+    return warnings
+
+
+def _weight_warnings(weights: npt.NDArray[np.float64]) -> list[str]:
+    """Weights have mean 1 where the propensities are right and the logging policy covers the new one."""
+    mean, error = float(weights.mean()), _standard_error(weights)
+    if abs(mean - 1.0) > 4.0 * error and abs(mean - 1.0) > _SUM_TOLERANCE:
+        return [
+            f"the weights have mean {mean:.3f} in place of 1: the propensities are wrong, or the logging "
+            "policy never shows some of what the policy shows"
+        ]
+    return []

@@ -1,0 +1,127 @@
+"""A log of another policy: one row a decision, with what was shown, what came back and how likely it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.schemas.errors import HushstreamError
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+class LogError(HushstreamError):
+    """A log or its mapping is missing, malformed, empty or unfit for what was asked of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDataset:
+    """The columns of a log; all have n rows, in the order of the log.
+
+    Attributes:
+        name: where it comes from, for reports.
+        arms: K; arms are numbered 0 .. K - 1.
+        users: (n,) identifiers.
+        timestamps_ms: (n,) Unix time in milliseconds.
+        contexts: (n, d) float32.
+        chosen: (n,) arms that were shown.
+        rewards: (n,) in [0, 1].
+        propensities: (n,) probability in (0, 1] with which the logging policy showed that arm, or None.
+        eligible: (n, K) booleans, which arms could be shown, or None for all.
+        positions: (n,) place on the screen, or None where there is one.
+        arm_names: K names, or empty where arms are numbers.
+    """
+
+    name: str
+    arms: int
+    users: npt.NDArray[np.str_] = field(repr=False)
+    timestamps_ms: npt.NDArray[np.int64] = field(repr=False)
+    contexts: npt.NDArray[np.float32] = field(repr=False)
+    chosen: npt.NDArray[np.int64] = field(repr=False)
+    rewards: npt.NDArray[np.float64] = field(repr=False)
+    propensities: npt.NDArray[np.float64] | None = field(default=None, repr=False)
+    eligible: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
+    positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    arm_names: tuple[str, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        rows = self.chosen.shape[0]
+        lengths = {
+            "users": self.users.shape[0],
+            "timestamps_ms": self.timestamps_ms.shape[0],
+            "contexts": self.contexts.shape[0],
+            "rewards": self.rewards.shape[0],
+        }
+        for column in ("propensities", "eligible", "positions"):
+            values = getattr(self, column)
+            if values is not None:
+                lengths[column] = values.shape[0]
+        uneven = {column: length for column, length in lengths.items() if length != rows}
+        if uneven:
+            raise LogError(f"{self.name}: expected {rows} rows in every column, got {uneven}")
+        if rows:
+            self._check_values()
+
+    def __len__(self) -> int:
+        return int(self.chosen.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a context."""
+        return int(self.contexts.shape[1])
+
+    def _check_values(self) -> None:
+        if self.chosen.min() < 0 or self.chosen.max() >= self.arms:
+            raise LogError(f"{self.name}: every arm must be in 0..{self.arms - 1}")
+        if not np.isfinite(self.contexts).all():
+            raise LogError(f"{self.name}: every context must be finite")
+        if not ((self.rewards >= 0.0) & (self.rewards <= 1.0)).all():
+            raise LogError(f"{self.name}: every reward must be in [0, 1]")
+        if (
+            self.propensities is not None
+            and not ((self.propensities > 0.0) & (self.propensities <= 1.0)).all()
+        ):
+            raise LogError(f"{self.name}: every propensity must be in (0, 1]")
+        if self.eligible is not None and not self.eligible[np.arange(len(self)), self.chosen].all():
+            raise LogError(f"{self.name}: an arm was shown that was not eligible")
+
+
+def concatenate(parts: Sequence[LoggedDataset]) -> LoggedDataset:
+    """Join consecutive parts of one log.
+
+    Raises:
+        LogError: there is no part, or the parts differ in their columns or arms.
+    """
+    if not parts:
+        raise LogError("expected at least one part of a log, got none")
+    first = parts[0]
+    for part in parts[1:]:
+        same = (part.arms, part.dimension, part.arm_names) == (first.arms, first.dimension, first.arm_names)
+        if not same:
+            raise LogError(f"{first.name}: expected parts with the same arms and dimension")
+    return LoggedDataset(
+        name=first.name,
+        arms=first.arms,
+        users=np.concatenate([part.users for part in parts]),
+        timestamps_ms=np.concatenate([part.timestamps_ms for part in parts]),
+        contexts=np.concatenate([part.contexts for part in parts]),
+        chosen=np.concatenate([part.chosen for part in parts]),
+        rewards=np.concatenate([part.rewards for part in parts]),
+        propensities=_joined(first.name, [part.propensities for part in parts]),
+        eligible=_joined(first.name, [part.eligible for part in parts]),
+        positions=_joined(first.name, [part.positions for part in parts]),
+        arm_names=first.arm_names,
+    )
+
+
+def _joined(name: str, columns: Sequence[npt.NDArray[Scalar] | None]) -> npt.NDArray[Scalar] | None:
+    present = [column for column in columns if column is not None]
+    if not present:
+        return None
+    if len(present) != len(columns):
+        raise LogError(f"{name}: an optional column is in some parts of the log and not in others")
+    return np.concatenate(present)

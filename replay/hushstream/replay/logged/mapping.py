@@ -1,0 +1,126 @@
+"""The mapping file of a table: which columns of somebody's own log mean what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hushstream.replay.logged.log import LogError
+
+TIMESTAMP_UNITS = ("iso", "s", "ms")
+_REQUIRED = ("context", "arm", "arms", "reward")
+_COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
+
+
+@dataclass(frozen=True, slots=True)
+class TableMapping:
+    """Columns of a table, by their names in the file.
+
+    Attributes:
+        context: the d columns of the context, in order.
+        arm: the arm that was shown.
+        arms: K, or the names of the K arms in order (then the arm column holds names).
+        reward: in [0, 1].
+        user: who it was; None: every row is a user of its own.
+        timestamp: when; None: rows are a millisecond apart.
+        timestamp_unit: ``iso`` (ISO 8601, without zone: UTC), ``s`` or ``ms`` since 1970.
+        propensity: probability in (0, 1] with which that arm was shown.
+        eligible: the arms that could be shown, joined by ``eligible_separator`` (Parquet: or a list).
+        eligible_separator: see there.
+        position: place on the screen, an integer.
+        delimiter: of the fields of a CSV file.
+    """
+
+    context: tuple[str, ...]
+    arm: str
+    arms: int | tuple[str, ...]
+    reward: str
+    user: str | None = None
+    timestamp: str | None = None
+    timestamp_unit: str = "iso"
+    propensity: str | None = None
+    eligible: str | None = None
+    eligible_separator: str = "|"
+    position: str | None = None
+    delimiter: str = ","
+
+    @property
+    def arm_count(self) -> int:
+        """K."""
+        return self.arms if isinstance(self.arms, int) else len(self.arms)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is needed, without repeats."""
+        single = (getattr(self, key) for key in _COLUMN_KEYS)
+        return tuple(dict.fromkeys([*self.context, *(column for column in single if column is not None)]))
+
+
+def load_mapping(path: str | Path) -> TableMapping:
+    """Read a mapping file (YAML).
+
+    Raises:
+        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise LogError(
+            f"{path}: expected a readable UTF-8 mapping file, got {type(error).__name__}"
+        ) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise LogError(f"{path}{where}: expected YAML") from error
+    if not isinstance(content, dict):
+        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
+    return parse_mapping(content, str(path))
+
+
+def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
+    """Check the keys and values of a mapping.
+
+    Raises:
+        LogError: as `load_mapping`.
+    """
+    known = [entry.name for entry in fields(TableMapping)]
+    unknown = sorted(str(key) for key in content if key not in known)
+    if unknown:
+        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
+    missing = [key for key in _REQUIRED if key not in content]
+    if missing:
+        raise LogError(f"{source}: missing key {', '.join(missing)}")
+    values = dict(content)
+    values["context"] = _names(source, "context", values["context"])
+    values["arms"] = _arms(source, values["arms"])
+    for key, value in values.items():
+        if key not in ("context", "arms") and not (isinstance(value, str) and value):
+            raise LogError(f"{source}: {key}: expected a non-empty text, got {type(value).__name__}")
+    mapping = TableMapping(**values)
+    if mapping.timestamp_unit not in TIMESTAMP_UNITS:
+        raise LogError(f"{source}: timestamp_unit: expected one of {', '.join(TIMESTAMP_UNITS)}")
+    if len(mapping.delimiter) != 1:
+        raise LogError(f"{source}: delimiter: expected one character, got {len(mapping.delimiter)}")
+    return mapping
+
+
+def _names(source: str, key: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
+        raise LogError(f"{source}: {key}: expected a list of names")
+    if len(set(value)) != len(value):
+        raise LogError(f"{source}: {key}: a name occurs twice")
+    return tuple(value)
+
+
+def _arms(source: str, value: object) -> int | tuple[str, ...]:
+    if isinstance(value, bool) or not isinstance(value, (int, list)):
+        raise LogError(f"{source}: arms: expected a number or a list of names, got {type(value).__name__}")
+    arms = value if isinstance(value, int) else _names(source, "arms", value)
+    count = arms if isinstance(arms, int) else len(arms)
+    if count < 2:
+        raise LogError(f"{source}: arms: expected at least 2, got {count}")
+    return arms

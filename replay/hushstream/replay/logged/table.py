@@ -1,0 +1,196 @@
+"""People's own logs: CSV and Parquet tables read through a mapping file, in pieces, every value checked.
+
+The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow, all else is CSV in
+UTF-8, with or without a byte-order mark. An error names the row and the column, never the value.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.mapping import TableMapping, load_mapping
+from hushstream.replay.logged.values import (
+    arm_numbers,
+    eligible_arms,
+    integers,
+    numbers,
+    texts,
+    times_ms,
+)
+
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+_CHUNK_ROWS = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class RawChunk:
+    """Consecutive rows before they are checked.
+
+    Attributes:
+        first_row: number of the first row in the whole file, from 0.
+        row_names: how errors name each row.
+        columns: values by column; texts from CSV, Python values from Parquet.
+    """
+
+    first_row: int
+    row_names: Sequence[str]
+    columns: dict[str, Sequence[Any]]
+
+
+def load_table(path: str | Path, mapping: TableMapping | str | Path) -> LoggedDataset:
+    """Read a whole table.
+
+    Args:
+        path: a CSV or Parquet file.
+        mapping: a mapping, or the path of a mapping file.
+
+    Raises:
+        LogError: file, mapping or a value is not as expected, or the table has no rows.
+    """
+    return concatenate(list(stream_table(path, mapping)))
+
+
+def stream_table(
+    path: str | Path, mapping: TableMapping | str | Path, chunk_rows: int = _CHUNK_ROWS
+) -> Iterator[LoggedDataset]:
+    """Yield a table in parts of at most ``chunk_rows`` rows; memory does not grow with the file.
+
+    Raises:
+        LogError: as `load_table`; for the row at fault, when it is reached.
+    """
+    path = Path(path)
+    if not isinstance(mapping, TableMapping):
+        mapping = load_mapping(mapping)
+    if not path.is_file():
+        raise LogError(f"{path}: expected a file, there is none")
+    read = _read_parquet if path.suffix.lower() in _PARQUET_SUFFIXES else _read_csv
+    empty = True
+    for chunk in read(path, mapping, chunk_rows):
+        empty = False
+        yield _checked(path, mapping, chunk)
+    if empty:
+        raise LogError(f"{path}: the table has no rows")
+
+
+def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDataset:
+    rows = len(chunk.row_names)
+    place = (str(path), chunk.row_names)
+    numbers_from = chunk.first_row + np.arange(rows)
+
+    def column(name: str) -> tuple[Sequence[Any], str, tuple[str, Sequence[str]]]:
+        return chunk.columns[name], name, place
+
+    context = [numbers(*column(name), least=-np.inf, most=np.inf) for name in mapping.context]
+    eligible = eligible_arms(*column(mapping.eligible), mapping) if mapping.eligible else None
+    chosen = arm_numbers(*column(mapping.arm), mapping)
+    if eligible is not None:
+        outside = np.flatnonzero(~eligible[np.arange(rows), chosen])
+        if outside.size:
+            raise LogError(
+                f"{path}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones"
+            )
+    return LoggedDataset(
+        name=path.name,
+        arms=mapping.arm_count,
+        users=texts(*column(mapping.user)) if mapping.user else numbers_from.astype(str),
+        timestamps_ms=(
+            times_ms(*column(mapping.timestamp), unit=mapping.timestamp_unit)
+            if mapping.timestamp
+            else numbers_from.astype(np.int64)
+        ),
+        contexts=np.stack(context, axis=1).astype(np.float32),
+        chosen=chosen,
+        rewards=numbers(*column(mapping.reward), least=0.0, most=1.0),
+        propensities=_propensities(*column(mapping.propensity)) if mapping.propensity else None,
+        eligible=eligible,
+        positions=integers(*column(mapping.position)) if mapping.position else None,
+        arm_names=mapping.arms if isinstance(mapping.arms, tuple) else (),
+    )
+
+
+def _propensities(
+    values: Sequence[Any], name: str, place: tuple[str, Sequence[str]]
+) -> npt.NDArray[np.float64]:
+    return numbers(
+        values, name, place, least=float(np.nextafter(0.0, 1.0)), most=1.0, form="a number in (0, 1]"
+    )
+
+
+def _read_csv(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+    try:
+        # utf-8-sig drops a byte-order mark, which would otherwise become part of the first column's name.
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            yield from _csv_chunks(
+                path, csv.reader(stream, delimiter=mapping.delimiter, strict=True), mapping, chunk_rows
+            )
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path}: expected UTF-8, got other bytes") from error
+
+
+def _csv_chunks(path: Path, reader: Any, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+    try:
+        header = next(reader, None)
+        if header is None:
+            return
+        places = _places(path, header, mapping)
+        first_row, rows, names = 0, [], []
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise LogError(
+                    f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}"
+                )
+            rows.append(row)
+            names.append(f"line {reader.line_num}")
+            if len(rows) == chunk_rows:
+                yield RawChunk(first_row, names, _by_column(rows, places))
+                first_row, rows, names = first_row + len(rows), [], []
+        if rows:
+            yield RawChunk(first_row, names, _by_column(rows, places))
+    except csv.Error as error:
+        raise LogError(f"{path}, line {reader.line_num}: not CSV: {error}") from error
+
+
+def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Sequence[Any]]:
+    return {name: [row[place] for row in rows] for name, place in places.items()}
+
+
+def _places(path: Path, header: Sequence[str], mapping: TableMapping) -> dict[str, int]:
+    missing = [column for column in mapping.columns if column not in header]
+    if missing:
+        raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(header)}")
+    twice = [column for column in mapping.columns if list(header).count(column) > 1]
+    if twice:
+        raise LogError(f"{path}: column {', '.join(twice)} occurs more than once")
+    return {column: list(header).index(column) for column in mapping.columns}
+
+
+def _read_parquet(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise LogError(f"{path}: reading Parquet needs pyarrow: install hushstream[parquet]") from error
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except pyarrow.ArrowInvalid as error:
+        raise LogError(f"{path}: expected a Parquet file, got something else") from error
+    with file:
+        _places(path, file.schema_arrow.names, mapping)
+        first_row = 0
+        for batch in file.iter_batches(batch_size=chunk_rows, columns=list(mapping.columns)):
+            if not batch.num_rows:
+                continue
+            names = [f"row {first_row + index + 1}" for index in range(batch.num_rows)]
+            columns = {name: batch.column(name).to_pylist() for name in mapping.columns}
+            yield RawChunk(first_row, names, columns)
+            first_row += batch.num_rows

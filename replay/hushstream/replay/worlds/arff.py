@@ -1,0 +1,86 @@
+"""A strict reader of sparse binary ARFF, the form in which Mulan publishes its multi-label datasets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.worlds.world import WorldError
+
+_ATTRIBUTE = re.compile(
+    r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s*\{\s*0\s*,\s*1\s*\}\s*", re.IGNORECASE
+)
+_ROW = re.compile(r"\{\s*(?:\d+ [01](?:\s*,\s*\d+ [01])*)?\s*\}\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryTable:
+    """The content of a binary ARFF file.
+
+    Attributes:
+        names: m attribute names, in the order of the file.
+        values: (n, m) booleans.
+    """
+
+    names: tuple[str, ...]
+    values: npt.NDArray[np.bool_]
+
+
+def read_sparse_binary(path: Path) -> BinaryTable:
+    """Read a sparse ARFF file whose attributes are all ``{0,1}``.
+
+    Comments (%), blank lines and a byte-order mark are accepted; anything else that is not in the format is
+    not.
+
+    Raises:
+        WorldError: the file is missing, empty or malformed; the message names the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorldError(f"{path}: expected a readable UTF-8 file, got {type(error).__name__}") from error
+    names: list[str] = []
+    rows: list[list[int]] = []
+    in_data = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("%"):
+            continue
+        if in_data:
+            rows.append(_row(line, len(names), f"{path}, line {number}"))
+        elif line.lower().startswith("@data"):
+            in_data = True
+        elif not line.lower().startswith("@relation"):
+            names.append(_name(line, f"{path}, line {number}"))
+    if len(set(names)) != len(names):
+        raise WorldError(f"{path}: an attribute name occurs twice")
+    if not names or not rows:
+        raise WorldError(f"{path}: expected attributes and rows, got {len(names)} and {len(rows)}")
+    values = np.zeros((len(rows), len(names)), dtype=np.bool_)
+    for row, present in enumerate(rows):
+        values[row, present] = True
+    return BinaryTable(tuple(names), values)
+
+
+def _name(line: str, where: str) -> str:
+    match = _ATTRIBUTE.fullmatch(line)
+    if match is None:
+        raise WorldError(f"{where}: expected '@attribute NAME {{0,1}}'")
+    return match["name"].strip("'\"")
+
+
+def _row(line: str, attributes: int, where: str) -> list[int]:
+    if _ROW.fullmatch(line) is None:
+        raise WorldError(f"{where}: expected a sparse row of 'INDEX 0|1' pairs in braces")
+    body = line.strip()[1:-1]
+    pairs = [pair.split() for pair in body.split(",")] if body.strip() else []
+    indices = [int(index) for index, _ in pairs]
+    if any(later <= earlier for earlier, later in pairwise(indices)):
+        raise WorldError(f"{where}: expected indices in increasing order")
+    if indices and indices[-1] >= attributes:
+        raise WorldError(f"{where}: expected indices below {attributes}, got {indices[-1]}")
+    return [index for index, (_, value) in zip(indices, pairs, strict=True) if value == "1"]

@@ -1,0 +1,259 @@
+"""TMC2007 as a bandit: multi-label classification with bandit feedback (P2B, section 5.2).
+
+Conversion. An instance is one round of one user: the context is what the words say, an arm is a label, and
+the reward is 1 if the label shown is among the instance's true labels. Instances are dealt without
+replacement: a seeded permutation of all 28,596 rows, round by round, so that no two users (and no two
+rounds) share a row, and a run of fewer rounds sees the beginning of a longer one.
+
+Arms are the K most frequent labels (ties by name), numbered in a seeded order: a learner that breaks ties by
+the lowest number would otherwise begin with the commonest label, which alone is right in 57 % of the rows. An
+instance may have none of the K labels, which is then a loss for every arm.
+
+Contexts are normalised histograms on the grid of q digits, of d word groups out of the 500 binary attributes:
+
+* ``features="chi2"`` (default): the d single words with the highest mean chi-squared statistic against the
+  labels, as the public code of the paper selects them. The selection looks at the labels of all rows, also of
+  users who are evaluated later; no guarantee covers it. It is right for reproducing the paper's figures on a
+  published corpus, and wrong as a description of a deployment.
+* ``features="clusters"``: all words in d groups, by seeded k-means on the words' co-occurrence. It never
+  looks at a label, but it too looks at all texts; the same remark applies.
+
+An instance without any of the words gets the even histogram, as in the public code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.worlds.arff import BinaryTable, read_sparse_binary
+from hushstream.replay.worlds.draws import Draws, IntArray
+from hushstream.replay.worlds.histograms import on_grid
+from hushstream.replay.worlds.world import WorldError, check_request
+
+LABEL_PREFIX = "class"
+LABELS = 22
+FEATURES = ("chi2", "clusters")
+
+
+@dataclass(frozen=True, slots=True)
+class MultiLabelWorld:
+    """Labelled instances dealt to users; see the module for the conversion.
+
+    Attributes:
+        labels: names of the arms.
+        table_contexts: (rows, d) contexts of all instances.
+        table_labels: (rows, K) truth of all instances.
+        dealt: (rounds, users) row numbers.
+    """
+
+    users: int
+    rounds: int
+    features: str
+    labels: tuple[str, ...]
+    table_contexts: npt.NDArray[np.float32] = field(repr=False, compare=False)
+    table_labels: npt.NDArray[np.bool_] = field(repr=False, compare=False)
+    dealt: npt.NDArray[np.int64] = field(repr=False, compare=False)
+    public: bool = True
+
+    @property
+    def name(self) -> str:
+        """Dataset and feature set, as figures must name them."""
+        return f"tmc2007/{self.features}"
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of word groups."""
+        return int(self.table_contexts.shape[1])
+
+    @property
+    def arms(self) -> int:
+        """K, the number of labels."""
+        return int(self.table_labels.shape[1])
+
+    def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[np.float32]:
+        """Return the (n, d) histograms of the instances that ``users`` (n,) hold at one round."""
+        check_request(self, users, round_index)
+        return np.asarray(self.table_contexts[self.dealt[round_index, users]], dtype=np.float32)
+
+    def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
+        """Return (n,) ones where the label shown is a true one."""
+        check_request(self, users, round_index, arms)
+        return np.asarray(self.table_labels[self.dealt[round_index, users], arms], dtype=np.float64)
+
+    def expected(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
+        """The same as the rewards: given the instance, nothing is random."""
+        return self.rewards(users, round_index, arms)
+
+    def eligible(self, users: IntArray, round_index: int) -> None:
+        """Every label may be shown to everyone."""
+        return
+
+
+def tmc2007(
+    *,
+    users: int = 275,
+    rounds: int = 100,
+    dimension: int = 20,
+    arms: int = 20,
+    features: str = "chi2",
+    digits: int = 1,
+    seed: int = 0,
+    data_dir: str | None = None,
+) -> MultiLabelWorld:
+    """Build the TMC2007 world; users * rounds may not exceed the 28,596 rows.
+
+    Args:
+        users: agents; the paper has 275.
+        rounds: T, instances an agent; the paper goes up to 100.
+        dimension: d, word groups of a context.
+        arms: K, labels; at most 22.
+        features: ``chi2`` or ``clusters``; see the module.
+        digits: q, decimal digits of a context.
+        seed: decides who gets which instance (and the clusters).
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: an option is out of range.
+    """
+    if features not in FEATURES:
+        raise WorldError(f"tmc2007: features must be one of {', '.join(FEATURES)}, got {features!r}")
+    table = read_corpus(locate("tmc2007", data_dir))
+    return multilabel_world(
+        table,
+        users=users,
+        rounds=rounds,
+        dimension=dimension,
+        arms=arms,
+        features=features,
+        digits=digits,
+        seed=seed,
+    )
+
+
+def read_corpus(folder: Path) -> BinaryTable:
+    """Read both parts of the corpus, the training rows first.
+
+    Raises:
+        WorldError: a part is malformed, or the two have different attributes.
+    """
+    parts = [read_sparse_binary(folder / f"tmc2007-500-{part}.arff") for part in ("train", "test")]
+    if parts[0].names != parts[1].names:
+        raise WorldError("tmc2007: the training and test file list different attributes")
+    return BinaryTable(parts[0].names, np.concatenate([part.values for part in parts]))
+
+
+def split_labels(table: BinaryTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], tuple[str, ...]]:
+    """Return words (n, m), labels (n, 22) and label names; labels are the attributes class01 .. class22.
+
+    Raises:
+        WorldError: the last 22 attributes are not those, or there is no word.
+    """
+    names = tuple(f"{LABEL_PREFIX}{number:02d}" for number in range(1, LABELS + 1))
+    if table.names[-LABELS:] != names or len(table.names) == LABELS:
+        raise WorldError(f"expected words, then the labels {names[0]} .. {names[-1]} as the last attributes")
+    return table.values[:, :-LABELS], table.values[:, -LABELS:], names
+
+
+def multilabel_world(
+    table: BinaryTable,
+    *,
+    users: int,
+    rounds: int,
+    dimension: int,
+    arms: int,
+    features: str,
+    digits: int,
+    seed: int,
+) -> MultiLabelWorld:
+    """Build the world from a corpus already read; options as in `tmc2007`.
+
+    Raises:
+        WorldError: an option is out of range for this corpus.
+    """
+    words, labels, names = split_labels(table)
+    rows = words.shape[0]
+    for option, value, most in (
+        ("arms", arms, LABELS),
+        ("dimension", dimension, words.shape[1]),
+        ("digits", digits, 6),
+    ):
+        least = 1 if option == "digits" else 2
+        if not least <= value <= most:
+            raise WorldError(f"tmc2007: {option} must be in {least}..{most}, got {value}")
+    if users < 1 or rounds < 1 or users * rounds > rows:
+        raise WorldError(
+            f"tmc2007: users * rounds must be in 1..{rows} (instances are dealt once), got {users} * {rounds}"
+        )
+    frequent = np.argsort(-labels.sum(axis=0), kind="stable")[:arms]
+    chosen = Draws(seed, "arms").generator().permutation(frequent)
+    pick = _chi2_words if features == "chi2" else _word_clusters
+    groups = pick(words, labels, dimension, seed)
+    permutation = Draws(seed, "instances").generator().permutation(rows)
+    return MultiLabelWorld(
+        users=users,
+        rounds=rounds,
+        features=features,
+        labels=tuple(names[label] for label in chosen),
+        table_contexts=on_grid(words.astype(np.float32) @ groups, digits),
+        table_labels=np.ascontiguousarray(labels[:, chosen]),
+        dealt=permutation[: users * rounds].reshape(rounds, users),
+    )
+
+
+def chi2_scores(words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return, for each word, the mean over labels of the chi-squared statistic of its counts by label value.
+
+    For a label and a word the observed counts are the word's occurrences in rows with and without the
+    label; the expected ones are its occurrences times the share of such rows. Constant labels score 0.
+
+    Args:
+        words: (n, m) booleans.
+        labels: (n, l) booleans.
+
+    Returns:
+        (m,) float64.
+    """
+    counts = words.sum(axis=0, dtype=np.float64)
+    with_label = labels.T.astype(np.float32) @ words.astype(np.float32)
+    share = labels.mean(axis=0, dtype=np.float64)[:, None]
+    scores = np.zeros(with_label.shape)
+    for observed, portion in ((with_label.astype(np.float64), share), (counts - with_label, 1.0 - share)):
+        expected = portion * counts
+        scores += np.divide(
+            (observed - expected) ** 2, expected, out=np.zeros_like(scores), where=expected > 0
+        )
+    return np.asarray(scores.mean(axis=0), dtype=np.float64)
+
+
+def _chi2_words(
+    words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_], dimension: int, seed: int
+) -> npt.NDArray[np.float32]:
+    """Return the (m, d) membership of the d best words, one word a column, in the order of the file."""
+    best = np.sort(np.argsort(-chi2_scores(words, labels), kind="stable")[:dimension])
+    groups = np.zeros((words.shape[1], dimension), dtype=np.float32)
+    groups[best, np.arange(dimension)] = 1.0
+    return groups
+
+
+def _word_clusters(
+    words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_], dimension: int, seed: int
+) -> npt.NDArray[np.float32]:
+    """Return the (m, d) membership of words in clusters of their normalised co-occurrence profiles."""
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError as error:
+        raise WorldError("features='clusters' needs scikit-learn: install hushstream[replay]") from error
+    dense = words.astype(np.float32)
+    together = dense.T @ dense
+    norms = np.sqrt(np.maximum(np.diag(together), 1.0))
+    profiles = together / np.outer(norms, norms)
+    assigned = KMeans(n_clusters=dimension, n_init=4, random_state=seed).fit_predict(profiles)
+    groups = np.zeros((words.shape[1], dimension), dtype=np.float32)
+    groups[np.arange(words.shape[1]), assigned] = 1.0
+    return groups
