@@ -1,0 +1,69 @@
+"""What a worker commits to its group: input offsets, and up to which journal record everything was released.
+
+The offsets say from where input must be read again; they may lag far behind (an open window). So each commit
+also carries a mark, ``hushstream/1 <journal> <sequence>``: every record of that journal up to that sequence
+number has had its outputs acknowledged. What lies above it is sent again by the next owner, byte for byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+from aiokafka import TopicPartition as BrokerPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.settings import WorkerSettings
+
+_FORM = "hushstream/1"
+_ATTEMPTS = 10
+
+
+def journal_name(genesis: bytes) -> str:
+    """A short name of a journal, from its first record: a mark of another journal is worth nothing."""
+    return blake2b(genesis, digest_size=8).hexdigest()
+
+
+def pack_mark(journal: str, sequence: int) -> str:
+    """The metadata of a commit."""
+    return f"{_FORM} {journal} {sequence}"
+
+
+def read_mark(metadata: str | None, journal: str) -> int:
+    """The sequence number in a mark of this journal; 0 when there is no such mark."""
+    parts = (metadata or "").split(" ")
+    if len(parts) == 3 and parts[0] == _FORM and parts[1] == journal and parts[2].isdecimal():
+        return int(parts[2])
+    return 0
+
+
+async def committed_marks(
+    settings: WorkerSettings, sources: Iterable[tuple[str, int]]
+) -> Mapping[tuple[str, int], str]:
+    """The metadata last committed by the group for logical topic partitions.
+
+    Raises:
+        KafkaError: the coordinator did not answer after several attempts.
+    """
+    wanted = list(sources)
+    admin = AIOKafkaAdminClient(**settings.client_options())
+    await admin.start()
+    try:
+        places = [BrokerPartition(settings.physical(topic), partition) for topic, partition in wanted]
+        for attempt in range(_ATTEMPTS):
+            try:
+                found = await admin.list_consumer_group_offsets(settings.group, partitions=places)
+                break
+            except KafkaError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(0.2 * (attempt + 1))
+        return {
+            source: found[place].metadata
+            for source, place in zip(wanted, places, strict=True)
+            if place in found and found[place].offset >= 0
+        }
+    finally:
+        await admin.close()

@@ -1,0 +1,323 @@
+"""One home partition at work: the order of the protocol, in one place for every role.
+
+For each batch: take what arrived, fold it, append the journal record, wait for its acknowledgement at the
+expected offset, send releases and dead letters, wait for theirs, and only then offer the input offsets for
+commit. Several batches are on their way at once, but each of these stages runs in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.errors import JournalLost
+from hushstream.agents.intake import InputBuffer
+from hushstream.agents.journal import Append, JournalWriter, Sender
+from hushstream.agents.metrics import Metrics
+from hushstream.agents.recovery import Held, Observe
+from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.roles.machine import Step, TopicPartition
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a driver needs from its worker.
+
+    Attributes:
+        observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
+        end_offsets: where input logs end now.
+        read_journal: reads (offset, value) of a journal from an offset to its end.
+        notify_room: tells the fetcher that a buffer was emptied.
+        lost: told when the partition cannot go on, with the reason.
+    """
+
+    settings: WorkerSettings
+    sender: Sender
+    snapshots: SnapshotStore
+    metrics: Metrics
+    observe: Observe
+    end_offsets: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+    read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
+    notify_room: Callable[[], None]
+    lost: Callable[[int, BaseException], None]
+
+
+@dataclass(slots=True)
+class _Work:
+    """One step on its way through the stages."""
+
+    step: Step
+    sequence: int
+    append: Append | None
+    commit: Mapping[TopicPartition, int] | None
+    started: float
+    acknowledgements: list[Awaitable[Any]] = field(default_factory=list)
+
+
+class PartitionDriver:
+    """Drives one machine until it is closed or fails."""
+
+    def __init__(self, partition: int, held: Held, tools: Tools) -> None:
+        """Take over a recovered machine; `start` begins the work."""
+        self.partition = partition
+        self._held = held
+        self._machine = held.machine
+        self._tools = tools
+        self._settings = tools.settings
+        self._arrived = asyncio.Event()
+        self.inputs = self._make_buffers(held.machine.inputs)
+        self.broadcasts = self._make_buffers(held.machine.broadcasts)
+        self._schedule = self._make_schedule()
+        self._writer = JournalWriter(
+            tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
+        )
+        self._sequence = held.sequence
+        self._confirm: asyncio.Queue[_Work] = asyncio.Queue()
+        self._finish: asyncio.Queue[_Work] = asyncio.Queue()
+        self._places = asyncio.Semaphore(self._settings.in_flight)
+        self._outstanding = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+        self._failed = False
+        self._last_arrival = time.monotonic()
+        self._last_snapshot = time.monotonic()
+        self._snapshot_sequence = held.sequence
+        self._commit: Mapping[TopicPartition, int] = self._machine.committed()
+        self._commit_mark = held.released
+        self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
+
+    def start(self) -> None:
+        """Begin to fold what arrives."""
+        for work in (self._fold_loop, self._confirm_loop, self._finish_loop):
+            self._tasks.append(
+                asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}")
+            )
+
+    async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
+        """Stop folding, drop what was not folded, and wait for all that is on its way.
+
+        Returns:
+            The machine in step with its journal, to be kept as a cache; None when it is not (a failure).
+        """
+        self._closing = True
+        self._arrived.set()
+        deadline = time.monotonic() + timeout_seconds
+        await asyncio.wait(self._tasks[:1], timeout=timeout_seconds)
+        try:
+            await asyncio.wait_for(self._drained.wait(), max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            self._failed = True
+        if not self._tasks[0].done():
+            self._failed = True
+        if snapshot and not self._failed:
+            await self._snapshot()
+        await self._cancel()
+        if self._failed:
+            return None
+        self._held.sequence = self._sequence
+        self._held.journal_offset = self._writer.next_offset
+        self._held.released = self._sequence
+        return self._held
+
+    def committable(self) -> tuple[Mapping[TopicPartition, int], int] | None:
+        """Offsets and mark to commit; None when nothing has changed since the last commit."""
+        found = (self._commit, self._commit_mark)
+        return None if found == self._committed else found
+
+    def committed(self, offsets: Mapping[TopicPartition, int], mark: int) -> None:
+        """Note that this was committed."""
+        self._committed = (offsets, mark)
+        self._tools.observe("committed", self.partition, mark)
+
+    @property
+    def genesis(self) -> bytes:
+        """The first record of this partition's journal."""
+        return self._held.genesis
+
+    @property
+    def machine(self) -> Any:
+        """The machine, for gauges only."""
+        return self._machine
+
+    def _make_buffers(self, sources: tuple[TopicPartition, ...]) -> list[InputBuffer]:
+        positions = self._machine.positions()
+        buffers = []
+        for source in sources:
+            buffer = InputBuffer(
+                source, positions.get(source, 0), self._settings.buffer_records, self._settings.buffer_bytes
+            )
+            buffer.arrived = self._on_arrival
+            buffer.failed = self._fail
+            buffers.append(buffer)
+        return buffers
+
+    def _make_schedule(self) -> Schedule:
+        buffers = [*self.broadcasts, *self.inputs]
+        if self._settings.schedule == "fixed":
+            return FixedSchedule(buffers, self._settings.fixed_records)
+        return LiveSchedule(buffers, self._settings.batch_records, self._settings.batch_bytes)
+
+    def _on_arrival(self) -> None:
+        self._last_arrival = time.monotonic()
+        self._arrived.set()
+
+    async def _fold_loop(self) -> None:
+        while not self._closing:
+            self._arrived.clear()
+            if not await self._fold_once():
+                await self._wait_for_input()
+            if time.monotonic() - self._last_snapshot >= self._settings.snapshot_interval_seconds:
+                await self._snapshot()
+            await asyncio.sleep(0)
+
+    async def _fold_once(self) -> bool:
+        """Fold one batch and send its steps on their way; False if nothing could be folded."""
+        if self._schedule.wants_ends:
+            sources = [buffer.source for buffer in (*self.broadcasts, *self.inputs)]
+            self._schedule.set_ends(await self._tools.end_offsets(sources))
+        batch = self._schedule.next_batch()
+        if not batch:
+            return False
+        ready = self._machine.ready(batch)
+        if not ready:
+            self._schedule.held_back()
+            return False
+        started = time.monotonic()
+        observe, partition = self._tools.observe, self.partition
+        observe("decoded", partition, self._sequence + 1)
+        steps = self._machine.fold(ready)
+        observe("folded", partition, self._sequence + 1)
+        self._schedule.folded()
+        self._forget_folded()
+        committed = self._machine.committed()
+        for index, step in enumerate(steps):
+            await self._submit(step, committed if index == len(steps) - 1 else None, started)
+        return True
+
+    def _forget_folded(self) -> None:
+        positions = self._machine.positions()
+        for buffer in (*self.broadcasts, *self.inputs):
+            buffer.advance(positions.get(buffer.source, 0))
+        self._tools.notify_room()
+
+    async def _submit(self, step: Step, commit: Mapping[TopicPartition, int] | None, started: float) -> None:
+        await self._places.acquire()
+        append = None
+        if step.journal is not None:
+            self._sequence += 1
+            append = await self._writer.append(step.journal, self._sequence)
+            self._tools.observe("journal_sent", self.partition, self._sequence)
+        self._outstanding += 1
+        self._drained.clear()
+        self._confirm.put_nowait(_Work(step, self._sequence, append, commit, started))
+
+    async def _confirm_loop(self) -> None:
+        """Wait for each journal record to count, then send what follows from it."""
+        while True:
+            work = await self._confirm.get()
+            if work.append is not None:
+                await self._writer.confirm(work.append)
+                self._tools.metrics.journaled()
+                self._tools.observe("journal_acked", self.partition, work.sequence)
+            send = self._tools.sender.send
+            work.acknowledgements = [
+                await send(output) for output in (*work.step.releases, *work.step.dead_letters)
+            ]
+            self._finish.put_nowait(work)
+
+    async def _finish_loop(self) -> None:
+        """Wait until all outputs of a step are acknowledged; then its input may be committed."""
+        while True:
+            work = await self._finish.get()
+            await asyncio.gather(*work.acknowledgements)
+            self._tools.observe("released", self.partition, work.sequence)
+            if work.commit is not None:
+                self._commit = work.commit
+            self._commit_mark = work.sequence
+            metrics = self._tools.metrics
+            metrics.batch(work.step.counts, time.monotonic() - work.started)
+            metrics.released(work.step.releases)
+            metrics.dead_letters(work.step.dead_letters)
+            self._places.release()
+            self._outstanding -= 1
+            if self._outstanding == 0:
+                self._drained.set()
+
+    async def _wait_for_input(self) -> None:
+        interval = self._settings.tick_interval_seconds
+        try:
+            await asyncio.wait_for(self._arrived.wait(), interval)
+        except TimeoutError:
+            await self._tick(time.monotonic() - self._last_arrival)
+
+    async def _tick(self, idle_seconds: float) -> None:
+        if self._closing or self._settings.schedule == "fixed":
+            return
+        record = self._machine.tick(int(idle_seconds * 1000))
+        if record is not None:
+            await (await self._tools.sender.send(record))
+
+    async def _snapshot(self) -> None:
+        """Save the state, if it has changed; all that it contains was confirmed and released before."""
+        self._last_snapshot = time.monotonic()
+        await self._drained.wait()
+        if self._snapshot_sequence == self._sequence:
+            return
+        snapshot = Snapshot(
+            self._sequence, self._writer.next_offset, self._held.genesis, self._machine.snapshot()
+        )
+        try:
+            await asyncio.to_thread(self._tools.snapshots.save, self.partition, snapshot)
+        except OSError as error:
+            logger.warning("partition %d: snapshot not written: %s", self.partition, error)
+            return
+        self._snapshot_sequence = self._sequence
+        self._tools.observe("snapshot", self.partition, self._sequence)
+
+    async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
+        self._tools.metrics.reloaded()
+        return await self._tools.read_journal(self._machine.journal, offset)
+
+    def _sequence_of(self, value: bytes) -> int | None:
+        try:
+            return self._machine.entry(value).sequence
+        except HushstreamError:
+            return None
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            self._fail(JournalLost(f"{type(error).__name__} while sending"))
+        except Exception as error:  # noqa: BLE001 - handed to the worker, which decides what it means
+            self._fail(error)
+
+    def _fail(self, reason: BaseException) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        self._drained.set()
+        self._arrived.set()
+        self._closing = True
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._tools.lost(self.partition, reason)
+
+    async def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,233 @@
+"""The home partitions that a worker owns: taken up after a rebalance, given up before the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.broadcast import BroadcastReader
+from hushstream.agents.commits import committed_marks, journal_name, pack_mark, read_mark
+from hushstream.agents.driver import PartitionDriver, Tools
+from hushstream.agents.errors import JournalLost, PartitionError, WorkerError
+from hushstream.agents.intake import Intake
+from hushstream.agents.metrics import Metrics
+from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, Superseded
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.stream import Stream
+from hushstream.roles.machine import ReplayMismatch, TopicPartition
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+_RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+_COMMIT_TIMEOUT_SECONDS = 5.0
+_DRAIN_SHARE = 0.4
+"""Share of the session timeout that giving partitions up may take, so that we still own them at its end."""
+
+
+class Homes:
+    """The drivers of the partitions that are owned now, and the machines of those that were."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        make_machine: MachineFactory,
+        home_topic: str,
+        stream: Stream,
+        intake: Intake,
+        metrics: Metrics,
+        observe: Observe,
+        fatal: Callable[[BaseException], None],
+    ) -> None:
+        """Own nothing yet; ``fatal`` is told what ends the whole worker."""
+        self._settings = settings
+        self._make_machine = make_machine
+        self._home_topic = home_topic
+        self._stream = stream
+        self._intake = intake
+        self._metrics = metrics
+        self._fatal = fatal
+        self._snapshots = SnapshotStore(settings)
+        self.broadcast = BroadcastReader(settings)
+        self._tools = Tools(
+            settings, stream, self._snapshots, metrics, observe,
+            stream.end_offsets, stream.read_journal, intake.notify_room, self._on_lost,
+        )  # fmt: skip
+        self.drivers: dict[int, PartitionDriver] = {}
+        self._cache: dict[int, Held] = {}
+        self._stopped: dict[int, str] = {}
+        self._attempts: dict[int, int] = {}
+        self._reloading: set[asyncio.Task[None]] = set()
+        self._epoch = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def occupied(self) -> bool:
+        """Whether some partition is owned (running or stopped), or being taken up or given up."""
+        return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
+
+    async def take_up(self) -> None:
+        """Recover and start every assigned partition; if a newer rebalance overtakes this, leave it to that."""
+        self._epoch += 1
+        epoch = self._epoch
+        async with self._lock:
+            homes = self._stream.assigned(self._home_topic)
+            await self._bring_up(sorted(homes - self.drivers.keys()), epoch)
+
+    async def give_up(self, *, snapshot: bool) -> None:
+        """Stop folding everywhere, wait for what is on its way, commit it; nothing is flushed early."""
+        self._epoch += 1
+        async with self._lock:
+            drivers, self.drivers = self.drivers, {}
+            timeout = self._settings.session_timeout_seconds * _DRAIN_SHARE
+            held = await asyncio.gather(*(driver.close(timeout, snapshot) for driver in drivers.values()))
+            await self._commit(drivers)
+            for (partition, driver), machine in zip(drivers.items(), held, strict=True):
+                self._detach(driver)
+                if machine is not None:
+                    self._cache[partition] = machine
+            self._stopped.clear()
+        self._show()
+
+    async def commit(self) -> None:
+        """Commit what was released since the last time; skipped while partitions come or go."""
+        if not self._lock.locked():
+            await self._commit(dict(self.drivers))
+
+    def cancel(self) -> None:
+        """Give up reloads that are waiting."""
+        for task in self._reloading:
+            task.cancel()
+
+    async def _bring_up(self, partitions: list[int], epoch: int) -> None:
+        """Recover machines and start their drivers; called with the lock held."""
+        if not partitions:
+            return
+        generation = self._stream.generation
+
+        def still_owner() -> bool:
+            return self._epoch == epoch and self._stream.generation == generation
+
+        recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner)
+        try:
+            marks = await committed_marks(self._settings, [(self._home_topic, p) for p in partitions])
+            for partition in partitions:
+                await self._recover(recovery, partition, marks.get((self._home_topic, partition)))
+        except Superseded:
+            return
+        except (KafkaError, ConnectionError, TimeoutError, JournalLost) as error:
+            logger.warning("recovery failed (%s), trying again", type(error).__name__)
+            for partition in partitions:
+                if partition not in self.drivers and partition not in self._stopped:
+                    self._reload_later(partition)
+        except Exception as error:  # noqa: BLE001 - an exception out of Faust's signal would kill the app unseen
+            self._fatal(error)
+
+    async def _recover(self, recovery: Recovery, partition: int, metadata: str | None) -> None:
+        started = time.monotonic()
+
+        def released(genesis: bytes) -> int:
+            return read_mark(metadata, journal_name(genesis))
+
+        try:
+            held = await recovery.run(partition, released, self._cache.pop(partition, None))
+        except (PartitionError, ReplayMismatch) as error:
+            self._stop_partition(partition, error)
+            return
+        if not recovery.still_owner():
+            raise Superseded
+        seconds = time.monotonic() - started
+        self._metrics.recovered(seconds)
+        logger.info(
+            "partition %d: at journal record %d (%d replayed, %d outputs sent again, %.2f s)",
+            partition, held.sequence, held.replayed, held.resent, seconds,
+        )  # fmt: skip
+        self._start(partition, held)
+
+    def _start(self, partition: int, held: Held) -> None:
+        driver = PartitionDriver(partition, held, self._tools)
+        self.drivers[partition] = driver
+        self._intake.attach({self._physical(buffer.source): buffer for buffer in driver.inputs})
+        self.broadcast.attach(driver.broadcasts)
+        driver.start()
+        self._show()
+
+    def _detach(self, driver: PartitionDriver) -> None:
+        self._intake.detach([self._physical(buffer.source) for buffer in driver.inputs])
+        self.broadcast.detach(driver.broadcasts)
+
+    def _on_lost(self, partition: int, reason: BaseException) -> None:
+        """A driver cannot go on."""
+        driver = self.drivers.pop(partition, None)
+        if driver is None:
+            return
+        self._detach(driver)
+        self._show()
+        if isinstance(reason, JournalLost):
+            logger.warning("partition %d: %s; reloading from the journal", partition, reason)
+            self._reload_later(partition)
+        elif isinstance(reason, (PartitionError, ReplayMismatch)):
+            self._stop_partition(partition, reason)
+        else:
+            self._fatal(reason)
+
+    def _reload_later(self, partition: int) -> None:
+        self._metrics.reloaded()
+        attempt = self._attempts.get(partition, 0)
+        self._attempts[partition] = attempt + 1
+        delay = _RELOAD_SECONDS[min(attempt, len(_RELOAD_SECONDS) - 1)]
+        task = asyncio.create_task(self._reload(partition, self._epoch, delay))
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def _reload(self, partition: int, epoch: int, delay_seconds: float) -> None:
+        await asyncio.sleep(delay_seconds)
+        async with self._lock:
+            owned = partition in self._stream.assigned(self._home_topic)
+            if self._epoch == epoch and partition not in self.drivers and owned:
+                await self._bring_up([partition], epoch)
+
+    def _stop_partition(self, partition: int, reason: HushstreamError) -> None:
+        """Nothing more is sent for this partition; the others go on."""
+        self._stopped[partition] = f"partition {partition} stopped ({_code(reason)}): {reason}"
+        logger.error("%s", self._stopped[partition])
+        self._show()
+        if not self.drivers and set(self._stopped) >= self._stream.assigned(self._home_topic):
+            self._fatal(WorkerError(self._stopped[partition]))
+
+    async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
+        """One request for all these partitions."""
+        found = {p: c for p, driver in drivers.items() if (c := driver.committable()) is not None}
+        places: dict[TopicPartition, tuple[int, str]] = {}
+        for partition, (offsets, mark) in found.items():
+            metadata = pack_mark(journal_name(drivers[partition].genesis), mark)
+            places.update({source: (offset, metadata) for source, offset in offsets.items()})
+        if not places:
+            return
+        try:
+            async with asyncio.timeout(_COMMIT_TIMEOUT_SECONDS):
+                done = await self._stream.commit(places)
+        except TimeoutError:
+            return
+        if done:
+            for partition, place in found.items():
+                self._attempts.pop(partition, None)
+                drivers[partition].committed(*place)
+
+    def _physical(self, source: TopicPartition) -> Any:
+        return (self._settings.physical(source[0]), source[1])
+
+    def _show(self) -> None:
+        self._metrics.partitions(len(self.drivers), len(self._stopped))
+
+
+def _code(reason: HushstreamError) -> str:
+    """A reason code for the log: the error's name in snake case."""
+    name = type(reason).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

@@ -1,0 +1,151 @@
+"""The write-ahead journal of one partition: an append at the expected offset is log, debit and fence in one.
+
+The offset that the broker gives to an append tells whether somebody else wrote in between. If so, what the
+journal really holds decides (`settle`): records that cannot continue the chain are skipped by every reader,
+and so by us; anything that might have continued it before ours means that our records do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.errors import JournalLost
+from hushstream.roles.machine import Output, TopicPartition
+
+
+class Sender(Protocol):
+    """Sends records; the returned awaitable ends with the broker's acknowledgement."""
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        """Hand one record to the producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One journal record on its way: acknowledged properly only at ``expected_offset``."""
+
+    value: bytes
+    sequence: int
+    expected_offset: int
+    acknowledged: asyncio.Future[Any]
+
+
+class JournalWriter:
+    """Appends to one journal partition, several in flight, and checks where they landed."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        target: TopicPartition,
+        next_offset: int,
+        read_tail: Callable[[int], Awaitable[list[tuple[int, bytes]]]],
+        sequence_of: Callable[[bytes], int | None],
+    ) -> None:
+        """Start after the last record that was read.
+
+        Args:
+            sender: where appends go.
+            target: the journal's logical topic and partition.
+            next_offset: the offset that the next append must get.
+            read_tail: reads (offset, value) of the journal from an offset to its end.
+            sequence_of: the sequence number of a journal record, None for anything else.
+        """
+        self._sender = sender
+        self._target = target
+        self._next = next_offset
+        self._read_tail = read_tail
+        self._sequence_of = sequence_of
+        self._pending: list[Append] = []
+        self._settled: dict[int, int] = {}
+        self._order = asyncio.Lock()
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next append must get."""
+        return self._next
+
+    async def append(self, value: bytes, sequence: int) -> Append:
+        """Send one record; `confirm` it before anything that follows from it."""
+        async with self._order:
+            future = asyncio.ensure_future(await self._sender.send(Output(*self._target, value)))
+            future.add_done_callback(_seen)
+            append = Append(value, sequence, self._next, future)
+            self._next += 1
+            self._pending.append(append)
+            return append
+
+    async def confirm(self, append: Append) -> int:
+        """Wait until the record counts, and give the offset that it got; appends are confirmed in order.
+
+        Raises:
+            JournalLost: it failed, or another writer may have continued the chain first.
+        """
+        offset = self._settled.pop(append.sequence, -1)
+        if offset < 0:
+            offset = await _offset_of(append)
+            if offset != append.expected_offset:
+                await self._settle_all()
+                offset = self._settled.pop(append.sequence)
+        self._pending.remove(append)
+        return offset
+
+    async def _settle_all(self) -> None:
+        """Re-read the journal from the first append in doubt, and place all that are in flight."""
+        async with self._order:
+            sent = list(self._pending)
+            for append in sent:
+                await _offset_of(append)
+            tail = await self._read_tail(sent[0].expected_offset)
+            self._settled.update(settle(tail, sent, self._sequence_of))
+            self._next = tail[-1][0] + 1
+
+
+def settle(
+    tail: Sequence[tuple[int, bytes]], sent: Sequence[Append], sequence_of: Callable[[bytes], int | None]
+) -> dict[int, int]:
+    """Where our records stand in the journal, if nothing before them could have continued the chain.
+
+    Args:
+        tail: (offset, value) of the journal from the expected offset of ``sent[0]`` on.
+        sent: our appends in order; all were acknowledged.
+        sequence_of: as in `JournalWriter`.
+
+    Returns:
+        Sequence number to offset, for every one of ``sent``.
+
+    Raises:
+        JournalLost: another record with the sequence number that was due stands before ours.
+    """
+    places: dict[int, int] = {}
+    waiting = list(sent)
+    for offset, value in tail:
+        if not waiting:
+            break
+        due = waiting[0]
+        if value == due.value:
+            places[due.sequence] = offset
+            waiting.pop(0)
+        elif sequence_of(value) == due.sequence:
+            raise JournalLost(f"another writer appended sequence {due.sequence} at offset {offset} first")
+    if waiting:
+        raise JournalLost(f"sequence {waiting[0].sequence} was acknowledged but is not in the journal")
+    return places
+
+
+async def _offset_of(append: Append) -> int:
+    try:
+        metadata = await asyncio.shield(append.acknowledged)
+    except (KafkaError, ConnectionError, TimeoutError) as error:
+        raise JournalLost(f"append of sequence {append.sequence} failed: {type(error).__name__}") from error
+    return int(metadata.offset)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Mark a failure as seen: `confirm` judges it, and nobody needs it once the partition was given up."""
+    if not future.cancelled():
+        future.exception()

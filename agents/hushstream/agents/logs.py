@@ -1,0 +1,166 @@
+"""Reading ranges of logs without a consumer group: for recovery, and to see what a journal really holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
+from types import TracebackType
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as BrokerPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from hushstream.agents.errors import InputsDeleted, TopicsReplaced
+from hushstream.agents.settings import WorkerSettings
+from hushstream.roles.machine import InputRecord, TopicPartition
+
+_offset = attrgetter("offset")
+_POLL_MILLISECONDS = 500
+
+
+class LogReader:
+    """A group-less reader of some partitions; use it as an async context manager.
+
+    Reading on from where the last range ended costs no seek, so a recovery reads at the speed of the log.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        """Prepare; nothing is opened yet."""
+        self._settings = settings
+        self._consumer = AIOKafkaConsumer(
+            **settings.client_options(),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            fetch_max_wait_ms=settings.fetch_wait_milliseconds,
+        )
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._consumer.stop()
+
+    def open(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from now on, each from its position; forgets the ones before."""
+        self._consumer.assign([self._at(source) for source in positions])
+        self._cursors = {}
+        for source, position in positions.items():
+            self._consumer.seek(self._at(source), position)
+            self._cursors[source] = _Cursor(position)
+
+    async def first_offsets(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each log begins."""
+        found = await self._consumer.beginning_offsets([self._at(source) for source in sources])
+        return {source: found[self._at(source)] for source in sources}
+
+    async def end_offsets(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset that the next record of each log will get."""
+        found = await self._consumer.end_offsets([self._at(source) for source in sources])
+        return {source: found[self._at(source)] for source in sources}
+
+    async def read(self, source: TopicPartition, low: int, high: int) -> list[InputRecord]:
+        """All records with ``low <= offset < high`` of an opened partition.
+
+        Raises:
+            InputsDeleted: the log begins above ``low``.
+            TopicsReplaced: the log ends below ``high``.
+        """
+        if low >= high:
+            return []
+        cursor = self._cursors[source]
+        if not cursor.rewind(low):
+            self._consumer.seek(self._at(source), low)
+        while cursor.position < high:
+            await self._fill(source, cursor, high)
+        return cursor.take(high)
+
+    async def _fill(self, source: TopicPartition, cursor: _Cursor, high: int) -> None:
+        place = self._at(source)
+        try:
+            found = await self._consumer.getmany(place, timeout_ms=_POLL_MILLISECONDS)
+        except OffsetOutOfRangeError:
+            first = (await self.first_offsets([source]))[source]
+            if first > cursor.position:
+                raise InputsDeleted(
+                    f"{source[0]}/{source[1]}: records from offset {cursor.position} are needed, "
+                    f"but the log begins at {first}"
+                ) from None
+            raise self._replaced(source, high, (await self.end_offsets([source]))[source]) from None
+        cursor.extend(as_records(found.get(place, ())), await self._consumer.position(place))
+        if not found:
+            end = (await self.end_offsets([source]))[source]
+            if end < high:
+                raise self._replaced(source, high, end)
+
+    @staticmethod
+    def _replaced(source: TopicPartition, high: int, end: int) -> TopicsReplaced:
+        return TopicsReplaced(
+            f"{source[0]}/{source[1]}: the journal names records up to offset {high}, "
+            f"but the log ends at {end}; the topic was wiped or replaced"
+        )
+
+    def _at(self, source: TopicPartition) -> BrokerPartition:
+        return BrokerPartition(self._settings.physical(source[0]), source[1])
+
+
+class _Cursor:
+    """What was read ahead of one partition."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self._records: list[InputRecord] = []
+        self._start = 0
+        self._low = position
+
+    def rewind(self, low: int) -> bool:
+        """Stand at ``low``; False when that lies outside of what was read ahead (a seek is needed)."""
+        if self._low <= low <= self.position:
+            while self._start < len(self._records) and self._records[self._start].offset < low:
+                self._start += 1
+            self._low = low
+            return True
+        self._records, self._start, self._low, self.position = [], 0, low, low
+        return False
+
+    def extend(self, records: Iterable[InputRecord], position: int) -> None:
+        if self._start:
+            del self._records[: self._start]
+            self._start = 0
+        self._records.extend(records)
+        self.position = max(position, self._records[-1].offset + 1 if self._records else position)
+
+    def take(self, high: int) -> list[InputRecord]:
+        stop = self._start
+        while stop < len(self._records) and self._records[stop].offset < high:
+            stop += 1
+        taken = self._records[self._start : stop]
+        self._start = stop
+        self._low = high
+        return taken
+
+
+def as_records(fetched: Iterable[object]) -> list[InputRecord]:
+    """Plain records from the client's; a record without a value (a tombstone) reads as empty bytes."""
+    return [InputRecord(r.offset, r.timestamp, r.value or b"") for r in fetched]  # type: ignore[attr-defined]
+
+
+async def partition_counts(settings: WorkerSettings, topics: Collection[str]) -> dict[str, int]:
+    """How many partitions each logical topic has; 0 for one that does not exist."""
+    consumer = AIOKafkaConsumer(**settings.client_options(), group_id=None, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        existing = await asyncio.wait_for(consumer.topics(), settings.connect_timeout_seconds)
+        counts = {}
+        for topic in topics:
+            name = settings.physical(topic)
+            counts[topic] = len(consumer.partitions_for_topic(name) or ()) if name in existing else 0
+        return counts
+    finally:
+        await consumer.stop()

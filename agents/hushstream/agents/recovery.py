@@ -1,0 +1,221 @@
+"""Bringing a machine to where its journal stands, and sending again what a crash may have left unsent.
+
+Rule for sending again: a commit is made only after the outputs of everything it covers were acknowledged, and
+it carries the sequence number of that record (`hushstream.agents.commits`). So exactly the records above the
+committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic
+ids. They are sent only after the whole tail was replayed and compared (in portions, if the tail holds more
+than `PORTION_OUTPUTS` outputs, so that memory stays bounded).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
+from hushstream.agents.journal import Sender
+from hushstream.agents.logs import LogReader
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain, Output, Step
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+PORTION_OUTPUTS = 4096
+_TAIL_RECORDS = 256
+
+MachineFactory = Callable[[int], Machine]
+Observe = Callable[[str, int, int], None]
+
+
+class Superseded(Exception):
+    """A newer rebalance began while this recovery ran; its result is of no use."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A machine whose state is that of its journal up to ``sequence``.
+
+    Attributes:
+        genesis: the journal's first record.
+        journal_offset: where the journal goes on after that record.
+        released: the last record whose outputs are all known to be acknowledged.
+        replayed, resent: how many records the last recovery replayed, and outputs it sent again.
+    """
+
+    machine: Machine
+    genesis: bytes
+    sequence: int
+    journal_offset: int
+    released: int = 0
+    replayed: int = 0
+    resent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Recovers one partition; the same object serves all partitions of a worker."""
+
+    settings: WorkerSettings
+    make_machine: MachineFactory
+    sender: Sender
+    snapshots: SnapshotStore
+    still_owner: Callable[[], bool]
+
+    async def run(self, partition: int, released: Callable[[bytes], int], cached: Held | None = None) -> Held:
+        """Bring the partition's machine to the end of its journal and send again what may be unsent.
+
+        Args:
+            partition: the home partition.
+            released: gives the committed mark, from the journal's genesis record.
+            cached: the machine as this worker left it when it last gave the partition up.
+
+        Raises:
+            HushstreamError: the journal is another deployment's, does not fit its inputs, or they are gone.
+            Superseded: the partition was taken away meanwhile.
+        """
+        async with LogReader(self.settings) as reader:
+            held = cached if cached is not None else await self._begin(partition, reader)
+            held.released = max(held.released, min(released(held.genesis), held.sequence))
+            mark = max(released(held.genesis), held.released)
+            held.replayed = held.resent = 0
+            await self._follow(held, reader, mark)
+        return held
+
+    async def _begin(self, partition: int, reader: LogReader) -> Held:
+        """A machine at its genesis record, or at its snapshot."""
+        machine = self.make_machine(partition)
+        journal = machine.journal
+        snapshot = self.snapshots.load(partition)
+        first = (await reader.first_offsets([journal]))[journal]
+        end = (await reader.end_offsets([journal]))[journal]
+        if end == 0:
+            if snapshot is not None:
+                raise TopicsReplaced(
+                    f"{journal[0]}/{journal[1]}: the journal is empty, but {self.snapshots.path(partition)} "
+                    f"continues one at offset {snapshot.journal_offset}; the topics were wiped or replaced "
+                    f"(remove the data directory only if that was intended)"
+                )
+            await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
+        genesis = await self._genesis(reader, journal, first, snapshot)
+        machine.start(genesis)
+        if snapshot is None:
+            return Held(machine, genesis, sequence=0, journal_offset=1)
+        _check_place(journal, first, end, genesis, snapshot)
+        machine.restore(snapshot.state)
+        # A snapshot is taken only when everything up to it was released.
+        return Held(machine, genesis, snapshot.sequence, snapshot.journal_offset, released=snapshot.sequence)
+
+    async def _genesis(
+        self, reader: LogReader, journal: tuple[str, int], first: int, snapshot: Snapshot | None
+    ) -> bytes:
+        """The first record of the journal: where two owners raced, whatever stands at offset 0 is the one."""
+        if first > 0:
+            if snapshot is None:
+                raise JournalTruncated(
+                    f"{journal[0]}/{journal[1]}: the journal begins at offset {first}, its first records "
+                    f"were deleted, and there is no snapshot; bring the data directory of the last owner"
+                )
+            return snapshot.genesis
+        reader.open({journal: 0})
+        return (await reader.read(journal, 0, 1))[0].value
+
+    async def _follow(self, held: Held, reader: LogReader, mark: int) -> None:
+        """Replay the journal's tail until its end, then send what lies above ``mark``."""
+        journal = held.machine.journal
+        firsts = await self._open(held, reader)
+        unsent: list[Output] = []
+        place = held.journal_offset
+        while place < (end := (await reader.end_offsets([journal]))[journal]):
+            stop = min(end, place + _TAIL_RECORDS)
+            for record in await reader.read(journal, place, stop):
+                self._check_owner()
+                step = await self._replay(held, reader, record, firsts)
+                if step is not None and held.sequence > mark:
+                    unsent.extend((*step.releases, *step.dead_letters))
+                    if len(unsent) > PORTION_OUTPUTS:
+                        await self._send(held, unsent)
+                await asyncio.sleep(0)
+            place = stop
+        held.journal_offset = place
+        self._check_owner()
+        await self._send(held, unsent)
+        held.released = held.sequence
+
+    async def _open(self, held: Held, reader: LogReader) -> Mapping[tuple[str, int], int]:
+        machine = held.machine
+        positions = {
+            source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)
+        }
+        firsts = await reader.first_offsets(list(positions))
+        ends = await reader.end_offsets(list(positions))
+        for source in machine.inputs:
+            if positions[source] < firsts[source]:
+                raise InputsDeleted(
+                    f"{source[0]}/{source[1]}: must be read from offset {positions[source]}, but the log "
+                    f"begins at {firsts[source]}; those records were deleted before this partition had folded them"
+                )
+            if positions[source] > ends[source]:
+                raise TopicsReplaced(
+                    f"{source[0]}/{source[1]}: was folded up to offset {positions[source]}, but the log ends "
+                    f"at {ends[source]}; the topic was wiped or replaced"
+                )
+        places = {source: max(position, firsts[source]) for source, position in positions.items()}
+        reader.open({**places, machine.journal: held.journal_offset})
+        # A model that retention removed is missed only if a journal record names it: then the digest tells.
+        return {source: firsts[source] for source in machine.broadcasts}
+
+    async def _replay(
+        self, held: Held, reader: LogReader, record: InputRecord, firsts: Mapping[tuple[str, int], int]
+    ) -> Step | None:
+        """Apply one journal record if it continues the chain; None for every other."""
+        machine = held.machine
+        try:
+            if machine.entry(record.value).sequence != held.sequence + 1:
+                return None
+        except HushstreamError:
+            return None
+        slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
+        try:
+            step = machine.replay(record.value, slices)
+        except OffChain:
+            return None
+        held.sequence += 1
+        held.replayed += 1
+        held.journal_offset = record.offset + 1
+        return step
+
+    async def _slice(
+        self, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]
+    ) -> InputSlice:
+        source = (part.topic, part.partition)
+        low = max(part.low, firsts.get(source, part.low))
+        return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
+
+    async def _send(self, held: Held, unsent: list[Output]) -> None:
+        acknowledgements = [await self.sender.send(output) for output in unsent]
+        await asyncio.gather(*acknowledgements)
+        held.resent += len(acknowledgements)
+        unsent.clear()
+
+    def _check_owner(self) -> None:
+        if not self.still_owner():
+            raise Superseded
+
+
+def _check_place(journal: tuple[str, int], first: int, end: int, genesis: bytes, snapshot: Snapshot) -> None:
+    where = f"{journal[0]}/{journal[1]}"
+    if snapshot.genesis != genesis or snapshot.journal_offset > end:
+        raise TopicsReplaced(
+            f"{where}: the snapshot in the data directory belongs to another journal; the topics were wiped "
+            f"or replaced (remove the data directory only if that was intended)"
+        )
+    if snapshot.journal_offset < first:
+        raise JournalTruncated(
+            f"{where}: the journal begins at offset {first}, "
+            f"but the snapshot ends at {snapshot.journal_offset}"
+        )

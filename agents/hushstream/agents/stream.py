@@ -1,0 +1,74 @@
+"""What a worker asks of its Faust app: send, commit, who owns what, where logs end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any
+
+from faust.exceptions import ProducerSendError
+from faust.types import TP
+
+from hushstream.agents.errors import JournalLost
+from hushstream.agents.logs import LogReader
+from hushstream.agents.settings import WorkerSettings
+from hushstream.roles.machine import Output, TopicPartition
+
+
+class Stream:
+    """A running app under logical topic names."""
+
+    def __init__(self, app: Any, settings: WorkerSettings) -> None:
+        """Speak through ``app``'s producer and consumer."""
+        self._app = app
+        self._settings = settings
+        self._prefix = settings.topic_prefix
+
+    @property
+    def generation(self) -> int:
+        """The group's generation that the current assignment belongs to."""
+        return int(self._app.consumer_generation_id)
+
+    def assigned(self, topic: str) -> set[int]:
+        """The partitions of a topic that the group has given to this worker."""
+        name = self._settings.physical(topic)
+        return {place.partition for place in self._app.consumer.assignment() if place.topic == name}
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        """Hand one record to the producer; the returned future ends with its acknowledgement.
+
+        Raises:
+            JournalLost: the producer takes nothing any more.
+        """
+        try:
+            future: Awaitable[Any] = await self._app.producer.send(
+                self._prefix + output.topic, output.key, output.value, output.partition, None, None
+            )
+        except ProducerSendError as error:
+            raise JournalLost(f"{output.topic}/{output.partition}: {error}") from error
+        return future
+
+    async def commit(self, places: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        """Commit (offset, metadata); False when it could not be done now."""
+        thread = self._app.consumer._thread
+        return bool(await thread.commit_marked({self._at(source): place for source, place in places.items()}))
+
+    async def end_offsets(self, sources: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offset that the next record of each log will get."""
+        places = {source: self._at(source) for source in sources}
+        found = await self._app.consumer.highwaters(*places.values())
+        return {source: found[place] for source, place in places.items()}
+
+    async def read_journal(self, journal: TopicPartition, offset: int) -> list[tuple[int, bytes]]:
+        """(offset, value) of a journal from an offset to its end."""
+        async with LogReader(self._settings) as reader:
+            end = (await reader.end_offsets([journal]))[journal]
+            reader.open({journal: offset})
+            return [(record.offset, record.value) for record in await reader.read(journal, offset, end)]
+
+    def fetched_end(self, source: TopicPartition) -> int | None:
+        """Where an assigned input log ended at the last fetch; None before the first."""
+        found = self._app.consumer.highwater(self._at(source))
+        return None if found is None else int(found)
+
+    def _at(self, source: TopicPartition) -> Any:
+        return TP(self._prefix + source[0], source[1])

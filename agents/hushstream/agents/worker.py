@@ -1,0 +1,292 @@
+"""A worker process: one role, some home partitions, from the group's first assignment to a clean end.
+
+sys.exit(run_worker(settings, make_machine, RoleTopics(inputs=("contexts", "clicks"), writes=("reports",))))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.app import make_app
+from hushstream.agents.errors import NoPartition, WorkerError
+from hushstream.agents.homes import Homes
+from hushstream.agents.intake import Intake
+from hushstream.agents.metrics import Labels, Metrics
+from hushstream.agents.preflight import RoleTopics, check_topics
+from hushstream.agents.recovery import MachineFactory, Observe
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.stream import Stream
+from hushstream.roles.machine import Machine
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+_WATCH_SECONDS = 0.2
+_GAUGE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """What a role adds to the worker's metrics.
+
+    Attributes:
+        outcomes, reasons: the fixed lists of label values.
+        reason_of: reads the reason code out of a dead letter.
+        gauges: what to show of a machine, by the names of `hushstream.agents.metrics.ROLE_GAUGES`.
+    """
+
+    outcomes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    reason_of: Callable[[bytes], str] | None = None
+    gauges: Callable[[Machine], Mapping[str, float]] | None = None
+
+
+def observe_nothing(stage: str, partition: int, sequence: int) -> None:
+    """The default observer."""
+
+
+class RoleWorker:
+    """Runs the machines of the home partitions that the group gives to this process."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        make_machine: MachineFactory,
+        topics: RoleTopics,
+        *,
+        observe: Observe = observe_nothing,
+        reporting: Reporting | None = None,
+    ) -> None:
+        """Prepare; `run` does the work.
+
+        Args:
+            settings: see `WorkerSettings`.
+            make_machine: makes the machine of a home partition.
+            topics: what the role reads and writes.
+            observe: called at each named step (decoded, folded, journal_sent, journal_acked, released,
+                committed, snapshot) with the partition and the journal's sequence number.
+            reporting: what to show of the machines.
+        """
+        self._settings = settings
+        self._make_machine = make_machine
+        self._topics = topics
+        self._observe = observe
+        self._reporting = reporting or Reporting()
+        self._stop = asyncio.Event()
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._app: Any = None
+        self._homes: Homes
+        self._stream: Stream
+        self._metrics: Metrics
+
+    @property
+    def starting(self) -> bool:
+        """Whether the worker has not begun to join its group yet."""
+        return self._app is None
+
+    def request_stop(self) -> None:
+        """Begin a clean end: drain, snapshot, commit, leave the group."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Work until `request_stop`.
+
+        Raises:
+            HushstreamError: why the worker cannot go on, in one line.
+        """
+        partitions = await check_topics(self._settings, self._topics, self._make_machine)
+        (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
+        self._metrics = self._make_metrics(partitions)
+        try:
+            self._serve_metrics()
+            self._assemble()
+            await self._work()
+        finally:
+            self._metrics.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _assemble(self) -> None:
+        intake = Intake()
+        self._app = make_app(self._settings, self._topics.inputs, intake)
+        self._stream = Stream(self._app, self._settings)
+        self._homes = Homes(
+            self._settings, self._make_machine, self._topics.inputs[0],
+            self._stream, intake, self._metrics, self._observe, self._fatal,
+        )  # fmt: skip
+        self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
+        self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
+
+    async def _work(self) -> None:
+        started = asyncio.create_task(self._app.start())
+        loops = (self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop)
+        standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
+        standing.append(asyncio.create_task(self._watch_app(started)))
+        await self._stop.wait()
+        self._stopping = True
+        if self._failure is None:
+            await self._homes.give_up(snapshot=True)
+        self._homes.cancel()
+        for task in standing:
+            task.cancel()
+        await asyncio.gather(*standing, return_exceptions=True)
+        await self._app.stop()
+        started.cancel()
+        await asyncio.gather(started, return_exceptions=True)
+
+    async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
+        """Faust awaits this before it seeks and fetches."""
+        if not self._stopping:
+            await self._homes.take_up()
+
+    async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
+        """The group's protocol is eager: all partitions go, and some come back."""
+        if not self._stopping:
+            await self._homes.give_up(snapshot=False)
+
+    async def _watch_app(self, started: asyncio.Task[None]) -> None:
+        """End the worker when Faust's own services crash."""
+        over = asyncio.create_task(self._app.wait_until_stopped())
+        await asyncio.wait({started, over}, return_when=asyncio.FIRST_COMPLETED)
+        if started.done() and not started.cancelled() and started.exception() is not None:
+            over.cancel()
+            self._fatal(_as_worker_error(started.exception()))
+            return
+        await over
+        self._fatal(_as_worker_error(self._app.crash_reason))
+
+    def _fatal(self, reason: BaseException) -> None:
+        if self._failure is None and not self._stopping:
+            self._failure = reason
+        self._stop.set()
+
+    async def _fatal_on_error(self, loop: Coroutine[Any, Any, None]) -> None:
+        try:
+            await loop
+        except Exception as error:  # noqa: BLE001 - it becomes the reason with which the worker ends
+            self._fatal(error)
+
+    async def _commit_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.commit_interval_seconds)
+            await self._homes.commit()
+
+    async def _watch_membership(self) -> None:
+        """Give up when the group gives nothing for too long: Faust would idle for ever."""
+        since = time.monotonic()
+        limit = self._settings.join_timeout_seconds
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if self._homes.occupied:
+                since = time.monotonic()
+            elif time.monotonic() - since > limit:
+                raise NoPartition(
+                    f"held no partition of {self._topics.inputs[0]} within {limit:g} s: other workers of "
+                    f"group {self._settings.group} hold them all, or the broker refuses the session timeout of "
+                    f"{self._settings.session_timeout_seconds:g} s (Kafka's group.min.session.timeout.ms is "
+                    f"6000 unless set)"
+                )
+
+    async def _gauge_loop(self) -> None:
+        while True:
+            await asyncio.sleep(_GAUGE_SECONDS)
+            for partition, driver in list(self._homes.drivers.items()):
+                for buffer in driver.inputs:
+                    end = self._stream.fetched_end(buffer.source)
+                    if end is not None:
+                        self._metrics.lag(*buffer.source, max(0, end - buffer.low))
+                if self._reporting.gauges is not None:
+                    self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
+
+    def _make_metrics(self, partitions: int) -> Metrics:
+        topics = (*self._topics.inputs, *self._topics.writes)
+        reporting = self._reporting
+        labels = Labels(self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions)
+        return Metrics(labels, reporting.reason_of)
+
+    def _serve_metrics(self) -> None:
+        settings = self._settings
+        try:
+            ports = self._metrics.serve(
+                settings.metrics_host, settings.metrics_port, settings.zone_metrics_port
+            )
+        except OSError as error:
+            raise WorkerError(
+                f"metrics cannot be served on {settings.metrics_host}, ports {settings.metrics_port} and "
+                f"{settings.zone_metrics_port}: {error.strerror}"
+            ) from error
+        logger.info("role %s, group %s, metrics ports %s", settings.role, settings.group, ports)
+
+
+def run_worker(
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    *,
+    observe: Observe = observe_nothing,
+    reporting: Reporting | None = None,
+) -> int:
+    """Run one worker in this process until SIGTERM or SIGINT; the arguments are those of `RoleWorker`.
+
+    Returns:
+        The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
+    """
+    quiet_libraries()
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        # The policy, not only a loop: Faust's fetch thread makes a loop of its own.
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        asyncio.run(_run_until_signal(settings, make_machine, topics, observe, reporting))
+    except HushstreamError as error:
+        print(f"hushstream worker {settings.role}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run_until_signal(
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    observe: Observe,
+    reporting: Reporting | None,
+) -> None:
+    worker = RoleWorker(settings, make_machine, topics, observe=observe, reporting=reporting)
+    running = asyncio.ensure_future(worker.run())
+
+    def on_signal() -> None:
+        worker.request_stop()
+        if worker.starting:
+            running.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+def quiet_libraries() -> None:
+    """Silence the libraries' own life cycle and retries: what an operator needs is logged here."""
+    for name in ("faust", "mode", "aiokafka", "kafka"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _as_worker_error(reason: BaseException | None) -> BaseException:
+    if isinstance(reason, (KafkaError, ConnectionError)) or reason is None:
+        return WorkerError(f"the stream client ended: {type(reason).__name__}: {reason}")
+    return reason
+
+
+__all__ = ["Reporting", "RoleTopics", "RoleWorker", "observe_nothing", "quiet_libraries", "run_worker"]

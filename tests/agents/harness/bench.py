@@ -1,0 +1,497 @@
+"""A place to run workers in: a broker, frozen inputs, crashes on demand, and an audit of what came out.
+
+Usable for any machine factory: "module:function" or "/path/file.py:function", giving (make_machine, topics).
+
+    async with Deployment(bench, "disturbed", factory, arguments, logs, partitions=4) as run:
+        await run.crash_sweep([("folded", 0, 3), ...])
+        assert (await run.audit()) == (await undisturbed.audit())
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hushstream.agents.logs import LogReader
+from hushstream.agents.settings import WorkerSettings
+from hushstream.roles.machine import InputRange, InputSlice, Machine, OffChain
+from hushstream.schemas.errors import HushstreamError
+
+Place = tuple[str, int]
+Log = Sequence[tuple[int, bytes]]
+"""(timestamp in milliseconds, value) of each record of one partition."""
+
+STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
+FAST = {
+    "session_timeout_seconds": 1.5,
+    "heartbeat_seconds": 0.3,
+    "commit_interval_seconds": 0.1,
+    "snapshot_interval_seconds": 0.3,
+    "tick_interval_seconds": 0.3,
+    "join_timeout_seconds": 20.0,
+}
+NONCE = bytes(range(32))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Bench:
+    """One broker process and one zygote for many deployments."""
+
+    def __init__(self, directory: Path, bootstrap: str | None = None, preload: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self._given = bootstrap
+        self.bootstrap = bootstrap or ""
+        self._preload = preload
+        self._broker: asyncio.subprocess.Process | None = None
+        self._zygote: asyncio.subprocess.Process | None = None
+        self._answers: dict[str, asyncio.Future[int]] = {}
+        self._exits: dict[str, asyncio.Future[int]] = {}
+        self._listener: asyncio.Task[None] | None = None
+        self._names = 0
+
+    async def __aenter__(self) -> Self:
+        if self._given is None:
+            port = free_port()
+            self.bootstrap = f"127.0.0.1:{port}"
+            log = (self.directory / "broker.log").open("wb")
+            command = [sys.executable, "-m", "hushstream.broker", "--port", str(port)]
+            command += ["--group-min-session-timeout-ms", "500"]
+            self._broker = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+            await self._broker_answers(port)
+        zygote = str(Path(__file__).with_name("zygote.py"))
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        self._zygote = await asyncio.create_subprocess_exec(
+            sys.executable, zygote, *self._preload,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        self._listener = asyncio.create_task(self._listen())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._zygote is not None and self._zygote.stdin is not None:
+            self._zygote.stdin.close()
+            await asyncio.wait_for(self._zygote.wait(), 10)
+        if self._listener is not None:
+            await self._listener
+        if self._broker is not None:
+            self._broker.terminate()
+            await asyncio.wait_for(self._broker.wait(), 10)
+
+    async def start(self, order: Mapping[str, Any]) -> Worker:
+        """Fork one worker."""
+        assert self._zygote is not None
+        assert self._zygote.stdin is not None
+        self._names += 1
+        name = str(self._names)
+        loop = asyncio.get_running_loop()
+        self._answers[name], self._exits[name] = loop.create_future(), loop.create_future()
+        log = self.directory / f"worker-{name}.log"
+        self._zygote.stdin.write(json.dumps({"id": name, "log": str(log), **order}).encode() + b"\n")
+        await self._zygote.stdin.drain()
+        pid = await asyncio.wait_for(self._answers[name], 20)
+        return Worker(pid, self._exits[name], log)
+
+    async def _listen(self) -> None:
+        assert self._zygote is not None
+        assert self._zygote.stdout is not None
+        async for line in self._zygote.stdout:
+            answer = json.loads(line)
+            if "pid" in answer:
+                self._answers[answer["id"]].set_result(answer["pid"])
+            else:
+                self._exits[answer["id"]].set_result(answer["exit"])
+
+    async def _broker_answers(self, port: int) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            except ConnectionError:
+                assert time.monotonic() < deadline, "the broker did not start"
+                await asyncio.sleep(0.05)
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """One worker process."""
+
+    pid: int
+    exited: asyncio.Future[int]
+    log: Path
+
+    async def exit_code(self, timeout_seconds: float = 30) -> int:
+        try:
+            return await asyncio.wait_for(asyncio.shield(self.exited), timeout_seconds)
+        except TimeoutError:
+            raise AssertionError(f"worker still runs; its log:\n{self.log.read_text()[-3000:]}") from None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        if not self.exited.done():
+            os.kill(self.pid, number)
+
+    async def logged(self, text: str, timeout_seconds: float = 20) -> None:
+        """Wait until the worker's log holds ``text``."""
+        deadline = time.monotonic() + timeout_seconds
+        while text not in self.log.read_text():
+            assert not self.exited.done(), f"worker ended before {text!r}:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.log.read_text()[-3000:]}"
+            await asyncio.sleep(0.03)
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """What stands on the chain of each journal, and what was released.
+
+    Attributes:
+        journals: the records that count, by home partition.
+        releases: the distinct values of each output partition; sorted, as partitions interleave.
+        positions: how far each machine has folded.
+        repeats: outputs that stand in a log more than once (with the same bytes).
+        off_chain: journal records that do not count.
+    """
+
+    journals: Mapping[int, tuple[bytes, ...]]
+    releases: Mapping[Place, tuple[bytes, ...]]
+    positions: Mapping[int, Mapping[Place, int]]
+    repeats: int = dataclasses.field(compare=False)
+    off_chain: int = dataclasses.field(compare=False)
+
+
+class Deployment:
+    """One set of topics with frozen inputs, and the workers that run on it."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        name: str,
+        factory: str,
+        arguments: Mapping[str, Any],
+        making: tuple[Callable[[int], Machine], Any],
+        logs: Mapping[Place, Log],
+        partitions: int,
+        settings: Mapping[str, Any] | None = None,
+        other_topics: Mapping[str, int] | None = None,
+    ) -> None:
+        self.bench = bench
+        self.name = name
+        self._factory = factory
+        self._arguments = dict(arguments)
+        self.make_machine, self.topics = making
+        self._logs = logs
+        self._partitions = partitions
+        self._other = dict(other_topics or {})
+        self._workers: list[Worker] = []
+        values = {
+            "bootstrap": bench.bootstrap,
+            "role": name,
+            "group": name,
+            "deployment": name,
+            "topic_prefix": f"{name}.",
+            "datadir": str(bench.directory / name),
+            "schedule": "fixed",
+            "fixed_records": 16,
+            **FAST,
+        }
+        self.values = {**values, **(settings or {})}
+        self.settings = WorkerSettings(**self.values)
+
+    async def __aenter__(self) -> Self:
+        await self._create_topics()
+        await self._freeze()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.kill()
+        for worker in self._workers:
+            await worker.exit_code()
+
+    async def start(
+        self, crash: tuple[str, int, int] | None = None, number: int = signal.SIGKILL, **other: Any
+    ) -> Worker:
+        """Start a worker; at ``crash`` = (stage, partition, least sequence) it gets signal ``number``."""
+        order: dict[str, Any] = {
+            "factory": self._factory,
+            "arguments": self._arguments,
+            "settings": {**self.values, **other},
+        }
+        if crash is not None:
+            stage, partition, sequence = crash
+            order["crash"] = {"stage": stage, "partition": partition, "sequence": sequence, "signal": number}
+        worker = await self.bench.start(order)
+        self._workers.append(worker)
+        return worker
+
+    async def crash_sweep(self, crashes: Iterable[tuple[str, int, int]]) -> None:
+        """Start a worker, let it be killed at a step, and again; then let one finish and end it cleanly."""
+        for crash in crashes:
+            worker = await self.start(crash)
+            code = await worker.exit_code(40)
+            assert code == -signal.SIGKILL, f"{crash}: exit {code}\n{worker.log.read_text()[-3000:]}"
+        await self.finish()
+
+    async def finish(self) -> None:
+        """Let one worker fold everything, then end it with SIGTERM."""
+        worker = await self.start()
+        await self.folded_all()
+        worker.kill(signal.SIGTERM)
+        code = await worker.exit_code()
+        assert code == 0, worker.log.read_text()[-3000:]
+
+    async def folded_all(self, timeout_seconds: float = 40) -> None:
+        """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
+        deadline = time.monotonic() + timeout_seconds
+        before: object = None
+        while True:
+            ends = await self.output_ends()
+            if ends == before and await self._journals_cover_inputs():
+                return
+            before = ends
+            assert time.monotonic() < deadline, self._complaint()
+            await asyncio.sleep(0.3)
+
+    def _complaint(self) -> str:
+        return "not folded in time:\n" + "\n".join(w.log.read_text()[-2500:] for w in self._workers[-2:])
+
+    async def output_ends(self) -> dict[Place, int]:
+        """Where all logs end that the role writes."""
+        async with LogReader(self.settings) as reader:
+            return await reader.end_offsets(await self._written(reader))
+
+    async def values_of(self, place: Place) -> list[bytes]:
+        """All values of one partition."""
+        async with LogReader(self.settings) as reader:
+            end = (await reader.end_offsets([place]))[place]
+            reader.open({place: 0})
+            return [record.value for record in await reader.read(place, 0, end)]
+
+    async def audit(self) -> Audit:
+        """Recompute everything from the logs, as a reader would, and compare with what was released."""
+        journals: dict[int, tuple[bytes, ...]] = {}
+        expected: dict[Place, list[bytes]] = {}
+        positions: dict[int, Mapping[Place, int]] = {}
+        off_chain = 0
+        async with LogReader(self.settings) as reader:
+            written = await self._written(reader)
+            for partition in range(self._partitions):
+                machine, accepted, skipped = await self._replay(reader, partition, expected)
+                journals[partition] = accepted
+                positions[partition] = machine.positions()
+                off_chain += skipped
+        releases: dict[Place, tuple[bytes, ...]] = {}
+        repeats = 0
+        for place in written:
+            if place[0].startswith("journal-") or place == self.make_machine(0).journal[0]:
+                continue
+            found = await self.values_of(place)
+            distinct = sorted(set(found))
+            repeats += len(found) - len(distinct)
+            assert set(expected.get(place, ())) <= set(distinct), f"{place}: a release is missing"
+            extra = set(distinct) - set(expected.get(place, ()))
+            assert not extra or place[0].startswith("dead"), f"{place}: released off the chain: {extra}"
+            _assert_in_order(found, expected.get(place, []), place)
+            releases[place] = tuple(distinct)
+        return Audit(journals, releases, positions, repeats, off_chain)
+
+    async def _replay(
+        self, reader: LogReader, partition: int, expected: dict[Place, list[bytes]]
+    ) -> tuple[Machine, tuple[bytes, ...], int]:
+        machine = self.make_machine(partition)
+        values = await self.values_of(machine.journal)
+        machine.start(values[0])
+        accepted, skipped, sequence = [values[0]], 0, 0
+        places = [*machine.inputs, *machine.broadcasts]
+        reader.open(dict.fromkeys(places, 0))
+        for value in values[1:]:
+            try:
+                if machine.entry(value).sequence != sequence + 1:
+                    raise OffChain("sequence")
+                parts = [await _slice(reader, part) for part in machine.recovery_ranges(value)]
+                step = machine.replay(value, parts)
+            except OffChain:
+                skipped += 1
+                continue
+            sequence += 1
+            accepted.append(value)
+            for output in step.releases:
+                expected.setdefault((output.topic, output.partition), []).append(output.value)
+        return machine, tuple(accepted), skipped
+
+    async def _journals_cover_inputs(self) -> bool:
+        """Whether each machine, replayed and then fed the rest of its input, has nothing more to journal."""
+        async with LogReader(self.settings) as reader:
+            for partition in range(self._partitions):
+                try:
+                    machine, _, _ = await self._replay(reader, partition, {})
+                except HushstreamError:
+                    return False
+                places = [*machine.broadcasts, *machine.inputs]
+                ends = await reader.end_offsets(places)
+                rest = [
+                    InputRange(*place, machine.positions().get(place, 0), ends[place])
+                    for place in places
+                    if machine.positions().get(place, 0) < ends[place]
+                ]
+                ready = machine.ready([await _slice(reader, part) for part in rest]) if rest else ()
+                if ready and any(step.journal is not None for step in machine.fold(ready)):
+                    return False
+        return True
+
+    async def _written(self, reader: LogReader) -> list[Place]:
+        counts = self._topic_counts()
+        journal = self.make_machine(0).journal[0]
+        return [(name, p) for name in (journal, *self.topics.writes) for p in range(counts[name])]
+
+    def _topic_counts(self) -> dict[str, int]:
+        sample = self.make_machine(0)
+        counts = dict.fromkeys(
+            (*self.topics.inputs, sample.journal[0], *self.topics.writes), self._partitions
+        )
+        counts.update({name: 1 for name, _ in sample.broadcasts})
+        return {**counts, **self._other}
+
+    async def _create_topics(self) -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            config = {"message.timestamp.type": "CreateTime"}
+            topics = [
+                NewTopic(self.settings.physical(name), count, 1, topic_configs=config)
+                for name, count in self._topic_counts().items()
+            ]
+            await admin.create_topics(topics)
+        finally:
+            await admin.close()
+
+    async def _freeze(self) -> None:
+        """Write the inputs with their log times, and the same genesis record for every run."""
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.bench.bootstrap, acks="all", enable_idempotence=True
+        )
+        await producer.start()
+        try:
+            sent = []
+            for (topic, partition), log in self._logs.items():
+                for timestamp, value in log:
+                    sent.append(
+                        await producer.send(
+                            self.settings.physical(topic), value, partition=partition, timestamp_ms=timestamp
+                        )
+                    )
+            for partition in range(self._partitions):
+                machine = self.make_machine(partition)
+                name = self.settings.physical(machine.journal[0])
+                sent.append(
+                    await producer.send(name, machine.genesis(NONCE), partition=partition, timestamp_ms=1)
+                )
+            await asyncio.gather(*sent)
+        finally:
+            await producer.stop()
+
+
+async def _slice(reader: LogReader, part: InputRange) -> InputSlice:
+    return InputSlice(
+        *part, records=tuple(await reader.read((part.topic, part.partition), part.low, part.high))
+    )
+
+
+def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: Place) -> None:
+    """The first occurrences of one source's outputs stand in the order of its journal."""
+    first = {}
+    for index, value in enumerate(found):
+        first.setdefault(value, index)
+    by_source: dict[Any, int] = {}
+    for value in expected:
+        source = json.loads(value)[0] if value[:1] == b"[" else None
+        if source is None:
+            return
+        assert first[value] >= by_source.get(source, -1), f"{place}: out of order"
+        by_source[source] = first[value]
+
+
+async def eventually(check: Callable[[], Any], timeout_seconds: float = 20) -> None:
+    """Wait until ``check()`` (which may be async) holds."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        found = check()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+class Tunnel:
+    """A TCP relay in front of a broker whose connections can be cut, to see what a worker does then."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target = target_port
+        self.port = 0
+        self.open = True
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Close every connection."""
+        for writer in list(self._writers):
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.open:
+            writer.close()
+            return
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, far_writer}
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        self._writers -= {writer, far_writer}
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+__all__ = [
+    "AIOKafkaConsumer",
+    "Audit",
+    "Bench",
+    "Deployment",
+    "TopicPartition",
+    "Tunnel",
+    "Worker",
+    "eventually",
+]

@@ -1,0 +1,111 @@
+"""Starts workers by forking from one process that has everything imported: a start costs no import.
+
+Reads one JSON object a line: {"id", "factory", "arguments", "settings", "log", "crash"} starts a worker.
+Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by that signal). Ends with its input.
+
+``crash`` = {"stage", "partition", "sequence", "signal"}: the worker sends itself that signal when the stage is
+first reached with at least that sequence number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import logging
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker import run_worker
+
+
+def load(factory: str) -> Callable[..., Any]:
+    """``module:function`` or ``/path/to/file.py:function``."""
+    place, _, name = factory.rpartition(":")
+    if not place.endswith(".py"):
+        return getattr(importlib.import_module(place), name)
+    spec = importlib.util.spec_from_file_location("hushstream_test_machines", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def observer(crash: dict[str, Any] | None) -> Callable[[str, int, int], None]:
+    """Sends this process the signal of ``crash`` once."""
+    armed = [crash] if crash else []
+
+    def observe(stage: str, partition: int, sequence: int) -> None:
+        if (
+            armed
+            and stage == armed[0]["stage"]
+            and partition == armed[0]["partition"]
+            and sequence >= armed[0]["sequence"]
+        ):
+            number = armed.pop()["signal"]
+            print(f"observer: signal {number} at {stage} {partition}/{sequence}", flush=True)
+            os.kill(os.getpid(), number)
+
+    return observe
+
+
+def child(order: dict[str, Any]) -> int:
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    make_machine, topics = load(order["factory"])(**order["arguments"])
+    settings = WorkerSettings(**order["settings"])
+    return run_worker(settings, make_machine, topics, observe=observer(order.get("crash")))
+
+
+def start(order: dict[str, Any]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        os.close(0)
+        code = child(order)
+    except BaseException:
+        logging.exception("worker")
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    running: dict[int, Any] = {}
+    buffered = b""
+    for factory in sys.argv[1:]:
+        load(factory)
+    while True:
+        if select.select([0], [], [], 0.02)[0]:
+            received = os.read(0, 65536)
+            if not received:
+                break
+            buffered += received
+            *lines, buffered = buffered.split(b"\n")
+            for line in lines:
+                order = json.loads(line)
+                pid = start(order)
+                running[pid] = order["id"]
+                print(json.dumps({"id": order["id"], "pid": pid}), flush=True)
+        for pid in list(running):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                code = os.waitstatus_to_exitcode(status)
+                print(json.dumps({"id": running.pop(pid), "exit": code}), flush=True)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
