@@ -1,0 +1,144 @@
+"""Privacy amounts as integers that only ever round up: epsilon in millionths, delta in units of 2^-80.
+
+A float stands for its shortest decimal, the number that somebody typed: 0.1 is 100,000 millionths, not one
+more for the binary tail.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import TypeAlias
+
+from hushstream.privacy.errors import BadAmount
+
+MICRO = 1_000_000
+DELTA_BITS = 80
+DELTA_ONE = 1 << DELTA_BITS
+"""Delta 1 in units of 2^-80."""
+
+Number: TypeAlias = int | float | str | Decimal | Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A privacy price: epsilon in millionths, delta in units of 2^-80; adds exactly (basic composition)."""
+
+    epsilon_micro: int
+    delta_units: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse negative or fractional amounts."""
+        for name, value in (("epsilon_micro", self.epsilon_micro), ("delta_units", self.delta_units)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise BadAmount(f"{name}: expected a whole number >= 0, got {value!r}")
+
+    def __add__(self, other: Cost) -> Cost:
+        """Basic composition: both amounts add."""
+        return Cost(self.epsilon_micro + other.epsilon_micro, self.delta_units + other.delta_units)
+
+    def __sub__(self, other: Cost) -> Cost:
+        """What is left of a budget; never below zero."""
+        return Cost(
+            max(0, self.epsilon_micro - other.epsilon_micro),
+            max(0, self.delta_units - other.delta_units),
+        )
+
+    def fits(self, limit: Cost) -> bool:
+        """Whether both amounts stay within ``limit``."""
+        return self.epsilon_micro <= limit.epsilon_micro and self.delta_units <= limit.delta_units
+
+    def __str__(self) -> str:
+        """Both amounts, rounded up, for people."""
+        return f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
+
+
+def exact(value: Number, name: str = "amount") -> Fraction:
+    """The exact rational that ``value`` stands for.
+
+    Raises:
+        BadAmount: not a number, or not finite.
+    """
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+            raise BadAmount(f"{name}: expected a number, got {type(value).__name__}")
+        if isinstance(value, float):
+            return Fraction(Decimal(repr(float(value))))
+        if isinstance(value, str):
+            return Fraction(value.strip())
+        return Fraction(value)
+    except (ValueError, OverflowError, InvalidOperation, ZeroDivisionError):
+        raise BadAmount(f"{name}: expected a finite number, got {value!r}") from None
+
+
+def epsilon_micro(value: Number) -> int:
+    """Epsilon in millionths, rounded up.
+
+    Raises:
+        BadAmount: negative or not finite.
+    """
+    epsilon = exact(value, "epsilon")
+    if epsilon < 0:
+        raise BadAmount(f"epsilon: expected a number >= 0, got {value!r}")
+    return math.ceil(epsilon * MICRO)
+
+
+def delta_units(value: Number) -> int:
+    """Delta in units of 2^-80, rounded up.
+
+    Raises:
+        BadAmount: not in [0, 1].
+    """
+    delta = exact(value, "delta")
+    if not 0 <= delta <= 1:
+        raise BadAmount(f"delta: expected a number from 0 to 1, got {value!r}")
+    return math.ceil(delta * DELTA_ONE)
+
+
+def epsilon_value(micro: int) -> Fraction:
+    """The exact epsilon of an amount in millionths."""
+    return Fraction(micro, MICRO)
+
+
+def delta_value(units: int) -> Fraction:
+    """The exact delta of an amount in units of 2^-80."""
+    return Fraction(units, DELTA_ONE)
+
+
+def float_up(value: Fraction) -> float:
+    """The smallest float that is not below ``value``."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+def epsilon_text(micro: int) -> str:
+    """Epsilon as an exact decimal with at most six places."""
+    whole, rest = divmod(micro, MICRO)
+    return f"{whole}.{rest:06d}".rstrip("0").rstrip(".")
+
+
+def delta_text(units: int, digits: int = 3) -> str:
+    """Delta in scientific notation with ``digits`` significant digits, rounded up; at most 1 is shown."""
+    if units == 0:
+        return "0"
+    if units >= DELTA_ONE:
+        return "1"
+    value = delta_value(units)
+    exponent = math.floor(math.log10(value))
+    mantissa = math.ceil(value * Fraction(10) ** (digits - 1 - exponent))
+    if mantissa >= 10**digits:
+        mantissa, exponent = 10 ** (digits - 1), exponent + 1
+    head = f"{mantissa}"
+    return f"{head[0]}.{head[1:]}e{exponent:d}" if digits > 1 else f"{head}e{exponent:d}"
+
+
+def delta_to_bytes(units: int) -> bytes:
+    """Delta as the journal stores it: big-endian unsigned, no leading zeros, empty for zero."""
+    return units.to_bytes((units.bit_length() + 7) // 8, "big")
+
+
+def delta_from_bytes(value: bytes) -> int:
+    """The inverse of `delta_to_bytes`, in units of 2^-80."""
+    return int.from_bytes(value, "big")

@@ -1,0 +1,270 @@
+"""Secret keys: one per trust zone, never shown, and what is derived from them (PRIVACY rules 6, 9 and 10).
+
+A key is as sensitive as the data that its noise protects: whoever holds it can subtract the noise. So no
+representation, copy, pickle or error ever contains its bytes, and a key file that others can read is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NoReturn
+
+from hushstream.privacy.encoding import Part, encode
+from hushstream.privacy.errors import KeyFileError, PrivacyError
+
+KEY_BYTES = 32
+DIGEST_BYTES = 16
+_HEX_CHARACTERS = 2 * KEY_BYTES
+_OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Zone(StrEnum):
+    """The trust zones that hold a key; the aggregator and the server hold none."""
+
+    EDGE = "edge"
+    SHUFFLER = "shuffler"
+    COUNTER = "counter"
+
+
+class Key:
+    """32 secret bytes. Immutable; compares in constant time; prints only its public id.
+
+    Everything made from a key goes through HMAC-SHA256 under a stated purpose, so no two uses of it meet.
+    """
+
+    __slots__ = ("_digest_key", "_key_id", "_material", "_reproducible")
+
+    _material: bytes
+    _reproducible: bool
+    _key_id: bytes
+    _digest_key: bytes
+
+    def __init__(self, material: bytes, reproducible: bool = False) -> None:
+        """Hold ``material``.
+
+        Args:
+            material: 32 bytes.
+            reproducible: True for keys that come from a public seed; all that is derived inherits it.
+
+        Raises:
+            PrivacyError: not 32 bytes.
+        """
+        if not isinstance(material, bytes) or len(material) != KEY_BYTES:
+            got = f"{len(material)} bytes" if isinstance(material, bytes) else type(material).__name__
+            raise PrivacyError(f"key: expected {KEY_BYTES} bytes, got {got}")
+        object.__setattr__(self, "_material", material)
+        object.__setattr__(self, "_reproducible", bool(reproducible))
+        object.__setattr__(self, "_key_id", self.prf("key-id")[:8])
+        object.__setattr__(self, "_digest_key", self.prf("digest-key"))
+
+    @property
+    def key_id(self) -> bytes:
+        """8 public bytes that name the key and tell nothing else about it."""
+        return self._key_id
+
+    @property
+    def reproducible(self) -> bool:
+        """True when the key comes from a seed: nothing that it protects is private."""
+        return self._reproducible
+
+    def prf(self, purpose: str, *parts: Part) -> bytes:
+        """32 pseudorandom bytes for ``purpose`` and ``parts``: HMAC-SHA256 over their encoding."""
+        return hmac.digest(self._material, encode(purpose, *parts), "sha256")
+
+    def derive(self, purpose: str, *parts: Part) -> Key:
+        """A key of its own for ``purpose`` and ``parts``; nobody can go from it back to this one."""
+        return Key(self.prf("derive", purpose, *parts), self._reproducible)
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """16 bytes that stand for ``chunks``; see `digest_all`."""
+        return self.digest_all(purpose, chunks)
+
+    def digest_all(self, purpose: str, chunks: Sequence[bytes]) -> bytes:
+        """16 bytes that stand for a sequence of chunks and tell nobody without the key what they hold.
+
+        Keyed BLAKE2b over: length of purpose, purpose, number of chunks, all lengths, all chunks. Numbers
+        are 8 bytes little-endian, so different sequences never give the same input.
+
+        Args:
+            purpose: separates the uses of one key.
+            chunks: any number of bytes objects; thousands of small ones are cheap.
+        """
+        label = purpose.encode()
+        head = struct.pack(f"<{len(chunks) + 2}Q", len(label), len(chunks), *map(len, chunks))
+        hasher = hashlib.blake2b(head, digest_size=DIGEST_BYTES, key=self._digest_key)
+        hasher.update(label)
+        hasher.update(b"".join(chunks))
+        return hasher.digest()
+
+    def __eq__(self, other: object) -> bool:
+        """Equal material, compared in constant time."""
+        if not isinstance(other, Key):
+            return NotImplemented
+        return (
+            hmac.compare_digest(self._material, other._material) and self._reproducible == other._reproducible
+        )
+
+    def __hash__(self) -> int:
+        """By the public id."""
+        return hash(self._key_id)
+
+    def __repr__(self) -> str:
+        """The public id and, for seeded keys, the warning; never material."""
+        mark = ", REPRODUCIBLE, NOT PRIVATE" if self._reproducible else ""
+        return f"Key(id={self._key_id.hex()}{mark})"
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: a key never changes."""
+        raise PrivacyError(f"key: expected no change, got an assignment to {name}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        """Refuse: a key never changes."""
+        raise PrivacyError(f"key: expected no change, got a deletion of {name}")
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse: a pickled key would leave its zone unnoticed."""
+        raise PrivacyError("key: expected to stay in this process, got a request to pickle it")
+
+    def __copy__(self) -> Key:
+        """A key is immutable; its copy is itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Key:
+        """A key is immutable; its copy is itself."""
+        return self
+
+
+def seeded_key(seed: int, zone: str) -> Key:
+    """A key that anyone with the seed can make: for experiments only; everything under it says so."""
+    return Key(hashlib.sha256(encode("hushstream seeded key", seed, str(zone))).digest(), reproducible=True)
+
+
+def key_path(directory: str | Path, zone: Zone) -> Path:
+    """Where the key of a zone lies in a key directory."""
+    return Path(directory) / f"{zone.value}.key"
+
+
+def write_key(path: str | Path) -> Key:
+    """Make a new random key and write it as 64 hexadecimal digits, readable by the owner alone.
+
+    Raises:
+        KeyFileError: something is at ``path`` already (it is never overwritten), or it cannot be written.
+    """
+    target = Path(path)
+    material = secrets.token_bytes(KEY_BYTES)
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise KeyFileError(
+            f"key file {target}: expected nothing there, got a file; keys are never overwritten"
+        ) from None
+    except OSError as error:
+        raise KeyFileError(f"key file {target}: expected to create it, got: {error.strerror}") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(material.hex().encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return Key(material)
+
+
+def load_key(path: str | Path) -> Key:
+    """Read a key file: 64 hexadecimal digits, one line, readable by its owner alone.
+
+    Raises:
+        KeyFileError: missing, no regular file, readable by group or others, or not such a line. The message
+            never repeats what the file holds.
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as file:
+            _require_private(source, os.fstat(file.fileno()))
+            text = file.read(_HEX_CHARACTERS + 64).strip()
+    except FileNotFoundError:
+        raise KeyFileError(
+            f"key file {source}: expected a file, got none; `hushstream keys generate` makes it"
+        ) from None
+    except OSError as error:
+        raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None
+    if len(text) != _HEX_CHARACTERS:
+        raise KeyFileError(
+            f"key file {source}: expected {_HEX_CHARACTERS} hexadecimal digits, got {len(text)} characters"
+        )
+    if not all(character in b"0123456789abcdefABCDEF" for character in text):
+        raise KeyFileError(f"key file {source}: expected hexadecimal digits only, got another character")
+    material = bytes.fromhex(text.decode("ascii"))
+    if len(set(material)) == 1:
+        raise KeyFileError(f"key file {source}: expected random bytes, got one byte repeated")
+    return Key(material)
+
+
+def _require_private(source: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise KeyFileError(f"key file {source}: expected a regular file, got something else")
+    # Windows has no such mode bits: there the folder's access list must protect the file.
+    if os.name == "posix" and status.st_mode & _OTHERS_MAY_READ:
+        mode = stat.S_IMODE(status.st_mode)
+        raise KeyFileError(
+            f"key file {source}: expected mode 600 (its owner alone), got {mode:03o}; `chmod 600` it"
+        )
+
+
+def generate_keys(
+    directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)
+) -> dict[Zone, Key]:
+    """Write one new key per zone into ``directory`` (created for its owner alone if it is missing).
+
+    Raises:
+        KeyFileError: one of the files exists (then none is written), or the directory cannot be used.
+    """
+    wanted = tuple(zones)
+    folder = Path(directory)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeyFileError(f"key directory {folder}: expected a directory, got: {error.strerror}") from None
+    present = [zone.value for zone in wanted if key_path(folder, zone).exists()]
+    if present:
+        raise KeyFileError(
+            f"key directory {folder}: expected no key of these zones, got {', '.join(present)};"
+            " keys are never overwritten"
+        )
+    return {zone: write_key(key_path(folder, zone)) for zone in wanted}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """What `check` found for one zone: the key's public id in hexadecimal, or a problem."""
+
+    zone: Zone
+    path: Path
+    key_id: str | None
+    problem: str | None
+
+
+def check(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> tuple[KeyCheck, ...]:
+    """Look at the key files of a directory as the workers will, and at what none of them sees alone.
+
+    Two zones with one key are a problem: each could then undo the other's protection.
+    """
+    results: list[KeyCheck] = []
+    seen: dict[bytes, Zone] = {}
+    for zone in zones:
+        path = key_path(directory, zone)
+        try:
+            key = load_key(path)
+        except KeyFileError as error:
+            results.append(KeyCheck(zone, path, None, str(error)))
+            continue
+        first = seen.setdefault(key.key_id, zone)
+        problem = None if first is zone else f"expected a key of its own, got the key of zone {first.value}"
+        results.append(KeyCheck(zone, path, key.key_id.hex(), problem))
+    return tuple(results)
