@@ -15,6 +15,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,8 +190,10 @@ def _unpack(archive: Path, files: list[DatasetFile], folder: Path, url: str) -> 
         with zipfile.ZipFile(archive) as packed:
             for file in files:
                 _unpack_one(packed, file, folder, url)
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise DatasetError(f"{url}: expected a zip archive, got something else; it was removed") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise DatasetError(
+            f"{url}: expected a whole zip archive, got something else; it was removed"
+        ) from error
 
 
 def _unpack_one(packed: zipfile.ZipFile, file: DatasetFile, folder: Path, url: str) -> None:

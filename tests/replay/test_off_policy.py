@@ -1,0 +1,204 @@
+"""Judging a policy on the log of another: right on average, honest intervals, warnings where they are due."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.replay.logged.evaluate import importance_sampling, rejection_replay
+from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
+
+ARMS = 4
+# Click chance by context kind (2) and arm (4); the new policy mostly shows arm 1 to kind 0, arm 2 to kind 1.
+CHANCE = np.array([[0.1, 0.6, 0.2, 0.3], [0.5, 0.1, 0.7, 0.2]])
+NEW = np.array([[0.1, 0.7, 0.1, 0.1], [0.05, 0.05, 0.8, 0.1]])
+SKEWED = np.array([[0.4, 0.2, 0.2, 0.2], [0.1, 0.3, 0.3, 0.3]])
+UNIFORM = np.full((2, ARMS), 0.25)
+TRUE_VALUE = float((NEW * CHANCE).sum(axis=1).mean())
+
+
+def _log(rows: int, seed: int, logging: np.ndarray = SKEWED) -> LoggedDataset:
+    generator = np.random.default_rng(seed)
+    kind = generator.integers(0, 2, rows)
+    shown = (generator.random(rows)[:, None] > np.cumsum(logging[kind], axis=1)).sum(axis=1).clip(0, ARMS - 1)
+    return LoggedDataset(
+        name="made-up",
+        arms=ARMS,
+        users=np.full(rows, "someone"),
+        timestamps_ms=np.arange(rows),
+        contexts=np.eye(2, dtype=np.float32)[kind],
+        chosen=shown,
+        rewards=(generator.random(rows) < CHANCE[kind, shown]).astype(np.float64),
+        propensities=logging[kind, shown],
+    )
+
+
+def _new_probabilities(log: LoggedDataset) -> np.ndarray:
+    return NEW[log.contexts.argmax(axis=1)]
+
+
+class _Fixed:
+    """Shows arms of `NEW`, from its own coins; counts what it was taught."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+        self.taught: list[tuple[int, float]] = []
+
+    def choose(self, context, eligible):
+        return int(self.generator.choice(ARMS, p=NEW[int(context.argmax())]))
+
+    def learn(self, context, arm, reward):
+        self.taught.append((arm, reward))
+
+
+@pytest.mark.parametrize("self_normalised", [True, False])
+def test_intervals_cover_the_true_value_as_often_as_they_say(self_normalised):
+    # 400 logs of 400 rows. The normal interval covers 95 %; the share has standard deviation 1.1 %, so
+    # [.915, .985] is crossed by chance with probability below .002 each way, and an interval that is 20 % too
+    # short (coverage .883) is found with probability .97. The bootstrap gets 1 % more room below.
+    normal = bootstrap = 0
+    for seed in range(400):
+        log = _log(400, seed)
+        result = importance_sampling(
+            log, _new_probabilities(log), self_normalised=self_normalised, seed=seed, resamples=200
+        )
+        normal += result.normal.low <= TRUE_VALUE <= result.normal.high
+        bootstrap += result.bootstrap.low <= TRUE_VALUE <= result.bootstrap.high
+    assert 0.915 <= normal / 400 <= 0.985
+    assert 0.905 <= bootstrap / 400 <= 0.985
+
+
+@pytest.mark.parametrize("logging", [UNIFORM, SKEWED])
+def test_estimates_meet_the_true_value_on_a_long_log(logging):
+    # 40,000 rows, fixed seed; each bound is five of the estimate's own standard errors. These are largest for
+    # replay on the skewed log, which keeps a tenth of the rows: 5 * .5 / sqrt(4000) = .04. The mean reward of
+    # the log itself is more than .15 away from the value of the new policy.
+    log = _log(40_000, 7, logging)
+    results = [
+        importance_sampling(log, _new_probabilities(log), resamples=50),
+        importance_sampling(log, _new_probabilities(log), self_normalised=False, resamples=50),
+        rejection_replay(log, _Fixed(1), seed=2),
+    ]
+    assert abs(log.rewards.mean() - TRUE_VALUE) > 0.15
+    for result in results:
+        error = (result.normal.high - result.value) / 1.96
+        assert 0 < 5 * error < 0.041
+        assert abs(result.value - TRUE_VALUE) < 5 * error
+        assert result.normal.low < result.value < result.normal.high
+        assert result.bootstrap.low < result.value < result.bootstrap.high
+        assert result.warnings == ()
+
+
+def test_the_logging_policy_judged_on_its_own_log_earns_the_mean_of_the_log():
+    log = _log(500, 3)
+    result = importance_sampling(log, log.propensities, self_normalised=False)
+    assert result.value == pytest.approx(log.rewards.mean())
+    assert result.effective_sample_size == pytest.approx(500)
+    assert result.largest_weight == pytest.approx(1.0)
+
+
+def test_replay_on_a_uniform_log_keeps_and_teaches_exactly_the_rows_that_agree():
+    log = _log(1000, 4, UNIFORM)
+    policy, twin = _Fixed(9), _Fixed(9)
+    result = rejection_replay(log, policy)
+    agree = [row for row in range(1000) if twin.choose(log.contexts[row], None) == log.chosen[row]]
+    assert policy.taught == [(int(log.chosen[row]), float(log.rewards[row])) for row in agree]
+    assert result.effective_sample_size == len(agree)
+    assert result.value == pytest.approx(np.mean(log.rewards[agree]))
+
+
+def test_replay_on_a_skewed_log_keeps_every_arm_equally_often():
+    # Kept rows follow the new policy, not the log: 40,000 rows, about 4,000 kept; 5 standard deviations of a
+    # share (.04); without thinning the share of arm 1 for kind 0 would be .58 in place of .70.
+    log = _log(40_000, 5)
+    rows: list[tuple[int, int]] = []
+
+    class Recording(_Fixed):
+        def learn(self, context, arm, reward):
+            rows.append((int(context.argmax()), arm))
+
+    rejection_replay(log, Recording(6))
+    kept = np.array(rows)
+    of_kind = kept[kept[:, 0] == 0, 1]
+    assert abs((of_kind == 1).mean() - 0.7) < 5 * np.sqrt(0.21 / of_kind.size) < 0.06
+
+
+def test_results_repeat_with_their_seed():
+    log = _log(300, 8)
+    first, again, other = (importance_sampling(log, _new_probabilities(log), seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.bootstrap != other.bootstrap
+    assert first.normal == other.normal
+
+
+def test_few_effective_rows_few_clicks_and_wrong_propensities_are_warned_of():
+    log = _log(60, 1)
+    few = importance_sampling(log, _new_probabilities(log))
+    assert any("effective sample size" in warning for warning in few.warnings)
+    assert any("rewarded rows count" in warning for warning in few.warnings)
+    long = _log(5000, 1)
+    wrong = LoggedDataset(**{**_fields(long), "propensities": np.full(5000, 0.5)})
+    assert any(
+        "mean" in warning for warning in importance_sampling(wrong, _new_probabilities(wrong)).warnings
+    )
+
+
+def test_what_cannot_be_judged_is_refused():
+    log = _log(50, 2)
+    blind = LoggedDataset(**{**_fields(log), "propensities": None})
+    columns = {name: value for name, value in _fields(log).items() if isinstance(value, np.ndarray)}
+    empty = LoggedDataset(**{**_fields(log), **{name: value[:0] for name, value in columns.items()}})
+    with pytest.raises(LogError, match="no propensities"):
+        importance_sampling(blind, _new_probabilities(blind))
+    with pytest.raises(LogError, match="no rows"):
+        rejection_replay(empty, _Fixed(0))
+    with pytest.raises(LogError, match=r"expected probabilities of shape \(50, 4\) or \(50,\), got \(4,\)"):
+        importance_sampling(log, NEW[0])
+    with pytest.raises(LogError, match="sum to 1"):
+        importance_sampling(log, np.full((50, ARMS), 0.2))
+    with pytest.raises(LogError, match=r"expected probabilities in \[0, 1\]"):
+        importance_sampling(log, np.full(50, np.nan))
+    with pytest.raises(LogError, match="shows nothing that was shown"):
+        importance_sampling(log, np.zeros(50))
+    with pytest.raises(LogError, match="least_propensity must be in"):
+        rejection_replay(log, _Fixed(0), least_propensity=0.9)
+
+
+def test_a_policy_may_not_show_arms_that_were_not_eligible():
+    log = _log(50, 2)
+    eligible = np.ones((50, ARMS), dtype=bool)
+    eligible[np.arange(50), (log.chosen + 1) % ARMS] = False
+    limited = LoggedDataset(**{**_fields(log), "eligible": eligible})
+    with pytest.raises(LogError, match="probability 0 for arms that were not eligible"):
+        importance_sampling(limited, _new_probabilities(limited))
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("rewards", np.full(50, 1.5), r"every reward must be in \[0, 1\]"),
+        ("propensities", np.zeros(50), r"every propensity must be in \(0, 1\]"),
+        ("chosen", np.full(50, ARMS), r"every arm must be in 0\.\.3"),
+        ("contexts", np.full((50, 2), np.nan, dtype=np.float32), "every context must be finite"),
+        ("eligible", np.zeros((50, ARMS), dtype=bool), "an arm was shown that was not eligible"),
+        ("users", np.full(49, "x"), "expected 50 rows in every column"),
+    ],
+)
+def test_a_log_with_impossible_columns_cannot_be_made(column, values, message):
+    with pytest.raises(LogError, match=message):
+        LoggedDataset(**{**_fields(_log(50, 2)), column: values})
+
+
+def test_parts_of_one_log_join_and_parts_of_others_do_not():
+    first, second = _log(20, 1), _log(30, 2)
+    joined = concatenate([first, second])
+    assert len(joined) == 50
+    assert np.array_equal(joined.rewards[20:], second.rewards)
+    with pytest.raises(LogError, match="an optional column is in some parts"):
+        concatenate([first, LoggedDataset(**{**_fields(second), "propensities": None})])
+    with pytest.raises(LogError, match="same arms and dimension"):
+        concatenate([first, LoggedDataset(**{**_fields(second), "arms": 9})])
+
+
+def _fields(log: LoggedDataset) -> dict[str, object]:
+    return {name: getattr(log, name) for name in LoggedDataset.__slots__}
