@@ -15,20 +15,15 @@ from typing import Any
 import faust
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.errors import (
-    AuthorizationError,
-    CommitFailedError,
-    ConsumerStoppedError,
-    IllegalStateError,
-    KafkaError,
-)
+from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 from faust.transport.consumer import Consumer as FaustConsumer
 from faust.transport.consumer import Fetcher, ThreadDelegateConsumer
 from faust.transport.drivers import aiokafka as driver
+from mode.threads import MethodQueue, QueueServiceThread
 from yarl import URL
 
-from hushstream.agents.errors import InputsDeleted
+from hushstream.agents.errors import DENIED, InputsDeleted
 from hushstream.agents.intake import Intake
 from hushstream.agents.logs import as_records
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
@@ -43,12 +38,14 @@ PRIVATE_API: Mapping[str, Any] = {
     "Consumer._drain_messages": FaustConsumer._drain_messages,
     "Consumer.perform_seek": FaustConsumer.perform_seek,
     "Consumer.verify_all_partitions_active": FaustConsumer.verify_all_partitions_active,
-    "Fetcher._fetcher": Fetcher._fetcher,
+    "Fetcher._fetcher": Fetcher._fetcher.fun,
     "ThreadDelegateConsumer._getmany": ThreadDelegateConsumer._getmany,
     "AIOKafkaConsumerThread._create_worker_consumer": driver.AIOKafkaConsumerThread._create_worker_consumer,
     "AIOKafkaConsumerThread._seek_wait": driver.AIOKafkaConsumerThread._seek_wait,
     "AIOKafkaConsumerThread._fetch_records": driver.AIOKafkaConsumerThread._fetch_records,
     "AIOKafkaConsumerThread._highwaters": driver.AIOKafkaConsumerThread._highwaters,
+    "QueueServiceThread.method_queue": QueueServiceThread.method_queue.fget,
+    "QueueServiceThread.call_thread": QueueServiceThread.call_thread,
     "Consumer._new_consumer_thread": driver.Consumer._new_consumer_thread,
     "Producer._settings_default": driver.Producer._settings_default,
 }
@@ -57,6 +54,15 @@ PRIVATE_API: Mapping[str, Any] = {
 
 class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
     """The fetch thread: co-partitioned assignment, short fetch waits, commits that carry a mark."""
+
+    _method_queue: MethodQueue | None
+
+    @property
+    def method_queue(self) -> MethodQueue:
+        """Calls into the thread; more than Faust's two at once, so that a commit never waits for a fetch."""
+        if self._method_queue is None:
+            self._method_queue = MethodQueue(num_workers=4, loop=self.thread_loop, beacon=self.beacon)
+        return self._method_queue
 
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         settings: WorkerSettings = self.app.hushstream_settings
@@ -89,7 +95,7 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
             await consumer.commit({tp: OffsetAndMetadata(*place) for tp, place in offsets.items()})
         except (CommitFailedError, IllegalStateError):
             return False  # rebalanced meanwhile: the next owner commits
-        except AuthorizationError:
+        except DENIED:
             raise
         except (KafkaError, ConnectionError, TimeoutError) as error:
             logger.warning("commit failed (%s), will be tried again", type(error).__name__)
@@ -139,7 +145,7 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
             epoch = intake.epoch
             timeout = _PAUSED_POLL_SECONDS if intake.any_full else _POLL_SECONDS
             found = await self._thread.getmany({driver.TP(*source) for source in sources}, timeout)
-        except (AuthorizationError, ConsumerStoppedError):
+        except (*DENIED, ConsumerStoppedError):
             raise
         except IllegalStateError:
             await asyncio.sleep(_RETRY_SECONDS)  # revoked meanwhile: the buffers are detached with it

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.errors import JournalLost
+from hushstream.agents.errors import from_client
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
 from hushstream.agents.metrics import Metrics
@@ -301,7 +301,7 @@ class PartitionDriver:
         try:
             await work()
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            self._fail(JournalLost(f"{type(error).__name__} while sending"))
+            self._fail(from_client(error, "sending"))
         except Exception as error:  # noqa: BLE001 - handed to the worker, which decides what it means
             self._fail(error)
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+)
+
 from hushstream.schemas.errors import HushstreamError
+
+DENIED = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
+"""What the broker answers when an access rule forbids something: no retry will help."""
 
 
 class WorkerError(HushstreamError):
@@ -19,6 +28,10 @@ class TopicMissing(WorkerError):
 
 class PartitionCountWrong(WorkerError):
     """A topic has another number of partitions than its role was set up with."""
+
+
+class AccessDenied(WorkerError):
+    """The broker's access rules forbid what the role must do."""
 
 
 class NoPartition(WorkerError):
@@ -43,3 +56,10 @@ class TopicsReplaced(PartitionError):
 
 class JournalLost(HushstreamError):
     """An append failed, or another writer continued the chain first: the partition reloads."""
+
+
+def from_client(error: Exception, doing: str) -> HushstreamError:
+    """What an error of the Kafka client means for a partition: a reload, or the end of the worker."""
+    if isinstance(error, DENIED):
+        return AccessDenied(f"{doing}: the broker's access rules forbid it ({error})")
+    return JournalLost(f"{type(error).__name__} while {doing}")

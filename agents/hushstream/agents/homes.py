@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.broadcast import BroadcastReader
 from hushstream.agents.commits import committed_marks, journal_name, pack_mark, read_mark
 from hushstream.agents.driver import PartitionDriver, Tools
-from hushstream.agents.errors import JournalLost, PartitionError, WorkerError
+from hushstream.agents.errors import DENIED, JournalLost, PartitionError, WorkerError, from_client
 from hushstream.agents.intake import Intake
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, Superseded
@@ -73,7 +73,7 @@ class Homes:
         return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
 
     async def take_up(self) -> None:
-        """Recover and start every assigned partition; if a newer rebalance overtakes this, leave it to that."""
+        """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""
         self._epoch += 1
         epoch = self._epoch
         async with self._lock:
@@ -121,6 +121,8 @@ class Homes:
                 await self._recover(recovery, partition, marks.get((self._home_topic, partition)))
         except Superseded:
             return
+        except DENIED as error:
+            self._fatal(from_client(error, "recovering"))
         except (KafkaError, ConnectionError, TimeoutError, JournalLost) as error:
             logger.warning("recovery failed (%s), trying again", type(error).__name__)
             for partition in partitions:

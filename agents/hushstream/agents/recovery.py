@@ -157,7 +157,7 @@ class Recovery:
             if positions[source] < firsts[source]:
                 raise InputsDeleted(
                     f"{source[0]}/{source[1]}: must be read from offset {positions[source]}, but the log "
-                    f"begins at {firsts[source]}; those records were deleted before this partition had folded them"
+                    f"begins at {firsts[source]}; those records were deleted before they were folded"
                 )
             if positions[source] > ends[source]:
                 raise TopicsReplaced(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Protocol
 
@@ -108,10 +108,7 @@ class FixedSchedule:
 
     def _first_merged(self) -> dict[TopicPartition, int]:
         taken = {buffer.source: 0 for buffer in self._buffers}
-        streams = [
-            ((record.timestamp_ms, buffer.source, record.offset) for record in buffer.peek())
-            for buffer in self._buffers
-        ]
+        streams = [_ordered(buffer) for buffer in self._buffers]
         for index, (_, source, _) in enumerate(merge(*streams)):
             if index == self._wanted:
                 break
@@ -121,6 +118,11 @@ class FixedSchedule:
     def _make_room(self) -> None:
         for buffer in self._buffers:
             buffer.limit_records = max(buffer.limit_records, 2 * self._wanted)
+
+
+def _ordered(buffer: InputBuffer) -> Iterator[tuple[int, TopicPartition, int]]:
+    for record in buffer.peek():
+        yield record.timestamp_ms, buffer.source, record.offset
 
 
 def _prefix(buffer: InputBuffer, count: int) -> InputSlice:

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.app import make_app
-from hushstream.agents.errors import NoPartition, WorkerError
+from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
 from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
 from hushstream.agents.metrics import Labels, Metrics
@@ -193,9 +193,9 @@ class RoleWorker:
             elif time.monotonic() - since > limit:
                 raise NoPartition(
                     f"held no partition of {self._topics.inputs[0]} within {limit:g} s: other workers of "
-                    f"group {self._settings.group} hold them all, or the broker refuses the session timeout of "
-                    f"{self._settings.session_timeout_seconds:g} s (Kafka's group.min.session.timeout.ms is "
-                    f"6000 unless set)"
+                    f"group {self._settings.group} hold them all, or the broker refuses the session timeout "
+                    f"of {self._settings.session_timeout_seconds:g} s (Kafka's group.min.session.timeout.ms "
+                    f"is 6000 unless set)"
                 )
 
     async def _gauge_loop(self) -> None:
@@ -284,6 +284,8 @@ def quiet_libraries() -> None:
 
 
 def _as_worker_error(reason: BaseException | None) -> BaseException:
+    if isinstance(reason, DENIED):
+        return from_client(reason, "fetching")
     if isinstance(reason, (KafkaError, ConnectionError)) or reason is None:
         return WorkerError(f"the stream client ended: {type(reason).__name__}: {reason}")
     return reason

@@ -1,10 +1,10 @@
 """Starts workers by forking from one process that has everything imported: a start costs no import.
 
 Reads one JSON object a line: {"id", "factory", "arguments", "settings", "log", "crash"} starts a worker.
-Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by that signal). Ends with its input.
+Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by that signal).
 
-``crash`` = {"stage", "partition", "sequence", "signal"}: the worker sends itself that signal when the stage is
-first reached with at least that sequence number.
+``crash`` = {"stage", "partition", "sequence", "signal"}: the worker sends itself that signal when the stage
+is first reached with at least that sequence number.
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
+from hushstream.roles.machine import Output
+
+LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), partitions=4)
+FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition"}
+
+
+def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    made = Metrics(LABELS, reason_of=lambda value: value.decode())
+    made.batch({"decided": 3, "user-4711": 1, "slot": 2}, 0.01)
+    made.journaled()
+    made.released([Output("reports", 0, b""), Output("secret-user-topic", 1, b"")])
+    made.dead_letters([Output("dead", 0, b"bad_float"), Output("dead", 0, b"payload of a user")])
+    made.lag("contexts", 2, 5)
+    made.lag("contexts", 99, 5)
+    made.role_gauges(1, {"model_version": 7, "budget_left_micro_epsilon": 10})
+    made.recovered(0.2)
+    made.reloaded()
+    made.partitions(2, 1)
+    return made
+
+
+def test_every_registered_metric_stands_in_the_table_with_a_class(metrics: Metrics) -> None:
+    by_name = {spec.name: spec for spec in METRICS}
+    assert len(by_name) == len(METRICS)
+    for registry, zone in ((metrics.public, False), (metrics.zone, True)):
+        for family in registry.collect():
+            spec = by_name[family.name + ("_total" if family.type == "counter" else "")]
+            assert (spec.metric_class == "zone-private") == zone
+            assert spec.help
+
+
+def test_content_is_served_only_on_the_zones_own_endpoint(metrics: Metrics) -> None:
+    private = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
+    assert {"hushstream_events_total", "hushstream_dead_letters_total"} <= private
+    assert not {name for name, _ in samples(metrics.public)} & private
+
+
+def test_no_label_comes_from_data(metrics: Metrics) -> None:
+    assert {label for spec in METRICS for label in spec.labels} <= FIXED_LABELS
+    allowed = {"learner", "decided", "bad_float", "contexts", "reports", "0", "1", "2", "3", OTHER}
+    for registry in (metrics.public, metrics.zone):
+        for (name, labels), _ in samples(registry).items():
+            for label, value in labels:
+                assert label == "le" or value in allowed, (name, label, value)
+
+
+def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
+    found = samples(metrics.zone)
+    assert found["hushstream_events_total", (("outcome", "decided"), ("role", "learner"))] == 3
+    assert found["hushstream_events_total", (("outcome", OTHER), ("role", "learner"))] == 3
+    assert found["hushstream_dead_letters_total", (("reason", OTHER), ("role", "learner"))] == 1
+
+
+def test_names_follow_the_conventions() -> None:
+    for spec in METRICS:
+        assert spec.name.startswith("hushstream_")
+        assert spec.name.endswith("_total") == (spec.kind == "counter")
+        assert spec.kind != "histogram" or spec.name.endswith("_seconds")
+    assert set(ROLE_GAUGES.values()) <= {spec.name for spec in METRICS if spec.kind == "gauge"}
+
+
+def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:
+    public, zone = metrics.serve("127.0.0.1", 0, 0)
+    try:
+        pages = [
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+            for port in (public, zone)
+        ]
+    finally:
+        metrics.close()
+    assert "hushstream_journal_appends_total" in pages[0]
+    assert "hushstream_events_total" not in pages[0]
+    assert "hushstream_events_total" in pages[1]
+
+
+def test_no_endpoint_is_opened_unless_a_port_is_given(metrics: Metrics) -> None:
+    assert metrics.serve("127.0.0.1", None, None) == (None, None)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+
+SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"\x00state\n" * 100)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(
+        WorkerSettings(bootstrap="x:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+    )
+
+
+def test_a_snapshot_comes_back_as_it_was(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    assert store.load(3) == SNAPSHOT
+    assert store.load(4) is None
+
+
+def test_it_is_named_by_deployment_role_and_partition_and_closed_to_others(
+    store: SnapshotStore, tmp_path: Path
+) -> None:
+    store.save(3, SNAPSHOT)
+    path = store.path(3)
+    assert path == tmp_path / "dep" / "learner" / "3.snapshot"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_new_one_replaces_the_old_and_leaves_no_temporary_file(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    store.save(3, Snapshot(8, 10, b"g", b"s"))
+    assert store.load(3) == Snapshot(8, 10, b"g", b"s")
+    assert [p.name for p in store.path(3).parent.iterdir()] == ["3.snapshot"]
+
+
+@pytest.mark.parametrize("position", [0, 30, 60, -1])
+def test_damage_anywhere_is_noticed_and_the_snapshot_ignored(
+    store: SnapshotStore, position: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.save(3, SNAPSHOT)
+    content = bytearray(store.path(3).read_bytes())
+    content[position] ^= 1
+    store.path(3).write_bytes(bytes(content))
+    assert store.load(3) is None
+    assert "damaged" in caplog.text
+
+
+@pytest.mark.parametrize("length", [0, 5, 40])
+def test_a_truncated_snapshot_is_ignored(store: SnapshotStore, length: int) -> None:
+    store.save(3, SNAPSHOT)
+    store.path(3).write_bytes(store.path(3).read_bytes()[:length])
+    assert store.load(3) is None
