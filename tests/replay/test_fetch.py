@@ -286,3 +286,13 @@ def test_real_files_pass_from_a_local_folder_into_the_cache(data_folder, tmp_pat
     folder = fetch("ml-100k", data_dir=data_folder)
     assert folder == tmp_path / "hushstream" / "datasets" / "ml-100k"
     assert _left(folder) == {"u.data", "u.genre", "u.item", "u.user"}
+
+
+def test_an_archive_damaged_inside_is_refused(site, archive, tmp_path):
+    damaged = bytearray(site.pages["/all.zip"])
+    first_name_ends = damaged.index(b"inner/a.txt") + len(b"inner/a.txt")
+    damaged[first_name_ends : first_name_ends + 8] = b"\xff" * 8
+    site.pages["/all.zip"] = bytes(damaged)
+    with pytest.raises(DatasetError, match="expected a whole zip archive"):
+        _fetch(archive, tmp_path)
+    assert not {name for name in _left(tmp_path) if not name.endswith(".part")}
