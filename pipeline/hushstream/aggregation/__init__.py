@@ -1,0 +1,1 @@
+"""From released sums to a model (server zone)."""
