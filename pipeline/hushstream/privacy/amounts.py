@@ -113,6 +113,12 @@ def float_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
+def epsilon_float(micro: int) -> float:
+    """Epsilon as a float that prints as the exact decimal (or, beyond 15 digits, is rounded up)."""
+    value = epsilon_value(micro)
+    return float(value) if micro < 10**15 else float_up(value)
+
+
 def epsilon_text(micro: int) -> str:
     """Epsilon as an exact decimal with at most six places."""
     whole, rest = divmod(micro, MICRO)

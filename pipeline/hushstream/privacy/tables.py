@@ -96,7 +96,7 @@ def _laplace_tables(numerator: int, denominator: int) -> LaplaceTables:
 
 
 def _digit_table(ratio: Any) -> tuple[NDArray[np.uint64], Fraction]:
-    """Thresholds of a digit with P(j) proportional to ratio^j, and their total variation error, bounded above."""
+    """Thresholds of a digit with P(j) proportional to ratio^j; their total variation error, bounded above."""
     full = 1 - ratio**BASE
     power = _CONTEXT.mpf(1)
     before_exact, before_rounded = Fraction(0), 0

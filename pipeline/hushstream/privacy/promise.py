@@ -1,0 +1,215 @@
+"""A guarantee is an object (rule 1): what is promised, about what, to whom, and what is not.
+
+Every mechanism returns one, each system composes its own, and whatever prints privacy prints it from here.
+All amounts are integers that were rounded up. `hushstream.privacy.guarantee` makes them for P2B's releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hushstream.privacy.amounts import (
+    DELTA_ONE,
+    Cost,
+    delta_text,
+    delta_value,
+    epsilon_float,
+    epsilon_text,
+    float_up,
+)
+from hushstream.privacy.errors import BadGuarantee
+from hushstream.privacy.ledger import Debit
+
+Deployment = Literal["hosted", "edge"]
+
+COMPUTATIONAL = "computational: against parties without the key"
+NOT_PRIVATE = "NOT PRIVATE AS STATED"
+REPRODUCIBLE = "REPRODUCIBLE, NOT PRIVATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a paper states for its own calibration, kept beside the true figure.
+
+    Attributes:
+        epsilon_micro: claimed epsilon in millionths, rounded up.
+        delta: the claimed delta in words (papers state it up to constants).
+        source: where it is claimed.
+    """
+
+    epsilon_micro: int
+    delta: str
+    source: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Stable keys epsilon, delta, source."""
+        return {
+            "epsilon": epsilon_float(self.epsilon_micro),
+            "delta": self.delta,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """What all slots of one person cost together.
+
+    Attributes:
+        slots: slots in a user's life on one device.
+        devices: unlinked devices of one person that are counted.
+        cost: for all of them together.
+    """
+
+    slots: int
+    devices: int
+    cost: Cost
+
+    def as_json(self) -> dict[str, Any]:
+        """Stable keys slots, devices, epsilon, delta."""
+        return {"slots": self.slots, "devices": self.devices, **_amounts(self.cost)}
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What one mechanism promises.
+
+    Attributes:
+        mechanism: name and every parameter, in words.
+        relation: which inputs are neighbours.
+        unit: what differs between neighbours.
+        cost: epsilon and delta for one unit.
+        report_against_report: epsilon and delta between two reports, where null is not one of them.
+        lifetime: for all units of one person.
+        sensitivity: how far one unit moves the exact result.
+        norm: in which norm.
+        zone: the trust zone that runs the mechanism and holds its key.
+        deployment: ``hosted`` or ``edge``.
+        residue_units: the part of delta that comes from the noise's tables, in units of 2^-80.
+        not_protected: what the guarantee does not cover, one fact each.
+        conditions: what must hold for it, one fact each.
+        private_as_stated: False when the claim beside it is not what holds.
+        claimed: the claim of the paper whose calibration this is, if it is one.
+        reproducible: True when the key comes from a seed.
+    """
+
+    mechanism: str
+    relation: str
+    unit: str
+    cost: Cost
+    report_against_report: Cost
+    lifetime: Lifetime
+    sensitivity: int
+    norm: str
+    zone: str
+    deployment: Deployment
+    residue_units: int
+    not_protected: tuple[str, ...]
+    conditions: tuple[str, ...] = ()
+    private_as_stated: bool = True
+    claimed: Claim | None = None
+    reproducible: bool = False
+    computational: str = COMPUTATIONAL
+
+    def __post_init__(self) -> None:
+        """Refuse a guarantee that leaves something open.
+
+        Raises:
+            BadGuarantee: an unknown deployment, an empty field, or a claim that does not match its verdict.
+        """
+        if self.deployment not in ("hosted", "edge"):
+            raise BadGuarantee(f"deployment: expected hosted or edge, got {self.deployment!r}")
+        for name in ("mechanism", "relation", "unit", "norm", "zone", "not_protected"):
+            if not getattr(self, name):
+                raise BadGuarantee(f"guarantee: expected a non-empty {name}, got an empty one")
+        if self.private_as_stated == (self.claimed is not None):
+            raise BadGuarantee("guarantee: expected a claim exactly where it is not private as stated")
+
+    @property
+    def epsilon_micro(self) -> int:
+        """Epsilon for one unit, in millionths."""
+        return self.cost.epsilon_micro
+
+    @property
+    def delta_units(self) -> int:
+        """Delta for one unit, in units of 2^-80."""
+        return self.cost.delta_units
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Warnings that stand wherever a result under this guarantee is shown; empty when there is none."""
+        marks = () if self.private_as_stated else (NOT_PRIVATE,)
+        return (*marks, REPRODUCIBLE) if self.reproducible else marks
+
+    def under_key(self, reproducible: bool) -> Guarantee:
+        """The same guarantee with the kind of key that the release really uses."""
+        return replace(self, reproducible=reproducible)
+
+    def debit(self, scope: str) -> Debit:
+        """What one release under this guarantee costs the budget ``scope``."""
+        return Debit(scope, self.mechanism, self.cost, self.relation, self.unit)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
+        return {
+            **_amounts(self.cost),
+            "relation": self.relation,
+            "unit": self.unit,
+            "lifetime": self.lifetime.as_json(),
+            "report_against_report": _amounts(self.report_against_report),
+            "deployment": self.deployment,
+            "zone": self.zone,
+            "sensitivity": self.sensitivity,
+            "norm": self.norm,
+            "mechanism": self.mechanism,
+            "residue": float_up(delta_value(self.residue_units)),
+            "not_protected": list(self.not_protected),
+            "conditions": list(self.conditions),
+            "private_as_stated": self.private_as_stated,
+            "claimed": None if self.claimed is None else self.claimed.as_json(),
+            "computational": self.computational,
+            "reproducible": self.reproducible,
+        }
+
+    def as_text(self) -> str:
+        """The whole guarantee in plain English, one fact a line."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> list[str]:
+        lines = [*self.marks]
+        if self.claimed is not None:
+            lines += [
+                f"Claimed: epsilon {epsilon_text(self.claimed.epsilon_micro)}, delta {self.claimed.delta}"
+                f" ({self.claimed.source}).",
+                f"True: at that epsilon, delta {delta_text(self.delta_units)}.",
+            ]
+        lines += [
+            f"Mechanism: {self.mechanism}.",
+            f"Epsilon: {epsilon_text(self.epsilon_micro)} for {self.unit}.",
+            f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
+            f"Relation: {self.relation}.",
+            f"One report against another report: {self.report_against_report}.",
+            f"Lifetime: {self.lifetime.cost} for {_slots(self.lifetime)}.",
+            f"Sensitivity: {self.sensitivity}, {self.norm}.",
+            f"Residue of the noise tables, included in delta: {delta_text(self.residue_units)}.",
+            f"Deployment: {self.deployment}.",
+            f"Trust zone: {self.zone} (it sees what it protects; a trusted curator).",
+            f"Strength: {self.computational}.",
+        ]
+        lines += [f"Condition: {fact}." for fact in self.conditions]
+        return lines + [f"Not protected: {fact}." for fact in self.not_protected]
+
+
+def _slots(lifetime: Lifetime) -> str:
+    slots = f"{lifetime.slots} slot{'s' if lifetime.slots > 1 else ''} of one user"
+    return slots if lifetime.devices == 1 else f"{slots} on each of {lifetime.devices} unlinked devices"
+
+
+def _amounts(cost: Cost) -> dict[str, Any]:
+    # 2^80 is beyond what JSON readers keep exact as a number, so delta's integer travels as text.
+    return {
+        "epsilon": epsilon_float(cost.epsilon_micro),
+        "delta": float_up(delta_value(min(cost.delta_units, DELTA_ONE))),
+        "epsilon_micro": cost.epsilon_micro,
+        "delta_units": str(cost.delta_units),
+    }
