@@ -10,8 +10,8 @@ The generalised least squares estimate of ``theta`` in ``p = theta'c`` weighs ea
 
 n is itself noised: its estimate is ``max(0, ones + zeros)``, so every weight lies in [0, 1] and A is always
 positive definite. y is *not* clipped to [0, n]: clipping each cell would bias the sum over cells, in which
-unclipped noise averages out (seven windows as below, factor 2: .398 against .388). The noise of n does not ask for a greater
-v: the residual ``y - p n`` has noise variance ``v ((1-p)^2 + p^2) <= v``.
+unclipped noise averages out (seven windows as below, factor 2: .398 against .388). The noise of n does not
+ask for a greater v: the residual ``y - p n`` has noise variance ``v ((1-p)^2 + p^2) <= v``.
 
 Simulated (softmax world, W scale 5, reward scale 1, 1,400 slots of 2,000 users, k=8, K=d=T=10, eps=1; mean of
 16 worlds; standard errors of differences below .006): cold .142, exact sums .465. One window: sums as they
