@@ -126,8 +126,8 @@ def tuples_guarantee(
         epsilon = -ln(1-p), and the exact delta of `tuples.exact_delta`. Two different reports touch two
         independent cells: (2 eps, 2 delta). n slots of one person: the cells of a window are independent and
         windows compose adaptively, so if j_1, j_2, ... slots (sum n) share crowds, the price is the sum of
-        (j_i eps, delta_(j_i)), delta_j being the exact delta of j slots in one crowd at j eps; the printed one
-        is the largest such sum. It exceeds n delta: a user with l slots is a crowd of his own. For n > 64
+        (j_i eps, delta_(j_i)), where delta_j is the exact delta of j slots in one crowd at j eps; the printed
+        delta is the largest such sum. It exceeds n delta: a user with l slots is a crowd of his own. For n > 64
         it is bounded by group privacy, delta (e^(n eps) - 1)/(e^eps - 1), from changing one slot at a time.
     """
     if coin not in ("shuffler", "edge"):

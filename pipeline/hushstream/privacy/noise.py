@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import MappingProxyType
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -80,6 +81,7 @@ class NoiseAddress:
         for name in ("purpose", "deployment", "system", "mechanism", "config_digest"):
             if not getattr(self, name):
                 raise BadNoise(f"noise address: expected a non-empty {name}, got an empty one")
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         if len(self.genesis_nonce) != NONCE_BYTES:
             raise BadNoise(
                 f"noise address: expected {NONCE_BYTES} nonce bytes, got {len(self.genesis_nonce)}"
