@@ -48,8 +48,8 @@ def grid_points(dimension: int, digits: int, sample: int = LARGEST_ENUMERATION, 
     units = 10**digits
     places = units + dimension - 1
     if grid_size(dimension, digits) <= LARGEST_ENUMERATION:
-        bars = np.array(list(combinations(range(places), dimension - 1)), dtype=np.int64)
-        return _between(bars.reshape(-1, dimension - 1), places)
+        choices = list(combinations(range(places), dimension - 1))
+        return _between(np.array(choices, dtype=np.int64).reshape(len(choices), dimension - 1), places)
     generator = np.random.Generator(np.random.PCG64(seed))
     bars = np.empty((sample, dimension - 1), dtype=np.int64)
     for row in range(sample):
