@@ -1,0 +1,204 @@
+"""Consumer groups: membership, committed offsets, descriptions."""
+
+from typing import Any
+
+from kafka.protocol import admin
+from kafka.protocol import consumer as messages
+
+from hushstream.broker.coordinator import CommittedOffset
+from hushstream.broker.errors import ErrorCode, RequestRefused
+from hushstream.broker.groups import Group, GroupState, Joiner
+from hushstream.broker.node import Client, Node
+from hushstream.broker.wire import Request
+
+# From this version on a member joins twice: first for its id, then with it (KIP-394).
+_JOIN_VERSION_WITH_MEMBER_ID = 4
+
+
+async def join_group(node: Node, client: Client, request: Request) -> Any:
+    """Answered when all members have joined or the rebalance timeout has passed."""
+    response = messages.JoinGroupResponse
+    body = request.body
+    rebalance_ms = body.rebalance_timeout_ms if request.version >= 1 else body.session_timeout_ms
+    joiner = Joiner(
+        member_id=body.member_id,
+        client_id=request.client_id,
+        client_host=client.client_host,
+        session_timeout_ms=body.session_timeout_ms,
+        rebalance_timeout_ms=max(0, rebalance_ms),
+        protocol_type=body.protocol_type,
+        protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+    )
+    try:
+        joined = await node.coordinator.join(
+            body.group_id, joiner, id_required=request.version >= _JOIN_VERSION_WITH_MEMBER_ID
+        )
+    except RequestRefused as refused:
+        member_id = refused.message if refused.code is ErrorCode.MEMBER_ID_REQUIRED else body.member_id
+        return response(
+            error_code=int(refused.code),
+            generation_id=-1,
+            protocol_name="",
+            leader="",
+            member_id=member_id,
+            members=[],
+        )
+    return response(
+        error_code=0,
+        generation_id=joined.generation,
+        protocol_name=joined.protocol,
+        leader=joined.leader_id,
+        member_id=joined.member_id,
+        members=[
+            response.JoinGroupResponseMember(member_id=member_id, metadata=metadata)
+            for member_id, metadata in joined.members
+        ],
+    )
+
+
+async def sync_group(node: Node, client: Client, request: Request) -> Any:
+    """Answered when the leader has sent the assignment."""
+    body = request.body
+    assignments = {entry.member_id: entry.assignment for entry in body.assignments}
+    try:
+        assignment = await node.coordinator.sync(
+            body.group_id, body.generation_id, body.member_id, assignments
+        )
+    except RequestRefused as refused:
+        return messages.SyncGroupResponse(error_code=int(refused.code), assignment=b"")
+    return messages.SyncGroupResponse(error_code=0, assignment=assignment)
+
+
+async def heartbeat(node: Node, client: Client, request: Request) -> Any:
+    """Keeps the session alive and tells of a rebalance."""
+    body = request.body
+    try:
+        node.coordinator.heartbeat(body.group_id, body.generation_id, body.member_id)
+    except RequestRefused as refused:
+        return messages.HeartbeatResponse(error_code=int(refused.code))
+    return messages.HeartbeatResponse(error_code=0)
+
+
+async def leave_group(node: Node, client: Client, request: Request) -> Any:
+    """Removes a member at once instead of after its session timeout."""
+    try:
+        node.coordinator.leave(request.body.group_id, request.body.member_id)
+    except RequestRefused as refused:
+        return messages.LeaveGroupResponse(error_code=int(refused.code))
+    return messages.LeaveGroupResponse(error_code=0)
+
+
+async def offset_commit(node: Node, client: Client, request: Request) -> Any:
+    """Stores positions of a group."""
+    response = messages.OffsetCommitResponse
+    body = request.body
+    refusal = ErrorCode.NONE
+    try:
+        node.coordinator.check_commit(body.group_id, body.generation_id_or_member_epoch, body.member_id)
+    except RequestRefused as refused:
+        refusal = refused.code
+    topics = []
+    for topic in body.topics:
+        partitions = []
+        for entry in topic.partitions:
+            code = refusal or _commit_one(node, body.group_id, topic.name, entry)
+            partitions.append(
+                response.OffsetCommitResponseTopic.OffsetCommitResponsePartition(
+                    partition_index=entry.partition_index, error_code=int(code)
+                )
+            )
+        topics.append(response.OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+    return response(throttle_time_ms=0, topics=topics)
+
+
+def _commit_one(node: Node, group_id: str, topic: str, entry: Any) -> ErrorCode:
+    committed = CommittedOffset(
+        entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata or ""
+    )
+    try:
+        node.store.partition(topic, entry.partition_index)
+        node.coordinator.commit(group_id, topic, entry.partition_index, committed)
+    except RequestRefused as refused:
+        return refused.code
+    return ErrorCode.NONE
+
+
+async def offset_fetch(node: Node, client: Client, request: Request) -> Any:
+    """Positions of a group: of the partitions asked for, or all. Offset -1 means none."""
+    response = messages.OffsetFetchResponse
+    committed = node.coordinator.committed(request.body.group_id)
+    if request.body.topics is None:
+        asked: dict[str, list[int]] = {}
+        for name, partition in committed:
+            asked.setdefault(name, []).append(partition)
+    else:
+        asked = {topic.name: topic.partition_indexes for topic in request.body.topics}
+    none = CommittedOffset(-1, -1, "")
+    topics = []
+    for name, indexes in asked.items():
+        partitions = []
+        for index in indexes:
+            found = committed.get((name, index), none)
+            partitions.append(
+                response.OffsetFetchResponseTopic.OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=found.offset,
+                    committed_leader_epoch=found.leader_epoch,
+                    metadata=found.metadata,
+                    error_code=0,
+                )
+            )
+        topics.append(response.OffsetFetchResponseTopic(name=name, partitions=partitions))
+    return response(throttle_time_ms=0, topics=topics, error_code=0)
+
+
+async def list_groups(node: Node, client: Client, request: Request) -> Any:
+    """Every group, or those in given states."""
+    response = admin.ListGroupsResponse
+    states = {state.casefold() for state in request.body.states_filter}
+    groups = [
+        response.ListedGroup(
+            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value
+        )
+        for group in node.coordinator.groups()
+        if not states or group.state.value.casefold() in states
+    ]
+    return response(throttle_time_ms=0, error_code=0, groups=groups)
+
+
+async def describe_groups(node: Node, client: Client, request: Request) -> Any:
+    """State and members; a group that does not exist is described as Dead, as by Kafka."""
+    described = [_described(group_id, node.coordinator.find(group_id)) for group_id in request.body.groups]
+    return admin.DescribeGroupsResponse(throttle_time_ms=0, groups=described)
+
+
+def _described(group_id: str, group: Group | None) -> Any:
+    response = admin.DescribeGroupsResponse.DescribedGroup
+    if group is None:
+        return response(
+            error_code=0,
+            group_id=group_id,
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+    stable = group.state is GroupState.STABLE
+    members = [
+        response.DescribedGroupMember(
+            member_id=member_id,
+            client_id=member.joiner.client_id,
+            client_host=member.joiner.client_host,
+            member_metadata=member.metadata_for(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member_id, member in group.members.items()
+    ]
+    return response(
+        error_code=0,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol if stable else "",
+        members=members,
+    )

@@ -1,0 +1,365 @@
+"""One consumer group of the classic protocol: join, sync, heartbeat, leave, and the timers between them.
+
+States and answers follow Apache Kafka's group coordinator. The class never blocks: joins and syncs are
+futures, resolved when the group is complete.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hushstream.broker.errors import ErrorCode, RequestRefused
+
+log = logging.getLogger(__name__)
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+class GroupState(Enum):
+    """The values are the names that DescribeGroups shows."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class Joiner:
+    """What a member says of itself when it joins; protocols in the order it prefers them."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The outcome of a join; only the leader is told the members."""
+
+    generation: int
+    protocol: str
+    leader_id: str
+    member_id: str
+    members: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of the group; it is waiting while one of its futures is set."""
+
+    member_id: str
+    joiner: Joiner
+    assignment: bytes = b""
+    join: asyncio.Future[Joined] | None = None
+    sync: asyncio.Future[bytes] | None = None
+    session: asyncio.TimerHandle | None = None
+
+    def metadata_for(self, protocol: str) -> bytes:
+        """What the member says under `protocol`."""
+        return dict(self.joiner.protocols).get(protocol, b"")
+
+    def release(self, code: ErrorCode, message: str) -> None:
+        """Answer whatever the member waits for with an error."""
+        for future in (self.join, self.sync):
+            if future is not None and not future.done():
+                future.set_exception(RequestRefused(code, message))
+        self.join = self.sync = None
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group: `generation` grows with each completed rebalance."""
+
+    group_id: str
+    initial_delay_ms: int = 0
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str = ""
+    protocol: str = ""
+    leader_id: str = ""
+    members: dict[str, Member] = field(default_factory=dict)
+    _promised: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _rebalance_timer: asyncio.TimerHandle | None = None
+    _held_for_more: bool = False
+
+    # Requests
+
+    def promise_member_id(self, client_id: str, session_timeout_ms: int) -> str:
+        """A member id that is to be presented in a second join (KIP-394); it lapses after a session."""
+        member_id = _new_member_id(client_id)
+        self._promised[member_id] = _later(session_timeout_ms, self._forget_promise, member_id)
+        return member_id
+
+    def join(self, joiner: Joiner) -> asyncio.Future[Joined]:
+        """Add or update a member; the future is resolved when the generation begins.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID or INCONSISTENT_GROUP_PROTOCOL.
+        """
+        self._check_protocols(joiner)
+        member = self.members.get(joiner.member_id)
+        if member is None:
+            member = self._admit(joiner)
+        elif self._needs_no_rebalance(member, joiner):
+            self._touch(member)
+            future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+            future.set_result(self._joined(member))
+            return future
+        member.joiner = joiner
+        if member.join is not None and not member.join.done():
+            member.join.set_exception(
+                RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again")
+            )
+        member.join = asyncio.get_running_loop().create_future()
+        waiting = member.join
+        self._prepare_rebalance()
+        return waiting
+
+    def sync(self, generation: int, member_id: str, assignments: dict[str, bytes]) -> asyncio.Future[bytes]:
+        """The member's part of the leader's assignment, as soon as the leader has sent it.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS.
+        """
+        member = self.check_member(generation, member_id)
+        if self.state is GroupState.PREPARING:
+            raise RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
+        self._touch(member)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self.state is GroupState.STABLE:
+            future.set_result(member.assignment)
+            return future
+        if member.sync is not None and not member.sync.done():
+            member.sync.set_exception(
+                RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again")
+            )
+        member.sync = future
+        if member_id == self.leader_id:
+            self._become_stable(assignments)
+        return future
+
+    def heartbeat(self, generation: int, member_id: str) -> None:
+        """Keep a member's session alive.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS.
+        """
+        self._touch(self.check_member(generation, member_id))
+        if self.state is GroupState.PREPARING:
+            raise RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
+
+    def leave(self, member_id: str) -> None:
+        """Remove a member.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID.
+        """
+        if member_id in self._promised:
+            self._forget_promise(member_id)
+            return
+        if member_id not in self.members:
+            raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
+        self._remove(member_id, "left")
+
+    def check_commit(self, generation: int, member_id: str) -> None:
+        """Whether an offset commit may be taken; a commit counts as a sign of life.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS.
+        """
+        if generation < 0 and self.state is GroupState.EMPTY:
+            return
+        self._touch(self.check_member(generation, member_id))
+        if self.state is GroupState.COMPLETING:
+            raise RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
+
+    def check_member(self, generation: int, member_id: str) -> Member:
+        """The member, if the request is of its current generation.
+
+        Raises:
+            RequestRefused: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
+        if generation != self.generation:
+            raise RequestRefused(
+                ErrorCode.ILLEGAL_GENERATION, f"the generation is {self.generation}, got {generation}"
+            )
+        return member
+
+    def close(self) -> None:
+        """Cancel all timers: the broker stops."""
+        for handle in (*self._promised.values(), *(member.session for member in self.members.values())):
+            if handle is not None:
+                handle.cancel()
+        self._stop_rebalance_timer()
+
+    # Membership
+
+    def _check_protocols(self, joiner: Joiner) -> None:
+        others = [member for member_id, member in self.members.items() if member_id != joiner.member_id]
+        common = {name for name, _ in joiner.protocols}
+        for other in others:
+            common &= {name for name, _ in other.joiner.protocols}
+        if not joiner.protocol_type or not common or (others and joiner.protocol_type != self.protocol_type):
+            raise RequestRefused(
+                ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the members have no common protocol with this one"
+            )
+
+    def _admit(self, joiner: Joiner) -> Member:
+        promise = self._promised.pop(joiner.member_id, None)
+        if promise is not None:
+            promise.cancel()
+        elif joiner.member_id:
+            raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
+        member_id = joiner.member_id or _new_member_id(joiner.client_id)
+        self.protocol_type = joiner.protocol_type
+        member = self.members[member_id] = Member(member_id, joiner)
+        return member
+
+    def _needs_no_rebalance(self, member: Member, joiner: Joiner) -> bool:
+        """A repeated join that changes nothing gets the current generation again."""
+        if member.joiner.protocols != joiner.protocols:
+            return False
+        if self.state is GroupState.COMPLETING:
+            return True
+        return self.state is GroupState.STABLE and member.member_id != self.leader_id
+
+    def _remove(self, member_id: str, why: str) -> None:
+        member = self.members.pop(member_id)
+        log.info("group %s: member %s %s, %d remain", self.group_id, member_id, why, len(self.members))
+        if member.session is not None:
+            member.session.cancel()
+        member.release(ErrorCode.UNKNOWN_MEMBER_ID, f"the member {why}")
+        if self.state is GroupState.PREPARING:
+            self._complete_join_if_all_came()
+        elif self.state is not GroupState.EMPTY:
+            self._prepare_rebalance()
+
+    def _forget_promise(self, member_id: str) -> None:
+        handle = self._promised.pop(member_id, None)
+        if handle is not None:
+            handle.cancel()
+        if self.state is GroupState.PREPARING:
+            self._complete_join_if_all_came()
+
+    def _touch(self, member: Member) -> None:
+        if member.session is not None:
+            member.session.cancel()
+        member.session = _later(member.joiner.session_timeout_ms, self._expire, member.member_id)
+
+    def _expire(self, member_id: str) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        if member.join is not None or member.sync is not None:
+            # A member that waits for our answer cannot send heartbeats in between.
+            self._touch(member)
+            return
+        self._remove(member_id, "was silent for its session timeout")
+
+    # Rebalance
+
+    def _prepare_rebalance(self) -> None:
+        if self.state is not GroupState.PREPARING:
+            self._held_for_more = self.state is GroupState.EMPTY and self.initial_delay_ms > 0
+            for member in self.members.values():
+                if member.sync is not None and not member.sync.done():
+                    member.sync.set_exception(
+                        RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
+                    )
+                member.sync = None
+            self.state = GroupState.PREPARING
+            self._stop_rebalance_timer()
+            timeout_ms = max((m.joiner.rebalance_timeout_ms for m in self.members.values()), default=0)
+            wait_ms = self.initial_delay_ms if self._held_for_more else timeout_ms
+            self._rebalance_timer = _later(wait_ms, self._complete_join)
+        self._complete_join_if_all_came()
+
+    def _complete_join_if_all_came(self) -> None:
+        if self._held_for_more or self._promised:
+            return
+        if all(member.join is not None for member in self.members.values()):
+            self._complete_join()
+
+    def _complete_join(self) -> None:
+        self._stop_rebalance_timer()
+        self._held_for_more = False
+        for member_id in [member_id for member_id, member in self.members.items() if member.join is None]:
+            late = self.members.pop(member_id)
+            if late.session is not None:
+                late.session.cancel()
+            log.info("group %s: member %s did not rejoin in time", self.group_id, member_id)
+        self.generation += 1
+        if not self.members:
+            self.state, self.leader_id, self.protocol = GroupState.EMPTY, "", ""
+            return
+        self.state = GroupState.COMPLETING
+        self.protocol = self._vote()
+        if self.leader_id not in self.members:
+            self.leader_id = next(iter(self.members))
+        log.info("group %s: generation %d with %d members", self.group_id, self.generation, len(self.members))
+        for member in self.members.values():
+            waiting, member.join, member.assignment = member.join, None, b""
+            if waiting is not None and not waiting.done():
+                waiting.set_result(self._joined(member))
+            self._touch(member)
+        timeout_ms = max(member.joiner.rebalance_timeout_ms for member in self.members.values())
+        self._rebalance_timer = _later(timeout_ms, self._expire_sync)
+
+    def _expire_sync(self) -> None:
+        """Members that did not sync within the rebalance timeout are removed, as in Kafka 3 and later."""
+        self._rebalance_timer = None
+        if self.state is GroupState.COMPLETING:
+            for member_id in [member_id for member_id, member in self.members.items() if member.sync is None]:
+                if member_id in self.members:
+                    self._remove(member_id, "did not sync in time")
+
+    def _become_stable(self, assignments: dict[str, bytes]) -> None:
+        self._stop_rebalance_timer()
+        self.state = GroupState.STABLE
+        for member_id, member in self.members.items():
+            member.assignment = assignments.get(member_id, b"")
+            waiting, member.sync = member.sync, None
+            if waiting is not None and not waiting.done():
+                waiting.set_result(member.assignment)
+            self._touch(member)
+
+    def _vote(self) -> str:
+        """The protocol that most members prefer among those all of them know."""
+        common = set.intersection(*({name for name, _ in m.joiner.protocols} for m in self.members.values()))
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.joiner.protocols if name in common)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def _joined(self, member: Member) -> Joined:
+        members = (
+            tuple((other_id, other.metadata_for(self.protocol)) for other_id, other in self.members.items())
+            if member.member_id == self.leader_id
+            else ()
+        )
+        return Joined(self.generation, self.protocol, self.leader_id, member.member_id, members)
+
+    def _stop_rebalance_timer(self) -> None:
+        if self._rebalance_timer is not None:
+            self._rebalance_timer.cancel()
+            self._rebalance_timer = None
+
+
+def _new_member_id(client_id: str) -> str:
+    return f"{client_id}-{uuid.uuid4()}"
+
+
+def _later(milliseconds: int, call: Callable[..., None], *args: object) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(milliseconds / 1000, call, *args)

@@ -1,0 +1,170 @@
+"""The broker's sockets: one task a connection, requests of a connection in their order."""
+
+import asyncio
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from hushstream.broker import cluster_handlers, group_handlers, log_handlers, topic_handlers
+from hushstream.broker.errors import BrokerStartError, MalformedRequest
+from hushstream.broker.node import Client, Node
+from hushstream.broker.settings import BrokerSettings
+from hushstream.broker.wire import (
+    FRAME_HEAD_BYTES,
+    Request,
+    encode_response,
+    parse_frame_head,
+    parse_request,
+)
+
+log = logging.getLogger(__name__)
+
+_Handler = Callable[[Node, Client, Request], Awaitable[Any]]
+
+_HANDLERS: dict[int, _Handler] = {
+    0: log_handlers.produce,
+    1: log_handlers.fetch,
+    2: log_handlers.list_offsets,
+    3: cluster_handlers.metadata,
+    8: group_handlers.offset_commit,
+    9: group_handlers.offset_fetch,
+    10: cluster_handlers.find_coordinator,
+    11: group_handlers.join_group,
+    12: group_handlers.heartbeat,
+    13: group_handlers.leave_group,
+    14: group_handlers.sync_group,
+    15: group_handlers.describe_groups,
+    16: group_handlers.list_groups,
+    18: cluster_handlers.api_versions,
+    19: topic_handlers.create_topics,
+    20: topic_handlers.delete_topics,
+    22: cluster_handlers.init_producer_id,
+    29: cluster_handlers.describe_acls,
+    30: cluster_handlers.create_acls,
+    31: cluster_handlers.delete_acls,
+    32: topic_handlers.describe_configs,
+    37: topic_handlers.create_partitions,
+}
+
+_READ_BUFFER_BYTES = 1 << 20
+
+
+class EmbeddedBroker:
+    """A Kafka broker in memory, for demos and tests on one machine.
+
+    Everything it holds is lost when it stops. It keeps every record until then (retention settings are
+    described, not applied) and refuses what does not fit. Use it as `async with EmbeddedBroker() as broker`.
+
+    Args:
+        settings: see `BrokerSettings`.
+    """
+
+    def __init__(self, settings: BrokerSettings | None = None) -> None:
+        self._settings = settings or BrokerSettings()
+        self._node = Node(self._settings)
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._address = ("", 0)
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for clients, once started."""
+        host, port = self._address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        """The port in use, once started."""
+        return self._address[1]
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            BrokerStartError: the address is taken, unknown, or not loopback without leave.
+        """
+        settings = self._settings
+        if not (settings.allow_non_loopback or settings.is_loopback()):
+            raise BrokerStartError(
+                f"{settings.host} is not a loopback address: the embedded broker has no authentication; "
+                "allow it explicitly if other machines are to reach it"
+            )
+        # One address, or port 0 would become a different port for each address of the name.
+        host = "127.0.0.1" if settings.host == "localhost" else settings.host
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host, settings.port, limit=_READ_BUFFER_BYTES
+            )
+        except (OSError, OverflowError) as error:
+            raise BrokerStartError(_start_failure(error, settings)) from error
+        name = self._server.sockets[0].getsockname()
+        self._address = (str(name[0]), int(name[1]))
+
+    async def stop(self) -> None:
+        """Close all connections; records and groups are gone."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        self._node.coordinator.close()
+        await self._server.wait_closed()
+        self._server = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except asyncio.CancelledError:
+            # Only stop() cancels, and asyncio would report a connection task that ends cancelled.
+            log.debug("connection closed by the broker's stop")
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        local = writer.get_extra_info("sockname")
+        if not peer or not local:
+            return
+        client = Client(str(local[0]), int(local[1]), f"/{peer[0]}")
+        try:
+            while True:
+                await self._answer_one(reader, writer, client)
+        except MalformedRequest as malformed:
+            log.warning("closing the connection from %s:%s: %s", peer[0], peer[1], malformed)
+        except asyncio.IncompleteReadError as cut:
+            if cut.partial:
+                log.warning("the connection from %s:%s ended within a request", peer[0], peer[1])
+        except ConnectionError:
+            log.debug("connection from %s:%s lost", peer[0], peer[1])
+
+    async def _answer_one(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: Client
+    ) -> None:
+        head = parse_frame_head(await reader.readexactly(FRAME_HEAD_BYTES), self._settings.max_request_bytes)
+        request = parse_request(head, await reader.readexactly(head.rest_bytes))
+        response = await _HANDLERS[request.api_key](self._node, client, request)
+        if response is not None:
+            writer.write(encode_response(request, response))
+            await writer.drain()
+
+
+def _start_failure(error: Exception, settings: BrokerSettings) -> str:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"port {settings.port} on {settings.host} is in use by another process; choose another port"
+    return f"cannot listen on {settings.host} port {settings.port}: {error}"

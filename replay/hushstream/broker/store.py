@@ -1,0 +1,255 @@
+"""Topics and their partition logs, in memory."""
+
+import asyncio
+import re
+import time
+import uuid
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hushstream.broker.batches import first_record_from, read_header, stamp
+from hushstream.broker.errors import ErrorCode, RequestRefused
+from hushstream.broker.producers import Appended, ProducerSequences
+from hushstream.broker.settings import BrokerSettings
+from hushstream.broker.topic_config import TopicConfig, topic_config
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class PartitionLog:
+    """One partition: record batches in order, with indexes over offsets, bytes and time.
+
+    The indexes are arrays of integers, so that a long log adds no objects for the garbage collector to visit.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_ends",
+        "_last_offsets",
+        "_max_timestamps",
+        "next_offset",
+        "sequences",
+        "waiting",
+    )
+
+    def __init__(self) -> None:
+        self._batches: list[bytes] = []
+        self._last_offsets = array("q")
+        self._ends = array("q")
+        # Running maximum: the first batch that reaches a time is found by bisection.
+        self._max_timestamps = array("q")
+        self.next_offset = 0
+        self.sequences = ProducerSequences()
+        self.waiting: set[asyncio.Future[None]] = set()
+
+    @property
+    def start_offset(self) -> int:
+        """Nothing is deleted while the broker runs."""
+        return 0
+
+    @property
+    def stored_bytes(self) -> int:
+        """Sum of the batches' sizes."""
+        return self._ends[-1] if self._ends else 0
+
+    def append(self, batch: bytes, record_count: int, max_timestamp_ms: int) -> None:
+        """Store a stamped batch and wake those who wait for it."""
+        self._batches.append(batch)
+        self.next_offset += record_count
+        self._last_offsets.append(self.next_offset - 1)
+        self._ends.append(self.stored_bytes + len(batch))
+        earlier = self._max_timestamps[-1] if self._max_timestamps else max_timestamp_ms
+        self._max_timestamps.append(max(earlier, max_timestamp_ms))
+        self.wake()
+
+    def wake(self) -> None:
+        """Let every waiting fetch look again."""
+        for future in self.waiting:
+            if not future.done():
+                future.set_result(None)
+        self.waiting.clear()
+
+    def available_bytes(self, offset: int) -> int:
+        """Bytes from the batch that holds `offset` to the end."""
+        index = bisect_left(self._last_offsets, offset)
+        return self.stored_bytes - self._start_of(index)
+
+    def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
+        """Whole batches from the one that holds `offset`, up to `max_bytes` or one batch."""
+        first = bisect_left(self._last_offsets, offset)
+        end = bisect_right(self._ends, self._start_of(first) + max_bytes)
+        if end <= first and at_least_one:
+            end = first + 1
+        return b"".join(self._batches[first:end])
+
+    def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(offset, time) of the first record that is not older, None if all are.
+
+        Raises:
+            RequestRefused: see `first_record_from`.
+        """
+        index = bisect_left(self._max_timestamps, timestamp_ms)
+        if index == len(self._batches):
+            return None
+        return first_record_from(self._batches[index], timestamp_ms)
+
+    def _start_of(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: `id` differs from that of any other topic, also of an earlier one by the same name."""
+
+    name: str
+    id: uuid.UUID
+    config: TopicConfig
+    partitions: list[PartitionLog]
+
+
+class TopicStore:
+    """All topics of a broker, with the caps on what they may hold."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._topics: dict[str, Topic] = {}
+        self._names_by_id: dict[uuid.UUID, str] = {}
+        self._stored_bytes = 0
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Topics by name."""
+        return self._topics
+
+    def topic(self, name: str) -> Topic:
+        """Raises: RequestRefused, UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no such topic")
+        return topic
+
+    def topic_by_id(self, topic_id: uuid.UUID) -> Topic:
+        """Raises: RequestRefused, UNKNOWN_TOPIC_ID."""
+        name = self._names_by_id.get(topic_id)
+        if name is None:
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        return self._topics[name]
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        """Raises: RequestRefused, UNKNOWN_TOPIC_OR_PARTITION."""
+        partitions = self.topic(name).partitions
+        if not 0 <= index < len(partitions):
+            raise RequestRefused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic has {len(partitions)} partitions"
+            )
+        return partitions[index]
+
+    def create(
+        self, name: str, partitions: int, given: Mapping[str, str | None], validate_only: bool = False
+    ) -> None:
+        """Create a topic, or only say whether it could be.
+
+        Raises:
+            RequestRefused: a name, count or setting is wrong, the topic exists, or there are too many.
+        """
+        if not valid_topic_name(name):
+            raise RequestRefused(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                "topic names have 1 to 249 letters, digits, '.', '_' and '-'",
+            )
+        if name in self._topics:
+            raise RequestRefused(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
+        if partitions < 1:
+            raise RequestRefused(
+                ErrorCode.INVALID_PARTITIONS, f"expected at least 1 partition, got {partitions}"
+            )
+        config = topic_config(given, self._settings.max_message_bytes)
+        self._check_room(partitions)
+        if validate_only:
+            return
+        topic = Topic(name, uuid.uuid4(), config, [PartitionLog() for _ in range(partitions)])
+        self._topics[name] = topic
+        self._names_by_id[topic.id] = name
+
+    def grow(self, name: str, partitions: int, validate_only: bool = False) -> None:
+        """Raise a topic's partition count to `partitions`.
+
+        Raises:
+            RequestRefused: no such topic, not more than now, or too many.
+        """
+        logs = self.topic(name).partitions
+        if partitions <= len(logs):
+            raise RequestRefused(
+                ErrorCode.INVALID_PARTITIONS, f"the topic has {len(logs)} partitions, asked for {partitions}"
+            )
+        self._check_room(partitions - len(logs))
+        if not validate_only:
+            logs.extend(PartitionLog() for _ in range(partitions - len(logs)))
+
+    def _check_room(self, more_partitions: int) -> None:
+        limit = self._settings.max_partitions_total
+        if sum(len(topic.partitions) for topic in self._topics.values()) + more_partitions > limit:
+            raise RequestRefused(
+                ErrorCode.INVALID_PARTITIONS, f"the embedded broker holds at most {limit} partitions"
+            )
+
+    def delete(self, name: str) -> None:
+        """Raises: RequestRefused, UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self.topic(name)
+        del self._topics[name]
+        del self._names_by_id[topic.id]
+        for log in topic.partitions:
+            self._stored_bytes -= log.stored_bytes
+            log.wake()
+
+    def append(self, name: str, index: int, batch: bytes) -> Appended:
+        """Store one produced record batch; a batch stored before is not stored again.
+
+        Past a byte cap the batch is refused with POLICY_VIOLATION: nothing ever makes room again, so an error
+        that clients retry (such as KAFKA_STORAGE_ERROR) would only hide the reason until their timeout.
+
+        Raises:
+            RequestRefused: the batch is unsound, too large, out of sequence, or there is no room.
+        """
+        log = self.partition(name, index)
+        config = self._topics[name].config
+        if len(batch) > config.max_message_bytes:
+            raise RequestRefused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"record batch of {len(batch)} bytes, the topic takes {config.max_message_bytes}",
+            )
+        header = read_header(batch)
+        earlier = log.sequences.check(header)
+        if earlier is not None:
+            return earlier
+        self._refuse_when_full(log, len(batch))
+        append_time_ms = time.time_ns() // 1_000_000 if config.log_append_time else None
+        appended = Appended(log.next_offset, -1 if append_time_ms is None else append_time_ms)
+        stamped = stamp(batch, log.next_offset, append_time_ms)
+        log.append(
+            stamped,
+            header.record_count,
+            header.max_timestamp_ms if append_time_ms is None else append_time_ms,
+        )
+        log.sequences.record(header, appended)
+        self._stored_bytes += len(stamped)
+        return appended
+
+    def _refuse_when_full(self, log: PartitionLog, more_bytes: int) -> None:
+        settings = self._settings
+        for held, cap, where in (
+            (log.stored_bytes, settings.max_bytes_per_partition, "partition"),
+            (self._stored_bytes, settings.max_bytes_total, "embedded broker"),
+        ):
+            if held + more_bytes > cap:
+                raise RequestRefused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the {where} holds {held} of {cap} bytes in memory, no room for {more_bytes} more",
+                )
+
+
+def valid_topic_name(name: str) -> bool:
+    """Whether Kafka would accept this name."""
+    return name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None

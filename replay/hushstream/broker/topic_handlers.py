@@ -1,0 +1,156 @@
+"""Topic administration: create, delete, grow, describe."""
+
+from collections import Counter
+from typing import Any
+
+from kafka.protocol import admin as messages
+
+from hushstream.broker.errors import ErrorCode, RequestRefused
+from hushstream.broker.node import NODE_ID, Client, Node
+from hushstream.broker.wire import Request
+
+_TOPIC = 2
+_BROKER = 4
+# Where a described value comes from, in the protocol's numbers.
+_SOURCE_TOPIC = 1
+_SOURCE_STATIC_BROKER = 4
+_SOURCE_DEFAULT = 5
+
+
+async def create_topics(node: Node, client: Client, request: Request) -> Any:
+    """Creates topics, each on its own: one that is refused does not stop the others."""
+    response = messages.CreateTopicsResponse
+    times_named = Counter(topic.name for topic in request.body.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.body.topics}.values():
+        code, message = ErrorCode.NONE, None
+        try:
+            if times_named[topic.name] > 1:
+                raise RequestRefused(ErrorCode.INVALID_REQUEST, "the topic is named twice in one request")
+            _create(node, topic, request.body.validate_only)
+        except RequestRefused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            response.CreatableTopicResult(name=topic.name, error_code=int(code), error_message=message)
+        )
+    return response(throttle_time_ms=0, topics=results)
+
+
+def _create(node: Node, topic: Any, validate_only: bool) -> None:
+    if topic.assignments:
+        partitions = _partitions_of(topic)
+    else:
+        if topic.replication_factor not in (-1, 1):
+            raise RequestRefused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"there is 1 broker, asked for {topic.replication_factor}",
+            )
+        partitions = node.settings.default_partitions if topic.num_partitions == -1 else topic.num_partitions
+    given = {config.name: config.value for config in topic.configs}
+    node.store.create(topic.name, partitions, given, validate_only)
+
+
+def _partitions_of(topic: Any) -> int:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "an assignment stands in for counts, both were given")
+    indexes = sorted(assignment.partition_index for assignment in topic.assignments)
+    here = all(assignment.broker_ids == [NODE_ID] for assignment in topic.assignments)
+    if indexes != list(range(len(indexes))) or not here:
+        raise RequestRefused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every partition from 0 on is to be on broker {NODE_ID}"
+        )
+    return len(indexes)
+
+
+async def delete_topics(node: Node, client: Client, request: Request) -> Any:
+    """Deletes topics with their records and what groups committed for them."""
+    response = messages.DeleteTopicsResponse
+    results = []
+    for name in request.body.topic_names:
+        code = ErrorCode.NONE
+        try:
+            node.store.delete(name)
+            node.coordinator.forget_topic(name)
+        except RequestRefused as refused:
+            code = refused.code
+        results.append(response.DeletableTopicResult(name=name, error_code=int(code)))
+    return response(throttle_time_ms=0, responses=results)
+
+
+async def create_partitions(node: Node, client: Client, request: Request) -> Any:
+    """Raises partition counts."""
+    response = messages.CreatePartitionsResponse
+    results = []
+    for topic in request.body.topics:
+        code, message = ErrorCode.NONE, None
+        try:
+            if any(assignment.broker_ids != [NODE_ID] for assignment in topic.assignments or ()):
+                raise RequestRefused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions are on broker {NODE_ID} alone"
+                )
+            node.store.grow(topic.name, topic.count, request.body.validate_only)
+        except RequestRefused as refused:
+            code, message = refused.code, refused.message
+        results.append(
+            response.CreatePartitionsTopicResult(name=topic.name, error_code=int(code), error_message=message)
+        )
+    return response(throttle_time_ms=0, results=results)
+
+
+async def describe_configs(node: Node, client: Client, request: Request) -> Any:
+    """Settings of topics and of this broker."""
+    results = [_describe_one(node, resource) for resource in request.body.resources]
+    return messages.DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _describe_one(node: Node, resource: Any) -> Any:
+    response = messages.DescribeConfigsResponse.DescribeConfigsResult
+    code, message, settings = ErrorCode.NONE, None, []
+    try:
+        settings = _settings_of(node, resource.resource_type, resource.resource_name)
+    except RequestRefused as refused:
+        code, message = refused.code, refused.message
+    wanted = resource.configuration_keys
+    configs = [
+        response.DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            read_only=resource.resource_type == _BROKER,
+            config_source=source,
+            is_sensitive=False,
+            synonyms=[],
+        )
+        for name, value, source in settings
+        if wanted is None or name in wanted
+    ]
+    return response(
+        error_code=int(code),
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def _settings_of(node: Node, resource_type: int, name: str) -> list[tuple[str, str, int]]:
+    if resource_type == _TOPIC:
+        described = node.store.topic(name).config.described()
+        return [
+            (setting, value, _SOURCE_DEFAULT if is_default else _SOURCE_TOPIC)
+            for setting, value, is_default in described
+        ]
+    if resource_type == _BROKER and name == str(NODE_ID):
+        settings = node.settings
+        values = {
+            "auto.create.topics.enable": "false",
+            "group.initial.rebalance.delay.ms": str(settings.group_initial_rebalance_delay_ms),
+            "group.max.session.timeout.ms": str(settings.group_max_session_timeout_ms),
+            "group.min.session.timeout.ms": str(settings.group_min_session_timeout_ms),
+            "message.max.bytes": str(settings.max_message_bytes),
+            "num.partitions": str(settings.default_partitions),
+            "socket.request.max.bytes": str(settings.max_request_bytes),
+        }
+        return [(setting, value, _SOURCE_STATIC_BROKER) for setting, value in values.items()]
+    raise RequestRefused(
+        ErrorCode.INVALID_REQUEST, f"topics and broker {NODE_ID} have settings, not type {resource_type}"
+    )
