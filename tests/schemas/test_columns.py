@@ -113,7 +113,7 @@ def test_nothing_gives_empty_columns():
         (event(user="é" * 65), Reason.ID_TOO_LONG),
         (event(line=""), Reason.BAD_LINE),
         (event(line="l" * 129), Reason.BAD_LINE),
-        (event(eligible=b"\x01"), Reason.WRONG_MASK_LENGTH),
+        (event(eligible=b"\x01\x00\x00"), Reason.WRONG_MASK_LENGTH),
         (event(eligible=b"\x01\x04"), Reason.UNKNOWN_ARM),
         (event(eligible=b"\x00\x00"), Reason.NO_ELIGIBLE_ARM),
         (event(baseline=10), Reason.UNKNOWN_ARM),

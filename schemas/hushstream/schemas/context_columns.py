@@ -36,6 +36,7 @@ class SealMark(NamedTuple):
     timestamp_ms: int
     origin: int
     config_digest: bytes
+    after_click: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ class _ContextGatherer:
     def _event_fault(self, fields: dict[str, Any]) -> Reason | None:
         if len(fields["context"]) != self._width:
             return Reason.WRONG_DIMENSION
-        if len(fields["eligible"]) not in (0, self._mask_bytes):
+        # A client that does not know the number of arms leaves out the mask's trailing zero bytes.
+        if len(fields["eligible"]) > self._mask_bytes:
             return Reason.WRONG_MASK_LENGTH
         return line_fault(fields["line"]) or context_fault(
             fields["event_id"],
@@ -252,6 +254,7 @@ class _ContextGatherer:
                 timestamp_ms,
                 fields["origin"],
                 fields["config_digest"],
+                fields["after_click"],
             )
         )
 

@@ -60,6 +60,7 @@ class Seal(TypedDict):
     phase: int
     origin: int
     config_digest: bytes
+    after_click: int
 
 
 class Tick(TypedDict):
@@ -141,7 +142,6 @@ class WindowJournal(TypedDict):
     head: JournalHead
     window: int
     slots: int
-    ids_low: int
     closed_by: Literal["slots", "seal", "time"]
     mechanism: str
     parameters: str

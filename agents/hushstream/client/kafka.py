@@ -1,0 +1,156 @@
+"""The client's log on Kafka: one idempotent producer, one consumer without a group on the decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from hushstream.client.client import Client
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import physical
+
+CLIENT_ID = "hushstream"
+"""Fixed for every client, so that it tells nothing (PRIVACY, trust zones)."""
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaEventLog:
+    """An `EventLog` on a Kafka cluster."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        prefix: str,
+        *,
+        linger_seconds: float = 0.002,
+        security: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Name the cluster and the deployment's topic prefix.
+
+        Args:
+            bootstrap: ``host:port`` of one or more brokers, separated by commas.
+            prefix: what the deployment's topic names begin with.
+            linger_seconds: how long a record may wait for others to share a request.
+            security: aiokafka's security options (``security_protocol``, ``sasl_...``, ``ssl_context``).
+        """
+        self._bootstrap = bootstrap
+        self._prefix = prefix
+        self._linger_ms = round(linger_seconds * 1000)
+        self._security = dict(security or {})
+        self._producer: AIOKafkaProducer | None = None
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._partitions = 0
+
+    async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
+        """Connect, and deliver decisions from now on.
+
+        Raises:
+            HushstreamError: no broker answers, or the deployment's topics do not exist there.
+        """
+        common = {"bootstrap_servers": self._bootstrap, "client_id": CLIENT_ID, **self._security}
+        self._producer = AIOKafkaProducer(
+            acks="all", enable_idempotence=True, linger_ms=self._linger_ms, max_batch_size=262_144, **common
+        )
+        self._consumer = AIOKafkaConsumer(
+            auto_offset_reset="latest", enable_auto_commit=False, fetch_max_wait_ms=100, **common
+        )
+        try:
+            await self._producer.start()
+            await self._consumer.start()
+            await self._assign()
+        except KafkaConnectionError as error:
+            await self.stop()
+            raise HushstreamError(f"client: expected a Kafka broker at {self._bootstrap}, none answered") from error
+        except BaseException:
+            await self.stop()
+            raise
+        self._reader = asyncio.create_task(self._read(on_decisions))
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """Append to a logical topic; returns the offset that the broker acknowledged.
+
+        Raises:
+            HushstreamError: the broker refused the record.
+        """
+        if self._producer is None:
+            raise HushstreamError("client: expected it to be started (use `async with`), it is not")
+        try:
+            future = await self._producer.send(physical(self._prefix, topic), value, partition=partition)
+            metadata = await future
+        except KafkaError as error:
+            raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
+        return int(metadata.offset)
+
+    def partitions(self) -> int:
+        """Partition count of contexts, clicks and decisions."""
+        return self._partitions
+
+    async def stop(self) -> None:
+        """Flush and close."""
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._producer is not None:
+            await self._producer.stop()
+        if self._consumer is not None:
+            await self._consumer.stop()
+        self._reader = self._producer = self._consumer = None
+
+    async def _assign(self) -> None:
+        assert self._consumer is not None
+        assert self._producer is not None
+        name = physical(self._prefix, "contexts")
+        if name not in await self._consumer.topics():
+            raise HushstreamError(
+                f"client: expected topic {name} at {self._bootstrap}, it does not exist; "
+                f"check the deployment's name, or create its topics with `hushstream topics apply`"
+            )
+        self._partitions = len(await self._producer.partitions_for(name))
+        decisions = physical(self._prefix, "decisions")
+        assigned = [TopicPartition(decisions, partition) for partition in range(self._partitions)]
+        self._consumer.assign(assigned)
+        await self._consumer.seek_to_end(*assigned)
+        for partition in assigned:
+            await self._consumer.position(partition)
+
+    async def _read(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
+        assert self._consumer is not None
+        while True:
+            try:
+                batches = await self._consumer.getmany(timeout_ms=1000)
+            except KafkaError as error:
+                _log.warning("client: reading decisions failed (%s), trying again", type(error).__name__)
+                await asyncio.sleep(0.5)
+                continue
+            for partition, records in batches.items():
+                for record in records:
+                    on_decisions(partition.partition, record.offset, record.value)
+
+
+def connect(
+    bootstrap: str,
+    deployment: str,
+    *,
+    prefix: str | None = None,
+    line: str = "private",
+    security: Mapping[str, Any] | None = None,
+) -> Client:
+    """A client of one deployment on a Kafka cluster; use it with ``async with``.
+
+    Args:
+        bootstrap: ``host:port`` of one or more brokers, separated by commas.
+        deployment: the deployment's name.
+        prefix: what its topic names begin with; by default the deployment's name and a dot.
+        line: the shared model that new users start from.
+        security: aiokafka's security options.
+    """
+    return Client(
+        KafkaEventLog(bootstrap, f"{deployment}." if prefix is None else prefix, security=security), line=line
+    )

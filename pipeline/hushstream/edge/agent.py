@@ -1,0 +1,287 @@
+"""`EdgeAgent`: everything that sees one user's contexts and clicks in clear (the edge zone).
+
+It decides with its own copy of the shared model, learns from its own feedback, and owes one slot after a
+stated number of decisions. What a slot holds is private; that it came, and when, is public (PRIVACY rule 2):
+so which interaction a slot reports is drawn *before* it happens, from the user's key alone, and a slot whose
+interaction has no reward yet holds null.
+
+The learner role is many of these on a stream: same code, same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.contribution.slots import Report, pack, reward_level
+from hushstream.edge.policy import LearnerState, SharedPolicy
+from hushstream.feedback.join import JoinOutcome, OpenDecision, OpenDecisions, Resolved
+from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
+
+CERTAIN = 1_000_000_000
+"""Propensities are integers in units of 1e-9; this one means that no other arm could have been chosen."""
+
+
+class Choice(NamedTuple):
+    """What was decided: arm, propensity in units of 1e-9, version of the shared model under it, slot now due."""
+
+    arm: int
+    propensity: int
+    model_version: int
+    slot_due: bool
+
+
+class Interaction(NamedTuple):
+    """A resolved interaction in clear: context (d,), arm on screen, reward in [0, 1]."""
+
+    context: NDArray[np.float32]
+    arm: int
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One padded slot: an opaque id, 32 bytes of content, and (never sent) the interaction it stands for."""
+
+    report_id: bytes
+    content: bytes
+    interaction: Interaction | None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTerms:
+    """What an agent agreed to: shared by all agents of a deployment, never changed under them.
+
+    Attributes:
+        policy: the learner's kernel and the shared models by line.
+        after_interactions: decisions per slot.
+        lifetime_slots: slots in a user's life; each costs the release's epsilon.
+        levels: reward levels above 0 (M).
+        reward_wait_ms: after which a shown decision counts as reward 0.
+    """
+
+    policy: SharedPolicy
+    after_interactions: int
+    lifetime_slots: int
+    levels: int
+    reward_wait_ms: int
+
+
+class EdgeAgent:
+    """One user. Not thread-safe; every call's outcome depends on the calls before it and the user's key only."""
+
+    __slots__ = (
+        "_kept",
+        "_key",
+        "_targets",
+        "base_version",
+        "decided",
+        "due",
+        "line",
+        "open",
+        "sent",
+        "state",
+        "terms",
+    )
+
+    def __init__(self, terms: EdgeTerms, key: Key, line: str) -> None:
+        """Begin a user's life.
+
+        Args:
+            terms: what the deployment agreed with its users.
+            key: the user's key; coins and report ids come from it.
+            line: the shared model that the user starts from ("cold" for none).
+        """
+        self.terms = terms
+        self._key = key
+        self.line = line
+        self.state: LearnerState | None = None
+        self.base_version = 0
+        self.decided = 0
+        self.due = 0
+        self.sent = 0
+        self.open = OpenDecisions()
+        self._targets: dict[int, int] = {}
+        self._kept: dict[int, Interaction] = {}
+
+    def decide(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        log_time_ms: int,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> Choice:
+        """Choose an arm for a context of shape (d,) and remember the decision until feedback comes.
+
+        Args:
+            event_id: the application's name for this decision.
+            context: float32 (d,); kept, so it must not be a view of a reused buffer.
+            log_time_ms: log time of the context; the deadline for feedback counts from it.
+            eligible: bool (K,), or None for all arms.
+        """
+        terms = self.terms
+        policy = terms.policy
+        if self.state is None:
+            shared = policy.shared(self.line)
+            arm, ties = policy.choose(shared.state, context, eligible, self._pick)
+            version = shared.version
+        else:
+            arm, ties = policy.choose(self.state, context, eligible, self._pick)
+            version = self.base_version
+        index = self.decided
+        if index % terms.after_interactions == 0:
+            self._draw_target(index)
+        self.decided = index + 1
+        self.open.add(event_id, OpenDecision(context, arm, index, log_time_ms + terms.reward_wait_ms))
+        return Choice(arm, CERTAIN // ties, version, self._falls_due())
+
+    def shown(self, event_id: str, arm: int) -> JoinOutcome:
+        """Note the arm that was on screen for a waiting event.
+
+        Raises:
+            HushstreamError: no such event waits.
+        """
+        self._require_open(event_id)
+        return self.open.shown(event_id, arm)
+
+    def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
+        """Learn from the reward in [0, 1] of a waiting event.
+
+        Raises:
+            HushstreamError: no such event waits.
+        """
+        self._require_open(event_id)
+        resolved = self.open.rewarded(event_id, arm, reward)
+        self._learn(resolved)
+        return JoinOutcome.OTHER_ARM if resolved.other_arm else JoinOutcome.REWARDED
+
+    def expire(self, event_id: str) -> JoinOutcome:
+        """Close a waiting event whose deadline has passed.
+
+        Raises:
+            HushstreamError: no such event waits.
+        """
+        self._require_open(event_id)
+        resolved = self.open.expire(event_id)
+        if resolved is None:
+            return JoinOutcome.NEVER_SHOWN
+        self._learn(resolved)
+        return JoinOutcome.EXPIRED_AS_ZERO
+
+    def shortfall(self, event_id: str, arm: int) -> float:
+        """By how much ``arm`` scores below the best arm for a waiting event, as the agent knows things now."""
+        state = self.state if self.state is not None else self.terms.policy.shared(self.line).state
+        return self.terms.policy.shortfall(state, self.open[event_id].context, arm)
+
+    def correct(self, event_id: str, arm: int) -> None:
+        """Take over the arm that a journal holds for a waiting event, in place of a float tie's other side."""
+        self.open[event_id].arm = arm
+
+    def take_slot(self) -> Slot:
+        """Give the oldest slot that is due and not yet taken; its content is fixed from here on.
+
+        Raises:
+            HushstreamError: none is due.
+        """
+        if self.sent >= self.due:
+            raise HushstreamError(
+                f"take_slot: expected a slot that is due, got {self.sent} of {self.due} taken already"
+            )
+        number = self.sent
+        self.sent += 1
+        self._targets = {index: slot for index, slot in self._targets.items() if slot != number}
+        interaction = self._kept.pop(number, None)
+        return Slot(
+            self._key.digest("report-id", number.to_bytes(8, "little")),
+            self._content(interaction),
+            interaction,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """The user's whole state as plain values (contexts as float32 bytes), for a snapshot."""
+        return {
+            "line": self.line,
+            "state": b"" if self.state is None else self.state.dump(),
+            "base_version": self.base_version,
+            "decided": self.decided,
+            "due": self.due,
+            "sent": self.sent,
+            "open": [
+                {
+                    "event_id": event_id,
+                    "context": decision.context.tobytes(),
+                    "arm": decision.arm,
+                    "index": decision.index,
+                    "deadline_ms": decision.deadline_ms,
+                    "shown_arm": decision.shown_arm,
+                }
+                for event_id, decision in self.open.items()
+            ],
+            "targets": [{"index": index, "slot": slot} for index, slot in self._targets.items()],
+            "kept": [
+                {"slot": slot, "context": kept.context.tobytes(), "arm": kept.arm, "reward": kept.reward}
+                for slot, kept in self._kept.items()
+            ],
+        }
+
+    @classmethod
+    def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any]) -> EdgeAgent:
+        """The agent that `dump` described."""
+        agent = cls(terms, key, dumped["line"])
+        agent.state = terms.policy.load(dumped["state"]) if dumped["state"] else None
+        agent.base_version, agent.decided = dumped["base_version"], dumped["decided"]
+        agent.due, agent.sent = dumped["due"], dumped["sent"]
+        for item in dumped["open"]:
+            context = np.frombuffer(item["context"], np.float32)
+            decision = OpenDecision(context, item["arm"], item["index"], item["deadline_ms"], item["shown_arm"])
+            agent.open.add(item["event_id"], decision)
+        agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]}
+        agent._kept = {
+            item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
+            for item in dumped["kept"]
+        }
+        return agent
+
+    def _content(self, interaction: Interaction | None) -> bytes:
+        if interaction is None:
+            return pack(None)
+        level = reward_level(interaction.reward, self.terms.levels)
+        return pack(Report(self.terms.policy.encode(interaction.context), interaction.arm, level))
+
+    def _learn(self, resolved: Resolved) -> None:
+        policy = self.terms.policy
+        if self.state is None:
+            shared = policy.shared(self.line)
+            self.base_version = shared.version
+            self.state = policy.own(shared.state)
+        policy.learn(self.state, resolved.context, resolved.arm, resolved.reward)
+        slot = self._targets.get(resolved.index)
+        if slot is not None:
+            self._kept[slot] = Interaction(resolved.context, resolved.arm, resolved.reward)
+
+    def _draw_target(self, first: int) -> None:
+        slot = first // self.terms.after_interactions
+        if slot < self.terms.lifetime_slots:
+            self._targets[first + self._uniform("slot-target", slot, self.terms.after_interactions)] = slot
+
+    def _falls_due(self) -> bool:
+        if self.due < self.terms.lifetime_slots and self.decided == (self.due + 1) * self.terms.after_interactions:
+            self.due += 1
+            return True
+        return False
+
+    def _pick(self, ties: int) -> int:
+        return self._uniform("tie", self.decided, ties)
+
+    def _uniform(self, purpose: str, number: int, below: int) -> int:
+        """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
+        return int.from_bytes(self._key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+
+    def _require_open(self, event_id: str) -> None:
+        if event_id not in self.open:
+            raise HushstreamError("feedback: expected an event that waits for it, got an unknown or resolved one")

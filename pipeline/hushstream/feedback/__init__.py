@@ -1,0 +1,1 @@
+"""Joining what was shown and rewarded to the decision that it answers."""

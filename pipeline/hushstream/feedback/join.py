@@ -1,0 +1,109 @@
+"""The decisions of one user that still wait for feedback, and what becomes of each.
+
+A decision is learned from once: when its reward comes, or as reward 0 when it was shown and nothing came
+within the wait. A decision that was never shown teaches nothing. When another arm was on screen than the one
+decided, that arm is learned (its propensity is unknown, so it must not enter an off-policy estimate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+NOT_SHOWN = -1
+"""In place of the arm on screen, while no feedback said what was shown."""
+
+
+class JoinOutcome(StrEnum):
+    """What one piece of feedback, or its absence, came to."""
+
+    SHOWN = "shown"
+    REWARDED = "rewarded"
+    REPEATED_FEEDBACK = "repeated_feedback"
+    LATE_REWARD = "late_reward"
+    OTHER_ARM = "other_arm"
+    EXPIRED_AS_ZERO = "expired_as_zero"
+    NEVER_SHOWN = "never_shown"
+
+
+class OpenDecision:
+    """A decision that waits: its context (d,), arm, number in the user's life, deadline and the arm on screen."""
+
+    __slots__ = ("arm", "context", "deadline_ms", "index", "shown_arm")
+
+    def __init__(
+        self, context: NDArray[np.float32], arm: int, index: int, deadline_ms: int, shown_arm: int = NOT_SHOWN
+    ) -> None:
+        """Hold one decision; ``context`` must not be a view of a buffer that is reused."""
+        self.context = context
+        self.arm = arm
+        self.index = index
+        self.deadline_ms = deadline_ms
+        self.shown_arm = shown_arm
+
+
+class Resolved:
+    """An interaction whose reward is known: context (d,), the arm that was on screen, reward in [0, 1]."""
+
+    __slots__ = ("arm", "context", "index", "other_arm", "reward")
+
+    def __init__(self, decision: OpenDecision, arm: int, reward: float) -> None:
+        """Resolve ``decision`` for the arm on screen."""
+        self.context = decision.context
+        self.index = decision.index
+        self.arm = arm
+        self.other_arm = arm != decision.arm
+        self.reward = reward
+
+
+class OpenDecisions:
+    """All waiting decisions of one user, by event id, oldest first."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._open: dict[str, OpenDecision] = {}
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._open)
+
+    def __contains__(self, event_id: str) -> bool:
+        """Whether this event waits for feedback."""
+        return event_id in self._open
+
+    def __getitem__(self, event_id: str) -> OpenDecision:
+        """The waiting decision of an event."""
+        return self._open[event_id]
+
+    def items(self) -> Iterator[tuple[str, OpenDecision]]:
+        """Event ids and decisions, oldest first."""
+        return iter(self._open.items())
+
+    def add(self, event_id: str, decision: OpenDecision) -> None:
+        """Let a decision wait."""
+        self._open[event_id] = decision
+
+    def shown(self, event_id: str, arm: int) -> JoinOutcome:
+        """Note which arm was on screen for a waiting event; the first note stands."""
+        decision = self._open[event_id]
+        if decision.shown_arm != NOT_SHOWN:
+            return JoinOutcome.REPEATED_FEEDBACK
+        decision.shown_arm = arm
+        return JoinOutcome.SHOWN if arm == decision.arm else JoinOutcome.OTHER_ARM
+
+    def rewarded(self, event_id: str, arm: int, reward: float) -> Resolved:
+        """Resolve a waiting event. A reward implies that its arm was on screen, unless *shown* said otherwise."""
+        decision = self._open.pop(event_id)
+        return Resolved(decision, arm if decision.shown_arm == NOT_SHOWN else decision.shown_arm, reward)
+
+    def expire(self, event_id: str) -> Resolved | None:
+        """Close an event whose deadline has passed: reward 0 if it was shown, None if it never was."""
+        decision = self._open.pop(event_id)
+        if decision.shown_arm == NOT_SHOWN:
+            return None
+        return Resolved(decision, decision.shown_arm, 0.0)

@@ -1,0 +1,99 @@
+"""Bounded memories of a partition: events already decided, and feedback that came before its context."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+Value = TypeVar("Value")
+
+
+class BoundedMap(Generic[Value]):
+    """A mapping that forgets its oldest keys beyond a capacity; a key keeps the age of its first insertion."""
+
+    __slots__ = ("_capacity", "_keys", "_values")
+
+    def __init__(self, capacity: int) -> None:
+        """Hold at most ``capacity`` keys (at least 1)."""
+        self._capacity = capacity
+        self._keys: deque[str] = deque()
+        self._values: dict[str, Value] = {}
+
+    @property
+    def capacity(self) -> int:
+        """How many keys it holds at most."""
+        return self._capacity
+
+    def __len__(self) -> int:
+        """How many keys are held."""
+        return len(self._values)
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the key is still known."""
+        return key in self._values
+
+    def get(self, key: str) -> Value | None:
+        """The value of a key, or None when it was never put or is forgotten."""
+        return self._values.get(key)
+
+    def put(self, key: str, value: Value) -> None:
+        """Add or replace; forgets the oldest key when full."""
+        if key not in self._values:
+            if len(self._keys) >= self._capacity:
+                del self._values[self._keys.popleft()]
+            self._keys.append(key)
+        self._values[key] = value
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """Keys and values, oldest first."""
+        return ((key, self._values[key]) for key in self._keys)
+
+
+class ParkedClick(NamedTuple):
+    """Feedback that waits for its context: what it said and where it lies in the log."""
+
+    rewarded: bool
+    event_id: str
+    user: str
+    arm: int
+    reward: float
+    offset: int
+    row: int
+
+
+class Parking:
+    """Feedback that arrived before its context, in order of arrival, bounded."""
+
+    __slots__ = ("_by_event", "_capacity", "_size")
+
+    def __init__(self, capacity: int) -> None:
+        """Hold at most ``capacity`` pieces of feedback."""
+        self._capacity = capacity
+        self._by_event: dict[str, list[ParkedClick]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        """How many pieces of feedback wait."""
+        return self._size
+
+    def park(self, click: ParkedClick) -> list[ParkedClick]:
+        """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room)."""
+        evicted: list[ParkedClick] = []
+        if self._size >= self._capacity:
+            oldest = next(iter(self._by_event))
+            evicted = self._by_event.pop(oldest)
+            self._size -= len(evicted)
+        self._by_event.setdefault(click.event_id, []).append(click)
+        self._size += 1
+        return evicted
+
+    def claim(self, event_id: str) -> list[ParkedClick]:
+        """Take what waits for an event that has now been decided, in order of arrival."""
+        clicks = self._by_event.pop(event_id, [])
+        self._size -= len(clicks)
+        return clicks
+
+    def all(self) -> list[ParkedClick]:
+        """Everything that waits, oldest event first (for snapshots)."""
+        return [click for clicks in self._by_event.values() for click in clicks]

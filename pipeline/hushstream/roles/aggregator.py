@@ -1,0 +1,248 @@
+"""The aggregator role: from crowds to versions of a model, one machine per model line (server zone).
+
+The private line reads crowds: every crowd gives one new version, made from the running totals of all of them.
+The non-private line reads raw interactions, exists for public data only, and publishes when a phase is
+sealed. The models topic is the journal; what is in it is public, so its digests need no key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hushstream.feedback.memory import BoundedMap
+from hushstream.roles import aggregator_state
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.roles.models import aggregator_identity
+from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.roles.refusals import DeadLetters
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.systems.p2b import LINES, P2BSystem
+from hushstream.systems.p2b_models import PrivateTotals, RawTotals
+
+REMEMBERED_CROWDS = 100_000
+"""How many window ids are known again, so that a crowd sent twice counts once."""
+
+FLOAT_MARGIN = 1e-9
+"""Relative difference that a recomputed model may have (another CPU's rounding); the journaled one stands."""
+
+_START = bytes(16)
+
+
+class AggregatorMachine:
+    """The aggregator of one model line."""
+
+    def __init__(self, system: P2BSystem, line: int) -> None:
+        """Bind to a deployment and a line (0 private, 1 non-private)."""
+        self.system = system
+        self.line = line
+        self.version = 0
+        self.position = 0
+        self.journaled = 0
+        self.running = _START
+        self.seals: dict[int, int] = {}
+        self.sealed_phase = -1
+        self.crowds: BoundedMap[None] = BoundedMap(REMEMBERED_CROWDS)
+        self._digester = PublicDigester()
+        self.chain = Chain(aggregator_identity(system, line), self._digester, "Model")
+        self._letters = DeadLetters("server", "aggregator", line, self._digester)
+        self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("models", self.line)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return (("crowds" if self.line == 0 else "interactions", self.line),)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`: none."""
+        return ()
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self.chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        return {self.inputs[0]: self.position}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`."""
+        return {self.inputs[0]: self.journaled}
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: nothing waits here."""
+        return slices
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for every new version, and one for what is left."""
+        steps: list[Step] = []
+        dead: list[Output] = []
+        counts: Counter[str] = Counter()
+        for part in slices:
+            for record in part.records:
+                if self._feed(record, dead, counts):
+                    steps.append(Step(self._publish(record.offset + 1), (), tuple(dead), counts))
+                    dead, counts = [], Counter()
+            self.position = part.high
+        if dead or counts:
+            steps.append(Step(None, (), tuple(dead), counts))
+        return steps
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`: from where this machine stands."""
+        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: the journaled model stands if the recomputed one equals it to `FLOAT_MARGIN`."""
+        fields = self.chain.check(value, self.committed())
+        dead: list[Output] = []
+        counts: Counter[str] = Counter()
+        published = [self._feed(record, dead, counts) for part in slices for record in part.records]
+        end = self.entry(value).inputs[0].high
+        again = self._fields(end) if published and published[-1] and sum(published) == 1 else None
+        if again is None or not _same_model(again, fields):
+            raise ReplayMismatch(
+                f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
+            )
+        self.chain.accept(value, self.committed())
+        self._advance(end)
+        self.position = end
+        return Step(None, (), tuple(dead), counts)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: none is needed."""
+        return None
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return aggregator_state.dump(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        aggregator_state.restore(self, snapshot)
+
+    # One record; True when a version follows from it.
+
+    def _feed(self, record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        self.running = extend_digest(self._digester, self.running, record)
+        expected = frozenset({"Crowd"}) if self.line == 0 else frozenset({"Interactions", "Seal"})
+        try:
+            name, fields = codec.decode(record.value, expected)
+        except CodecError as error:
+            self._refuse(dead, counts, error.reason, record)
+            return False
+        if name == "Interactions":
+            return self._interactions(fields, record, dead, counts)
+        if fields["config_digest"] != self.system.digest:
+            self._refuse(dead, counts, Refusal.OTHER_CONFIGURATION, record)
+            return False
+        return self._crowd(fields, record, dead, counts) if name == "Crowd" else self._seal(fields, counts)
+
+    def _crowd(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        window_id = fields["window_id"].hex()
+        if window_id in self.crowds:
+            counts[Outcome.REPEATED_CROWD] += 1
+            return False
+        assert isinstance(self.totals, PrivateTotals)
+        if not self.totals.add(fields):
+            self._refuse(dead, counts, Refusal.OTHER_CONFIGURATION, record)
+            return False
+        self.crowds.put(window_id, None)
+        counts[Outcome.CROWD] += 1
+        counts[Outcome.MODEL] += 1
+        return True
+
+    def _interactions(
+        self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]
+    ) -> bool:
+        assert isinstance(self.totals, RawTotals)
+        if not self.totals.add(fields):
+            self._refuse(dead, counts, Refusal.MALFORMED_INTERACTIONS, record)
+        return False
+
+    def _seal(self, fields: dict[str, Any], counts: Counter[str]) -> bool:
+        counts[Outcome.SEAL] += 1
+        self.seals[fields["origin"]] = max(self.seals.get(fields["origin"], -1), fields["phase"])
+        origins = range(self.system.config.partitions.learner)
+        complete = min(self.seals.get(origin, -1) for origin in origins)
+        if complete <= self.sealed_phase:
+            return False
+        self.sealed_phase = complete
+        counts[Outcome.MODEL] += 1
+        return True
+
+    def _publish(self, high: int) -> bytes:
+        journal = self.chain.append(self._fields(high))
+        self._advance(high)
+        return journal
+
+    def _advance(self, high: int) -> None:
+        self.version += 1
+        self.journaled, self.running = high, _START
+
+    def _fields(self, high: int) -> dict[str, Any]:
+        topic, partition = self.inputs[0]
+        covered = InputRange(topic, partition, self.journaled, high)
+        model = self.totals.model()
+        gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
+        return {
+            "head": head_fields(
+                self.chain.sequence + 1, 0, [covered], self.running, digest_outputs(self._digester, ())
+            ),
+            "line": LINES[self.line],
+            "version": self.version + 1,
+            "dimension": self.system.model_dimension,
+            "arms": self.system.config.arms,
+            "features": model.features,
+            "gram": gram,
+            "moment": moment,
+            "observations": model.observations,
+            "epsilon_micro": model.epsilon_micro,
+            "delta_units": model.delta_units,
+            "private_as_stated": model.private_as_stated,
+            "digest": self._digester.digest("model", gram, moment),
+        }
+
+    def _refuse(self, dead: list[Output], counts: Counter[str], reason: str, record: InputRecord) -> None:
+        topic, partition = self.inputs[0]
+        dead.append(self._letters.letter(reason, topic, partition, record.offset, value=record.value))
+        counts[Outcome.REJECTED] += 1
+
+
+def _same_model(again: dict[str, Any], journaled: dict[str, Any]) -> bool:
+    exact = [name for name in again if name not in ("gram", "moment", "observations", "digest")]
+    if any(again[name] != journaled[name] for name in exact):
+        return False
+    for name in ("gram", "moment"):
+        ours, theirs = np.frombuffer(again[name], "<f8"), np.frombuffer(journaled[name], "<f8")
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=FLOAT_MARGIN, atol=FLOAT_MARGIN):
+            return False
+    return True

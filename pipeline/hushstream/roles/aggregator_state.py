@@ -1,0 +1,87 @@
+"""The aggregator's state in packed form."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from hushstream.feedback.memory import BoundedMap
+from hushstream.roles.chain import CHAIN_STATE
+from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.roles.aggregator import AggregatorMachine
+
+VERSION = 1
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "AggregatorState",
+        "fields": [
+            {"name": "version", "type": "int"},
+            {"name": "deployment", "type": "string"},
+            {"name": "config_digest", "type": "bytes"},
+            {"name": "line", "type": "int"},
+            {"name": "chain", "type": CHAIN_STATE},
+            {"name": "model_version", "type": "int"},
+            {"name": "position", "type": "long"},
+            {"name": "journaled", "type": "long"},
+            {"name": "running", "type": "bytes"},
+            {"name": "seals", "type": {"type": "map", "values": "long"}},
+            {"name": "sealed_phase", "type": "long"},
+            {"name": "crowds", "type": {"type": "array", "items": "string"}},
+            {"name": "totals", "type": "bytes"},
+        ],
+    }
+)
+
+
+def dump(machine: AggregatorMachine) -> bytes:
+    """Pack everything that the next fold depends on."""
+    state = {
+        "version": VERSION,
+        "deployment": machine.system.config.deployment,
+        "config_digest": machine.system.digest,
+        "line": machine.line,
+        "chain": machine.chain.dump(),
+        "model_version": machine.version,
+        "position": machine.position,
+        "journaled": machine.journaled,
+        "running": machine.running,
+        "seals": {str(origin): phase for origin, phase in machine.seals.items()},
+        "sealed_phase": machine.sealed_phase,
+        "crowds": [window_id for window_id, _ in machine.crowds.items()],
+        "totals": machine.totals.dump(),
+    }
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, _SCHEMA, state)
+    return stream.getvalue()
+
+
+def restore(machine: AggregatorMachine, snapshot: bytes) -> None:
+    """Replace a machine's state by a packed one.
+
+    Raises:
+        HushstreamError: damaged, of another version, line, deployment or configuration.
+        ForeignJournal: made on another journal.
+    """
+    try:
+        state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _SCHEMA, None)
+    except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
+        kind = type(error).__name__
+        raise HushstreamError(f"snapshot: expected an aggregator's state, got damaged bytes ({kind})") from None
+    found = (state["version"], state["line"], state["deployment"], state["config_digest"])
+    expected = (VERSION, machine.line, machine.system.config.deployment, machine.system.digest)
+    if found != expected:
+        raise HushstreamError(f"snapshot: expected version, line, deployment {expected[:3]}, got {found[:3]}")
+    machine.chain.resume(state["chain"])
+    machine.version, machine.position = state["model_version"], state["position"]
+    machine.journaled, machine.running = state["journaled"], state["running"]
+    machine.seals = {int(origin): phase for origin, phase in state["seals"].items()}
+    machine.sealed_phase = state["sealed_phase"]
+    machine.crowds = BoundedMap(machine.crowds.capacity)
+    for window_id in state["crowds"]:
+        machine.crowds.put(window_id, None)
+    machine.totals.restore(state["totals"])

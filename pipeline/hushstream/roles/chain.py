@@ -1,0 +1,283 @@
+"""The chain of a journal: genesis, sequence, input ranges, digests, and the rule by which records count.
+
+A journal record counts only if its sequence number and the lows of its ranges continue the reader's
+watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
+lost its partition, a repeated send) is skipped by every reader alike.
+
+The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
+learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    OffChain,
+    Output,
+    TopicPartition,
+)
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+
+CHAIN_BYTES = 16
+"""Every journal record ends with its chain digest (a fixed16, the last field of its schema)."""
+
+CHAIN_STATE = {
+    "type": "record",
+    "name": "Chain",
+    "fields": [
+        {"name": "sequence", "type": "long"},
+        {"name": "digest", "type": "bytes"},
+        {"name": "nonce", "type": "bytes"},
+    ],
+}
+"""Avro schema of `Chain.dump`, for snapshots."""
+
+_BLANK = bytes(CHAIN_BYTES)
+
+
+class ForeignJournal(HushstreamError):
+    """The journal belongs to another deployment, configuration, role, partition or key."""
+
+
+class Digester(Protocol):
+    """A digest of 16 bytes over chunks; keyed where the content is private."""
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks`` for one stated ``purpose``."""
+
+    @property
+    def key_id(self) -> bytes:
+        """8 bytes that name the key."""
+
+    @property
+    def reproducible(self) -> bool:
+        """True for keys made from a seed: nothing under them is private."""
+
+
+class PublicDigester:
+    """Digests without a key, for roles that hold none and journal public values only."""
+
+    key_id = bytes(8)
+    reproducible = False
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks``; ``purpose`` separates uses."""
+        hasher = hashlib.blake2b(digest_size=CHAIN_BYTES, person=purpose.encode()[:16])
+        for chunk in chunks:
+            hasher.update(len(chunk).to_bytes(8, "little"))
+            hasher.update(chunk)
+        return hasher.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose journal it is: compared with the genesis record before anything else is read."""
+
+    role: str
+    deployment: str
+    config_digest: bytes
+    journal: TopicPartition
+
+
+def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
+    """Digest input slices: names, ranges, offsets, log times and values (16 bytes, order-sensitive)."""
+    chunks: list[bytes] = []
+    for part in slices:
+        records = part.records
+        n = len(records)
+        chunks.append(f"{part.topic}/{part.partition}/{part.low}/{part.high}".encode())
+        chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))
+        chunks.append(b"".join([record.value for record in records]))
+    return digester.digest("input", *chunks)
+
+
+def extend_digest(digester: Digester, previous: bytes, record: InputRecord) -> bytes:
+    """Continue a running digest by one record, so that batch boundaries do not matter."""
+    return digester.digest("running", previous, struct.pack("<qq", record.offset, record.timestamp_ms), record.value)
+
+
+def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
+    """Digest what will be released, in order (16 bytes)."""
+    chunks: list[bytes] = []
+    for output in outputs:
+        chunks.append(f"{output.topic}/{output.partition}".encode())
+        chunks.append(output.value)
+    return digester.digest("release", *chunks)
+
+
+def head_fields(
+    sequence: int, epoch: int, inputs: Sequence[InputRange], input_digest: bytes, release_digest: bytes
+) -> dict[str, Any]:
+    """The ``JournalHead`` record of a step."""
+    return {
+        "sequence": sequence,
+        "epoch": epoch,
+        "inputs": [part._asdict() for part in inputs],
+        "input_digest": input_digest,
+        "release_digest": release_digest,
+    }
+
+
+def ranges_of(slices: Sequence[InputSlice]) -> tuple[InputRange, ...]:
+    """The ranges that slices cover."""
+    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+
+
+class Chain:
+    """One journal's chain: makes records that continue it, and accepts those that do.
+
+    Attributes:
+        sequence: number of the last record accepted or made (0 after genesis; -1 before).
+        genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
+    """
+
+    def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
+        """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
+        self._identity = identity
+        self._digester = digester
+        self._schema = schema
+        self._digest = _BLANK
+        self.sequence = -1
+        self.genesis_nonce = b""
+
+    @property
+    def digest(self) -> bytes:
+        """The chain digest of the last record."""
+        return self._digest
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """Encode the first record of a new journal around 32 fresh ``nonce`` bytes."""
+        if len(nonce) != 32:
+            raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
+        who = self._identity
+        fields = {
+            "role": who.role,
+            "partition": who.journal[1],
+            "deployment": who.deployment,
+            "config_digest": who.config_digest,
+            "key_id": self._digester.key_id,
+            "nonce": nonce,
+            "reproducible": self._digester.reproducible,
+            "chain": _BLANK,
+        }
+        return self._closed(codec.encode("Genesis", fields), _BLANK)
+
+    def start(self, value: bytes) -> None:
+        """Adopt the genesis record that the journal really holds.
+
+        Raises:
+            ForeignJournal: it was written by another role, deployment, configuration, partition or key.
+        """
+        _, found = codec.decode(value, frozenset({"Genesis"}))
+        who = self._identity
+        expected = {
+            "deployment": who.deployment,
+            "role": who.role,
+            "partition": who.journal[1],
+            "config_digest": who.config_digest,
+            "key_id": self._digester.key_id,
+        }
+        for name, wanted in expected.items():
+            if found[name] != wanted:
+                raise ForeignJournal(
+                    f"journal {who.journal[0]}/{who.journal[1]}: expected {name} {_shown(wanted)}, "
+                    f"found {_shown(found[name])}; use the configuration and keys that it was begun with, "
+                    f"or a new deployment name"
+                )
+        if self._closed(value, _BLANK) != value:
+            raise ForeignJournal(f"journal {who.journal[0]}/{who.journal[1]}: its first record was altered")
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence = 0
+        self.genesis_nonce = bytes(found["nonce"])
+
+    def append(self, fields: Mapping[str, Any]) -> bytes:
+        """Encode the next record (``fields`` without ``chain``) and advance.
+
+        Raises:
+            HushstreamError: its sequence number is not the next one.
+        """
+        if fields["head"]["sequence"] != self.sequence + 1:
+            raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
+        value = self._closed(codec.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence += 1
+        return value
+
+    def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
+        """Decode a journal record without judging whether it counts."""
+        name, fields = codec.decode(value, frozenset({self._schema, "Genesis"}))
+        if name == "Genesis":
+            return JournalEntry(0, ()), fields
+        head = fields["head"]
+        ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
+        return JournalEntry(head["sequence"], ranges), fields
+
+    def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Decode a record read from the journal and judge whether it continues the chain; changes nothing.
+
+        Args:
+            value: the journal record.
+            positions: the journaled watermark: where the lows of the next record must begin.
+
+        Raises:
+            OffChain: sequence, lows or chain digest do not continue.
+        """
+        entry, fields = self.read(value)
+        if entry.sequence != self.sequence + 1:
+            raise OffChain(f"expected sequence {self.sequence + 1}, got {entry.sequence}")
+        for part in entry.inputs:
+            expected = positions.get((part.topic, part.partition), 0)
+            if part.low != expected:
+                raise OffChain(f"expected {part.topic}/{part.partition} to continue at {expected}, got {part.low}")
+        if self._closed(value, self._digest) != value:
+            raise OffChain(f"record {entry.sequence} does not continue the chain digest")
+        return fields
+
+    def accept(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Advance by a record read from the journal, if it continues the chain.
+
+        Raises:
+            OffChain: it does not (see `check`); nothing has changed then.
+        """
+        fields = self.check(value, positions)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence += 1
+        return fields
+
+    def dump(self) -> dict[str, Any]:
+        """The chain's place, for a snapshot."""
+        return {"sequence": self.sequence, "digest": self._digest, "nonce": self.genesis_nonce}
+
+    def resume(self, place: Mapping[str, Any]) -> None:
+        """Return to a dumped place of the same journal.
+
+        Raises:
+            ForeignJournal: the snapshot was made on another journal (another genesis nonce).
+        """
+        if place["nonce"] != self.genesis_nonce:
+            raise ForeignJournal(
+                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"(the topics were wiped or replaced); remove the data directory only if that was intended"
+            )
+        self.sequence = place["sequence"]
+        self._digest = bytes(place["digest"])
+
+    def _closed(self, value: bytes, previous: bytes) -> bytes:
+        content = value[:-CHAIN_BYTES]
+        return content + self._digester.digest("chain", previous, content)
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else repr(value)

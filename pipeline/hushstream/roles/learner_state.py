@@ -1,0 +1,171 @@
+"""The learner's whole state in packed form: one Avro value, so that what is restored was checked on the way."""
+
+from __future__ import annotations
+
+from collections import deque
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from hushstream.edge.agent import EdgeAgent
+from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking
+from hushstream.roles.chain import CHAIN_STATE
+from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.roles.learner import LearnerMachine
+
+VERSION = 1
+
+
+def _record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+def _array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_OPEN = _record(
+    "Open", event_id="string", context="bytes", arm="int", index="long", deadline_ms="long", shown_arm="int"
+)
+_AGENT = _record(
+    "Agent",
+    line="string",
+    state="bytes",
+    base_version="int",
+    decided="long",
+    due="int",
+    sent="int",
+    open=_array(_OPEN),
+    targets=_array(_record("Target", index="long", slot="int")),
+    kept=_array(_record("Kept", slot="int", context="bytes", arm="int", reward="double")),
+)
+_SHARED = _record("Shared", line="string", version="int", state="bytes")
+_READER = _record(
+    "Reader",
+    position="long",
+    chain="Chain",
+    highs=_array(_record("High", topic="string", partition="int", high="long")),
+)
+_PAST = _record("Past", event_id="string", user="string", arm="int", propensity="long", version="int")
+_PARKED = _record(
+    "Parked",
+    rewarded="boolean",
+    event_id="string",
+    user="string",
+    arm="int",
+    reward="double",
+    offset="long",
+    row="int",
+)
+_SCHEMA = fastavro.parse_schema(
+    _record(
+        "LearnerState",
+        version="int",
+        deployment="string",
+        config_digest="bytes",
+        partition="int",
+        chain=CHAIN_STATE,
+        contexts="long",
+        clicks="long",
+        now_ms="long",
+        last_click_ms="long",
+        readers=_array(_READER),
+        shared=_array(_SHARED),
+        agents={"type": "map", "values": _AGENT},
+        due=_array(_record("Due", due_ms="long", user="string")),
+        past=_array(_PAST),
+        late=_array("string"),
+        parked=_array(_PARKED),
+    )
+)
+
+
+def dump(machine: LearnerMachine) -> bytes:
+    """Pack everything that the next fold depends on."""
+    policy = machine.terms.policy
+    state = {
+        "version": VERSION,
+        "deployment": machine.system.config.deployment,
+        "config_digest": machine.system.digest,
+        "partition": machine.partition,
+        "chain": machine.chain.dump(),
+        "contexts": machine.read["contexts", machine.partition],
+        "clicks": machine.read["clicks", machine.partition],
+        "now_ms": machine.now_ms,
+        "last_click_ms": machine.last_click_ms,
+        "readers": [reader.dump() for reader in machine.models],
+        "shared": [
+            {
+                "line": reader.line,
+                "version": policy.shared(reader.line).version,
+                "state": policy.shared(reader.line).state.dump(),
+            }
+            for reader in machine.models
+        ],
+        "agents": {user: agent.dump() for user, agent in machine.agents.items()},
+        "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
+        "past": [
+            {"event_id": event_id, "user": past[0], "arm": past[1], "propensity": past[2], "version": past[3]}
+            for event_id, past in machine.past.items()
+        ],
+        "late": [event_id for event_id, _ in machine.late.items()],
+        "parked": [click._asdict() for click in machine.parking.all()],
+    }
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, _SCHEMA, state)
+    return stream.getvalue()
+
+
+def restore(machine: LearnerMachine, snapshot: bytes) -> None:
+    """Replace a machine's state by a packed one.
+
+    Raises:
+        HushstreamError: the bytes are damaged, of another version, partition, deployment or configuration.
+        ForeignJournal: they were made on another journal.
+    """
+    try:
+        state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _SCHEMA, None)
+    except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
+        raise HushstreamError(
+            f"snapshot: expected a learner's state, got damaged bytes ({type(error).__name__})"
+        ) from None
+    found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
+    expected = (VERSION, machine.partition, machine.system.config.deployment, machine.system.digest)
+    if found != expected:
+        raise HushstreamError(f"snapshot: expected version, partition and deployment {expected[:3]}, got {found[:3]}")
+    machine.chain.resume(state["chain"])
+    for reader, place in zip(machine.models, state["readers"], strict=True):
+        reader.resume(place)
+    for shared in state["shared"]:
+        machine.terms.policy.reinstate(shared["line"], shared["version"], shared["state"])
+    machine.read.update(
+        {("contexts", machine.partition): state["contexts"], ("clicks", machine.partition): state["clicks"]}
+    )
+    machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
+    machine.agents = {
+        user: EdgeAgent.load(machine.terms, machine.user_key(user), dumped) for user, dumped in state["agents"].items()
+    }
+    _restore_memories(machine, state)
+
+
+def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
+    feedback = machine.system.config.feedback
+    machine.due = deque((item["due_ms"], item["user"]) for item in state["due"])
+    machine.past = BoundedMap(feedback.remembered_events)
+    for item in state["past"]:
+        machine.past.put(item["event_id"], (item["user"], item["arm"], item["propensity"], item["version"]))
+    machine.late = BoundedMap(feedback.remembered_events)
+    for event_id in state["late"]:
+        machine.late.put(event_id, None)
+    machine.parking = Parking(feedback.parked_clicks)
+    for item in state["parked"]:
+        machine.parking.park(ParkedClick(**item))
+    waiting = [
+        (decision.deadline_ms, agent, event_id)
+        for agent in machine.agents.values()
+        for event_id, decision in agent.open.items()
+    ]
+    machine.deadlines = deque(sorted(waiting, key=lambda item: item[0]))

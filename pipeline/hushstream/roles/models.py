@@ -1,0 +1,95 @@
+"""Reading a line of published models by the chain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.roles.chain import Chain, Identity, PublicDigester
+from hushstream.roles.machine import InputSlice, OffChain, TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import LINES, P2BSystem
+
+
+class PublishedModel(NamedTuple):
+    """One version: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64."""
+
+    version: int
+    gram: NDArray[np.float64]
+    moment: NDArray[np.float64]
+
+
+def aggregator_identity(system: P2BSystem, line: int) -> Identity:
+    """Whose journal the models of a line are."""
+    return Identity("aggregator", system.config.deployment, system.digest, ("models", line))
+
+
+class ModelReader:
+    """Follows one line: yields the versions on the chain, skips whatever else lies in the log."""
+
+    def __init__(self, system: P2BSystem, line: int) -> None:
+        """Follow ``models/line`` of a deployment."""
+        self.line = LINES[line]
+        self.topic: TopicPartition = ("models", line)
+        self.position = 0
+        self._chain = Chain(aggregator_identity(system, line), PublicDigester(), "Model")
+        self._highs: dict[TopicPartition, int] = {}
+
+    def read(self, part: InputSlice) -> Iterator[PublishedModel]:
+        """Yield the published versions in a slice of the models topic."""
+        for record in part.records:
+            model = self._accept(record.value)
+            if model is not None:
+                yield model
+        self.position = part.high
+
+    def dump(self) -> dict[str, Any]:
+        """The reader's place, for a snapshot."""
+        highs = [{"topic": t, "partition": p, "high": high} for (t, p), high in self._highs.items()]
+        return {"position": self.position, "chain": self._chain.dump(), "highs": highs}
+
+    def resume(self, place: dict[str, Any]) -> None:
+        """Return to a dumped place."""
+        self.position = place["position"]
+        self._chain.genesis_nonce = bytes(place["chain"]["nonce"])
+        self._chain.resume(place["chain"])
+        self._highs = {(h["topic"], h["partition"]): h["high"] for h in place["highs"]}
+
+    def _accept(self, value: bytes) -> PublishedModel | None:
+        try:
+            if self._chain.sequence < 0:
+                self._chain.start(value)
+                return None
+            name, _ = codec.decode(value, frozenset({"Model", "Genesis"}))
+            if name == "Genesis":
+                return None
+            fields = self._chain.accept(value, self._highs)
+        except (OffChain, CodecError):
+            return None
+        for part in fields["head"]["inputs"]:
+            self._highs[part["topic"], part["partition"]] = part["high"]
+        return decode_model(fields)
+
+
+def decode_model(fields: dict[str, Any]) -> PublishedModel:
+    """The arrays of a Model record.
+
+    Raises:
+        HushstreamError: their sizes do not fit its arms and dimension.
+    """
+    arms, dimension = fields["arms"], fields["dimension"]
+    shape = (arms, dimension) if fields["features"] == "onehot" else (arms, dimension, dimension)
+    gram = np.frombuffer(fields["gram"], "<f8")
+    moment = np.frombuffer(fields["moment"], "<f8")
+    if gram.size != int(np.prod(shape)) or moment.size != arms * dimension:
+        raise HushstreamError(f"model: expected a gram of shape {shape}, got {gram.size} numbers")
+    return PublishedModel(
+        fields["version"],
+        gram.reshape(shape).astype(np.float64),
+        moment.reshape(arms, dimension).astype(np.float64),
+    )

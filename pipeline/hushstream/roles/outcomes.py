@@ -1,0 +1,43 @@
+"""The fixed list of outcomes that machines count, beside those of `hushstream.feedback.join`.
+
+Metrics take their labels from these lists and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What became of an event. Counts of these are zone-private unless the metrics table says otherwise."""
+
+    DECIDED = "decided"
+    REPEATED_CONTEXT = "repeated_context"
+    PARKED = "parked"
+    SLOT = "slot"
+    REPEATED_SLOT = "repeated_slot"
+    WINDOW = "window"
+    CROWD = "crowd"
+    REPEATED_CROWD = "repeated_crowd"
+    MODEL = "model"
+    MODEL_ADOPTED = "model_adopted"
+    SEAL = "seal"
+    TICK = "tick"
+    REJECTED = "rejected"
+
+
+class Refusal(StrEnum):
+    """Why a role sent a record to the dead letters, beyond what the codec itself refuses."""
+
+    UNNORMALISED_CONTEXT = "unnormalised_context"
+    AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
+    UNKNOWN_LINE = "unknown_line"
+    EVENT_OF_ANOTHER_USER = "event_of_another_user"
+    CLICK_WITHOUT_CONTEXT = "click_without_context"
+    BASELINE_NOT_ELIGIBLE = "baseline_not_eligible"
+    OTHER_CONFIGURATION = "other_configuration"
+    STALE_PERIOD = "stale_period"
+    MALFORMED_SLOT = "malformed_slot"
+    MALFORMED_INTERACTIONS = "malformed_interactions"
+    UNKNOWN_ORIGIN = "unknown_origin"
+    LINE_NOT_ALLOWED = "line_not_allowed"

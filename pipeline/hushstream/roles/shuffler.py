@@ -1,0 +1,283 @@
+"""The shuffler role: windows of padded slots, and what a sealed window releases (shuffler zone).
+
+A journal record is written when a window closes, and only then: before that the state is a fold of the
+reports that anyone with the log can repeat. The record holds the window's range, a keyed digest of its
+input, a keyed digest of the release, and the debit. Noise comes from the key, the journal's genesis nonce
+and the window's number, so the same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from hushstream.contribution.errors import BadSlot
+from hushstream.contribution.slots import unpack
+from hushstream.privacy.keys import Key
+from hushstream.roles.chain import CHAIN_STATE, Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.roles.refusals import DeadLetters
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.shuffling.errors import ShufflingError
+from hushstream.shuffling.windows import Sealed, SlotOutcome, Windows
+from hushstream.systems.p2b import LINES, P2BSystem
+from hushstream.systems.p2b_release import WindowRelease, release_window
+
+_KINDS = frozenset({"SlotReport", "Seal", "Tick"})
+_START = bytes(16)
+_OUTCOMES = {
+    SlotOutcome.JOINED: Outcome.SLOT,
+    SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
+}
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What happened since the last step."""
+
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class ShufflerMachine:
+    """The shuffler on one partition of reports."""
+
+    def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment, a home partition and the shuffler's key."""
+        self.system = system
+        self.partition = partition
+        self._key = key
+        identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
+        self._chain = Chain(identity, key, "WindowJournal")
+        self._letters = DeadLetters("shuffler", "shuffler", partition, key)
+        self._windows = Windows(system.window_rules())
+        self._position = 0
+        self._journaled = 0
+        self._running = _START
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("journal-shuffler", self.partition)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return (("reports", self.partition),)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`: none."""
+        return ()
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self._chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self._chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self._chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        return {("reports", self.partition): self._position}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`: the open window is read again by whoever has only the journal."""
+        return {("reports", self.partition): self._journaled}
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: a slot never waits."""
+        return slices
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each window that closes, and one for what is left."""
+        steps: list[Step] = []
+        gathered = _Gathered()
+        for part in slices:
+            for record in part.records:
+                gathered = self._feed(record, gathered, steps)
+            self._position = part.high
+        if gathered.dead or gathered.counts:
+            steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
+        return steps
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`: from where this machine stands, which may be inside the window."""
+        return tuple(part._replace(low=max(part.low, self._position)) for part in self.entry(value).inputs)
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
+        self._chain.check(value, self.committed())
+        end = self.entry(value).inputs[0].high
+        steps = self.fold(slices)
+        if len(steps) != 1 or steps[0].journal != value or self._journaled != end:
+            raise ReplayMismatch(
+                f"journal-shuffler/{self.partition} record {self._chain.sequence}: its inputs give another release; "
+                f"nothing is sent"
+            )
+        return steps[0]
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: log time must go on while a window waits for its end."""
+        open_ms = self._windows.rules.open_ms
+        if open_ms is None or not self._windows.slots or idle_ms < open_ms:
+            return None
+        return Output("reports", self.partition, codec.encode("Tick", {"config_digest": self.system.digest}))
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`; it may be taken while a window is open."""
+        state = {
+            "version": _STATE_VERSION,
+            "deployment": self.system.config.deployment,
+            "config_digest": self.system.digest,
+            "partition": self.partition,
+            "chain": self._chain.dump(),
+            "windows": self._windows.dump(),
+            "position": self._position,
+            "journaled": self._journaled,
+            "running": self._running,
+        }
+        stream = BytesIO()
+        fastavro.schemaless_writer(stream, _STATE, state)
+        return stream.getvalue()
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        try:
+            state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _STATE, None)
+        except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
+            kind = type(error).__name__
+            raise HushstreamError(f"snapshot: expected a shuffler's state, got damaged bytes ({kind})") from None
+        found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
+        expected = (_STATE_VERSION, self.partition, self.system.config.deployment, self.system.digest)
+        if found != expected:
+            raise HushstreamError(f"snapshot: expected version, partition, deployment {expected[:3]}, got {found[:3]}")
+        self._chain.resume(state["chain"])
+        self._windows = Windows.load(self.system.window_rules(), state["windows"])
+        self._position, self._journaled = state["position"], state["journaled"]
+        self._running = state["running"]
+
+    # One record.
+
+    def _feed(self, record: InputRecord, gathered: _Gathered, steps: list[Step]) -> _Gathered:
+        self._running = extend_digest(self._key, self._running, record)
+        sealed = self._windows.advance(record.timestamp_ms)
+        try:
+            name, fields = codec.decode(record.value, _KINDS)
+        except CodecError as error:
+            self._refuse(gathered, error.reason, record)
+        else:
+            sealed = self._handle(name, fields, record, gathered) or sealed
+        if sealed is None:
+            return gathered
+        steps.append(self._close(sealed, record.offset + 1, gathered))
+        return _Gathered()
+
+    def _handle(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
+        if fields["config_digest"] != self.system.digest:
+            self._refuse(gathered, Refusal.OTHER_CONFIGURATION, record)
+            return None
+        if name == "Tick":
+            gathered.counts[Outcome.TICK] += 1
+            return None
+        if name == "Seal":
+            return self._seal(fields, record, gathered)
+        return self._slot(fields, record, gathered)
+
+    def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
+        gathered.counts[Outcome.SEAL] += 1
+        try:
+            return self._windows.seal(fields["phase"], fields["origin"])
+        except ShufflingError:
+            self._refuse(gathered, Refusal.UNKNOWN_ORIGIN, record)
+            return None
+
+    def _slot(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
+        config = self.system.config
+        try:
+            unpack(fields["content"], self.system.codes, config.arms, config.release.levels)
+        except BadSlot:
+            self._refuse(gathered, Refusal.MALFORMED_SLOT, record)
+            return None
+        period = int.from_bytes(fields["period"], "little", signed=True)
+        offer = self._windows.offer(fields["report_id"], period, fields["content"])
+        if offer.outcome in _OUTCOMES:
+            gathered.counts[_OUTCOMES[offer.outcome]] += 1
+        else:
+            self._refuse(gathered, Refusal.STALE_PERIOD, record)
+        return offer.sealed
+
+    def _refuse(self, gathered: _Gathered, reason: str, record: InputRecord) -> None:
+        letter = self._letters.letter(reason, "reports", self.partition, record.offset, value=record.value)
+        gathered.dead.append(letter)
+        gathered.counts[Outcome.REJECTED] += 1
+
+    # One window.
+
+    def _close(self, sealed: Sealed, high: int, gathered: _Gathered) -> Step:
+        release = release_window(self.system, self._key, self._chain.genesis_nonce, self.partition, sealed)
+        outputs = (
+            Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
+            Output("ledger", self.partition, codec.encode("LedgerEntry", release.ledger_entry)),
+        )
+        journal = self._chain.append(self._journal_fields(sealed, high, outputs, release))
+        self._journaled, self._running = high, _START
+        gathered.counts[Outcome.WINDOW] += 1
+        return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
+
+    def _journal_fields(
+        self, sealed: Sealed, high: int, outputs: Sequence[Output], release: WindowRelease
+    ) -> dict[str, Any]:
+        covered = InputRange("reports", self.partition, self._journaled, high)
+        head = head_fields(self._chain.sequence + 1, 0, [covered], self._running, digest_outputs(self._key, outputs))
+        return {
+            "head": head,
+            "window": sealed.window,
+            "slots": len(sealed.contents),
+            "closed_by": str(sealed.closed_by),
+            "mechanism": release.mechanism,
+            "parameters": release.parameters,
+            "debit": release.debit,
+        }
+
+
+_STATE_VERSION = 1
+_STATE = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "ShufflerState",
+        "fields": [
+            {"name": "version", "type": "int"},
+            {"name": "deployment", "type": "string"},
+            {"name": "config_digest", "type": "bytes"},
+            {"name": "partition", "type": "int"},
+            {"name": "chain", "type": CHAIN_STATE},
+            {"name": "windows", "type": "bytes"},
+            {"name": "position", "type": "long"},
+            {"name": "journaled", "type": "long"},
+            {"name": "running", "type": "bytes"},
+        ],
+    }
+)

@@ -1,0 +1,1 @@
+"""One module per system: which stages, in which order, with which guarantee."""

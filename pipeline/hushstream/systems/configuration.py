@@ -1,0 +1,223 @@
+"""The configuration of a deployment: plain frozen values, checked once, digested once.
+
+Nothing here reads a file or the environment; the workers parse YAML into these classes and refuse what they
+do not know. Two deployments with one digest behave alike; a report names the digest that it was made under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from hushstream.schemas.errors import HushstreamError
+
+ReleaseMode = Literal["slot-sums", "tuples", "paper"]
+DeploymentKind = Literal["hosted", "edge"]
+Features = Literal["centroid", "onehot"]
+
+
+class ConfigurationError(HushstreamError):
+    """A configuration value is impossible; the message names the field, what it takes and what came."""
+
+
+def _require(condition: bool, name: str, expected: str, got: object) -> None:
+    if not condition:
+        raise ConfigurationError(f"{name}: expected {expected}, got {got!r}")
+
+
+def _whole(name: str, value: object, low: int, high: int) -> None:
+    ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    _require(ok, name, f"a whole number from {low} to {high}", value)
+
+
+def _positive(name: str, value: float) -> None:
+    _require(math.isfinite(value) and value > 0, name, "a finite number above 0", value)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """Contexts are histograms: ``dimension`` entries, multiples of 10^-``digits``, summing to 1 (P2B section 3.2)."""
+
+    dimension: int
+    digits: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _whole("context.dimension", self.dimension, 2, 4096)
+        _whole("context.digits", self.digits, 1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerConfig:
+    """LinUCB: ``alpha`` scales the confidence width, ``ridge`` is the initial diagonal of each arm's A."""
+
+    alpha: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(math.isfinite(self.alpha) and self.alpha >= 0, "learner.alpha", "a finite number >= 0", self.alpha)
+        _positive("learner.ridge", self.ridge)
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """``codes`` clusters (or ``auto``, from arms, expected slots and epsilon); what the server learns on."""
+
+    codes: int | Literal["auto"] = "auto"
+    features: Features = "centroid"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.codes != "auto":
+            _whole("encoder.codes", self.codes, 2, 65_536)
+        _require(self.features in ("centroid", "onehot"), "encoder.features", "centroid or onehot", self.features)
+        _whole("encoder.seed", self.seed, 0, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotConfig:
+    """When a user owes a slot, and how many in a lifetime.
+
+    A slot is due after ``after_interactions`` decisions; it is sent at the first context of the partition
+    whose log time is ``settle_seconds`` later (so that rewards can arrive), or at a seal record. Each of the
+    ``lifetime_slots`` slots costs the release's epsilon once.
+    """
+
+    after_interactions: int = 10
+    lifetime_slots: int = 1
+    settle_seconds: float = 3600.0
+    period_seconds: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
+        _whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
+        _require(
+            math.isfinite(self.settle_seconds) and self.settle_seconds >= 0,
+            "slot.settle_seconds",
+            "a number of seconds >= 0",
+            self.settle_seconds,
+        )
+        _positive("slot.period_seconds", self.period_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackConfig:
+    """How shown and reward are joined to the decision, in log time.
+
+    ``reward_wait_seconds``: a decision that was shown and not clicked by then counts as reward 0.
+    ``parked_clicks``: how many clicks may wait for a context that has not arrived, per partition.
+    ``remembered_events``: how many past event ids a partition knows again (same id, same answer).
+    """
+
+    reward_wait_seconds: float = 1800.0
+    parked_clicks: int = 10_000
+    remembered_events: int = 50_000
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _positive("feedback.reward_wait_seconds", self.reward_wait_seconds)
+        _whole("feedback.parked_clicks", self.parked_clicks, 1, 10_000_000)
+        _whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseConfig:
+    """What leaves the shuffler, and when a window closes.
+
+    ``sampling`` is the probability that the shuffler keeps a slot (secret, keyed); ``levels`` is M, the
+    number of reward levels above 0; a window closes at ``window_slots`` slots, after ``window_seconds`` of
+    log time (None: never), or at a seal.
+    """
+
+    mode: ReleaseMode = "slot-sums"
+    epsilon: float = 1.0
+    sampling: float = 1.0
+    levels: int = 1
+    threshold: int | Literal["auto"] = "auto"
+    target_delta: float = 1e-6
+    window_slots: int = 10_000
+    window_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _require(
+            self.mode in ("slot-sums", "tuples", "paper"),
+            "release.mode",
+            "slot-sums, tuples or paper",
+            self.mode,
+        )
+        _positive("release.epsilon", self.epsilon)
+        _require(self.epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        _require(0 < self.sampling <= 1, "release.sampling", "a probability above 0 and at most 1", self.sampling)
+        if self.mode != "slot-sums":
+            _require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
+        _whole("release.levels", self.levels, 1, 256)
+        if self.threshold != "auto":
+            _whole("release.threshold", self.threshold, 1, 10_000_000)
+        _require(0 < self.target_delta < 1, "release.target_delta", "a probability in (0, 1)", self.target_delta)
+        _whole("release.window_slots", self.window_slots, 1, 100_000_000)
+        if self.window_seconds is not None:
+            _positive("release.window_seconds", self.window_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """Partition counts; frozen for the life of a deployment."""
+
+    learner: int = 1
+    shuffler: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _whole("partitions.learner", self.learner, 1, 4096)
+        _whole("partitions.shuffler", self.shuffler, 1, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class P2BConfig:
+    """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
+
+    ``public_dataset`` allows what only public data may have: the non-private model line and exact figures.
+    """
+
+    deployment: str
+    arms: int
+    context: ContextConfig
+    expected_slots: int
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    slot: SlotConfig = field(default_factory=SlotConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    release: ReleaseConfig = field(default_factory=ReleaseConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    kind: DeploymentKind = "hosted"
+    public_dataset: bool = False
+    system: Literal["p2b"] = "p2b"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        name = self.deployment
+        ok = isinstance(name, str) and 1 <= len(name) <= 64 and all(c.isalnum() or c in "-_" for c in name)
+        _require(ok and name.isascii(), "deployment", "1 to 64 letters, digits, '-' or '_'", name)
+        _whole("arms", self.arms, 2, 65_536)
+        _whole("expected_slots", self.expected_slots, 1, 10**12)
+        _require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+
+
+def configuration_digest(config: P2BConfig, centroids: bytes) -> bytes:
+    """16 bytes that stand for the configuration and the fitted encoder together.
+
+    Args:
+        config: the configuration.
+        centroids: the encoder's centroids as its exact integer bytes.
+    """
+    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids)
+    return hasher.digest()

@@ -1,0 +1,183 @@
+"""P2B (Malekzadeh et al. 2020): local learners, one slot per user, noised slot sums, a shared model to start from.
+
+Stages, in order: LinUCB per user (edge) -> one padded slot (edge) -> windows and release (shuffler) ->
+model from noised sums (server) -> new users start from it (edge).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.contribution.codes import auto_codes
+from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.contribution.slots import SLOT_BYTES
+from hushstream.edge.agent import EdgeTerms
+from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.privacy.amplification import noise_epsilon
+from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
+from hushstream.schemas.codec import MAX_VALUE_BYTES
+from hushstream.shuffling.windows import WindowRules
+from hushstream.systems.configuration import ConfigurationError, P2BConfig, configuration_digest
+
+LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
+"""Model lines, by partition of crowds and models. The second one exists for public data only."""
+
+PAPER_THRESHOLD = 10
+"""The shuffler's threshold in the paper's public code."""
+
+
+def resolve_codes(config: P2BConfig) -> int:
+    """How many codes the encoder has: as configured, or chosen from configuration alone."""
+    if config.encoder.codes != "auto":
+        return config.encoder.codes
+    release = config.release
+    return auto_codes(
+        arms=config.arms,
+        expected_slots=config.expected_slots,
+        epsilon=release.epsilon,
+        levels=release.levels,
+        dimension=config.context.dimension,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class P2BSystem:
+    """A configuration with its fitted encoder: what every role of the deployment works from."""
+
+    config: P2BConfig
+    encoder: Encoder
+    digest: bytes
+
+    @classmethod
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> P2BSystem:
+        """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
+
+        Raises:
+            ConfigurationError: the encoder does not fit the configuration, or a record would be too large.
+        """
+        encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
+        expected = (resolve_codes(config), config.context.dimension)
+        if encoder.lattice.shape != expected:
+            raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
+        _require_record_sizes(config, encoder.codes)
+        return cls(config, encoder, configuration_digest(config, encoder.lattice.astype("<i8").tobytes()))
+
+    @classmethod
+    def fitted(cls, config: P2BConfig) -> P2BSystem:
+        """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it."""
+        from hushstream.contribution.fitting import fit_grid
+
+        context = config.context
+        encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
+        return cls.of(config, encoder.lattice)
+
+    @property
+    def codes(self) -> int:
+        """k."""
+        return self.encoder.codes
+
+    @property
+    def line_count(self) -> int:
+        """Partitions of crowds and models: one, and one more for public data."""
+        return 2 if self.config.public_dataset else 1
+
+    @property
+    def lines_for_users(self) -> tuple[str, ...]:
+        """The lines that a context may name."""
+        return (COLD, *LINES[: self.line_count])
+
+    @property
+    def model_dimension(self) -> int:
+        """Dimension of the learner's features: d for centroids, k for one-hot codes."""
+        return self.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+
+    @property
+    def noise_epsilon(self) -> Fraction:
+        """Epsilon of the noise alone, so that with secret sampling a slot costs the configured epsilon."""
+        return noise_epsilon(self.config.release.epsilon, self.config.release.sampling)
+
+    @property
+    def threshold(self) -> int:
+        """The crowd's least size in the modes that have one."""
+        release = self.config.release
+        if release.threshold != "auto":
+            return release.threshold
+        if release.mode == "paper":
+            return PAPER_THRESHOLD
+        return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+
+    def policy(self) -> SharedPolicy:
+        """A fresh kernel with every line cold."""
+        config = self.config
+        kind = OneHotPolicy if config.encoder.features == "onehot" else LinUCBPolicy
+        return kind(
+            self.encoder,
+            config.arms,
+            self.model_dimension,
+            config.learner.alpha,
+            config.learner.ridge,
+            LINES[: self.line_count],
+        )
+
+    def window_rules(self) -> WindowRules:
+        """When the shuffler's windows close."""
+        config = self.config
+        seconds = config.release.window_seconds
+        return WindowRules(
+            slots=config.release.window_slots,
+            origins=frozenset(range(config.partitions.learner)),
+            period_ms=round(config.slot.period_seconds * 1000),
+            open_ms=None if seconds is None else max(1, round(seconds * 1000)),
+            content_bytes=SLOT_BYTES,
+        )
+
+    def edge_terms(self) -> EdgeTerms:
+        """What agents of this deployment agreed to, with a fresh policy."""
+        config = self.config
+        return EdgeTerms(
+            policy=self.policy(),
+            after_interactions=config.slot.after_interactions,
+            lifetime_slots=config.slot.lifetime_slots,
+            levels=config.release.levels,
+            reward_wait_ms=round(config.feedback.reward_wait_seconds * 1000),
+        )
+
+    def guarantee(self) -> Guarantee:
+        """What the configured release promises, to whom, over a user's lifetime."""
+        return _guarantee(self.config, self.threshold if self.config.release.mode != "slot-sums" else 0)
+
+
+@lru_cache(maxsize=64)
+def _guarantee(config: P2BConfig, threshold: int) -> Guarantee:
+    release, slots = config.release, config.slot.lifetime_slots
+    if release.mode == "slot-sums":
+        return slot_sums_guarantee(
+            epsilon=noise_epsilon(release.epsilon, release.sampling),
+            levels=release.levels,
+            sampling=release.sampling,
+            lifetime_slots=slots,
+            deployment=config.kind,
+        )
+    make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
+    return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
+
+
+def _require_record_sizes(config: P2BConfig, codes: int) -> None:
+    """Refuse what could never be published, before anything runs."""
+    crowd = 2 * 8 * codes * config.arms
+    dimension = config.context.dimension
+    square = codes if config.encoder.features == "onehot" else dimension * dimension
+    model = 8 * config.arms * (square + max(codes, dimension))
+    for name, size in (("a crowd (16 * codes * arms)", crowd), ("a model (8 * arms * d * (d + 1))", model)):
+        if size > MAX_VALUE_BYTES - 4096:
+            raise ConfigurationError(
+                f"configuration: expected {name} of at most {MAX_VALUE_BYTES - 4096} bytes, got {size}; "
+                f"use fewer arms, codes or dimensions"
+            )

@@ -1,0 +1,111 @@
+"""The direct runner: the machines of every role in one process, over a log in memory.
+
+It keeps the order of the protocol (journal, then release) and moves bytes, nothing else: what a worker on
+a broker publishes from the same log, this publishes too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.machine import InputSlice, Machine, Step
+
+NonceSource = Callable[[Machine], bytes]
+"""Gives the 32 bytes of a new journal's genesis."""
+
+
+class DirectDriver:
+    """Drives machines over a memory log until nothing is left to fold."""
+
+    def __init__(self, log: MemoryLog, machines: Sequence[Machine], nonce: NonceSource) -> None:
+        """Start every machine: on the journal that the log holds, or on a new one.
+
+        Raises:
+            HushstreamError: a journal in the log belongs to something else, or does not follow from its
+                inputs.
+        """
+        self._log = log
+        self._machines = machines
+        self.steps: list[Step] = []
+        for machine in machines:
+            self._start(machine, nonce)
+
+    def pump(self) -> None:
+        """Fold until every machine has read all there is and waits."""
+        while any(self._advance(machine) for machine in self._machines):
+            pass
+
+    def _start(self, machine: Machine, nonce: NonceSource) -> None:
+        topic, partition = machine.journal
+        if not self._log.end(topic, partition):
+            self._log.append(topic, partition, machine.genesis(nonce(machine)))
+        journal = self._log.slice(topic, partition, 0).records
+        machine.start(journal[0].value)
+        for record in journal[1:]:
+            ranges = machine.recovery_ranges(record.value)
+            machine.replay(record.value, [self._log.slice(r.topic, r.partition, r.low, r.high) for r in ranges])
+
+    def _advance(self, machine: Machine) -> bool:
+        arrived = [
+            self._log.slice(topic, partition, position)
+            for (topic, partition), position in machine.positions().items()
+            if self._log.end(topic, partition) > position
+        ]
+        slices = [part for part in machine.ready(arrived) if part.high > part.low] if arrived else []
+        if not slices:
+            return False
+        for step in machine.fold(slices):
+            self._release(machine, step)
+        return True
+
+    def _release(self, machine: Machine, step: Step) -> None:
+        if step.journal is not None:
+            self._log.append(*machine.journal, step.journal)
+        for output in (*step.releases, *step.dead_letters):
+            self._log.append(output.topic, output.partition, output.value)
+        self.steps.append(step)
+
+
+class DirectEventLog:
+    """The client's log over a direct driver: appends are at once, folding waits until every caller waits."""
+
+    def __init__(self, log: MemoryLog, driver: DirectDriver, partitions: int) -> None:
+        """Join a log and its driver for a deployment with this many learner partitions."""
+        self._log = log
+        self._driver = driver
+        self._partitions = partitions
+        self._deliver: Callable[[int, int, bytes], None] | None = None
+        self._delivered = [log.end("decisions", partition) for partition in range(partitions)]
+        self._scheduled = False
+
+    async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
+        """See `EventLog.start`."""
+        self._deliver = on_decisions
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """See `EventLog.append`."""
+        offset = self._log.append(topic, partition, value)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+        return offset
+
+    def partitions(self) -> int:
+        """See `EventLog.partitions`."""
+        return self._partitions
+
+    async def stop(self) -> None:
+        """See `EventLog.stop`."""
+        self._driver.pump()
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        self._driver.pump()
+        assert self._deliver is not None
+        for partition in range(self._partitions):
+            part: InputSlice = self._log.slice("decisions", partition, self._delivered[partition])
+            for record in part.records:
+                self._deliver(partition, record.offset, record.value)
+            self._delivered[partition] = part.high
