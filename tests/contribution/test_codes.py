@@ -13,7 +13,8 @@ from hushstream.contribution.errors import ContributionError
 
 def test_the_settings_that_were_simulated_get_the_codes_that_were_checked():
     assert auto_codes(10, 1400, 1.0) == 8
-    assert auto_codes(10, 14_000, math.log(2)) == 32
+    assert auto_codes(10, 14_000, math.log(2)) == 16
+    assert auto_codes(10, 20_000, math.log(2)) == 32
     assert auto_codes(10, 70_000, math.log(2)) == 32
     assert auto_codes(10, 500, 1.0) == 8
     assert auto_codes(20, 3000, 1.0) == 8

@@ -53,12 +53,8 @@ def test_rounding_is_by_largest_remainder(weights, digits):
     assert sum(units) == 10**digits
     for unit, share in zip(units.tolist(), exact, strict=True):
         assert math.floor(share - Fraction(1, 4096)) <= unit <= math.ceil(share + Fraction(1, 4096))
-    up = [
-        share - math.floor(share) for unit, share in zip(units.tolist(), exact, strict=True) if unit > share
-    ]
-    down = [
-        share - math.floor(share) for unit, share in zip(units.tolist(), exact, strict=True) if unit < share
-    ]
+    up = [share - math.floor(share) for unit, share in zip(units.tolist(), exact, strict=True) if unit > share]
+    down = [share - math.floor(share) for unit, share in zip(units.tolist(), exact, strict=True) if unit < share]
     if up and down:
         assert min(up) >= max(down) - Fraction(1, 2048)
 

@@ -7,7 +7,7 @@ from typing import SupportsFloat
 
 from hushstream.contribution.errors import ContributionError
 
-_NOISE_AGAINST_MERGING = 6.0
+_NOISE_AGAINST_MERGING = 5.0
 _CODES_A_DIMENSION = 4
 
 
@@ -26,14 +26,15 @@ def auto_codes(
     variance of what is learned by ``1 + 4 v / n = 1 + k / s`` with ``s = N / (4 v K)``, a number of
     configuration only. *Merging*: contexts under one code look alike to the server; what that loses falls
     about as ``1/k`` until the centroids span the space. The sum ``c/k + k/s`` is least at
-    ``k = sqrt(c s)``, rounded to the nearest power of two in the logarithm. ``c = 6`` was fitted by
+    ``k = sqrt(c s)``, rounded to the nearest power of two in the logarithm. ``c = 5`` was fitted by
     simulation. Beyond a few codes a dimension there is nothing left to gain for a model with d numbers an
     arm, so k is at most ``4 d`` (k-means resolves ``k^(-2/(d-1))``: twice the codes, 14 % less distance at
     d = 10).
 
-    Checked by simulation (d=10, K=10, T=10; reward of the private warm start relative to the best power of
-    two): 1,400 slots at eps 1 gives 8 (within 3 %); 14,000 at ln 2 gives 32 (the best); 70,000 at ln 2 in
-    the linear world gives 32 (within 3 %, best 16); 500 at eps 1 gives 8 (the best).
+    Checked by simulation (d=10, K=10, T=10; reward of the private warm start against that of the best power
+    of two): 500 slots at eps 1 give 8 (the best), 1,400 at eps 1 give 8 (2 % below 16), 14,000 at ln 2 give
+    16 (the best), 20,000 at ln 2 give 32 (equal to 16), 70,000 at ln 2 in the linear world give 32 (2 %
+    below 16).
 
     Args:
         arms: K.

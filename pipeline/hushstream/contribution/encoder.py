@@ -51,13 +51,9 @@ class Encoder:
         """(k, d) int64: the centroids in units of ``2^-16``. They and ``digits`` define the encoder."""
         squares = (self.lattice**2).sum(axis=1)
         units = 10**digits
-        largest = max(
-            int(np.abs(self.lattice).max()) * units * 2 * CENTROID_STEPS, int(squares.max()) * units
-        )
+        largest = max(int(np.abs(self.lattice).max()) * units * 2 * CENTROID_STEPS, int(squares.max()) * units)
         if largest > _EXACT:
-            raise ContributionError(
-                "expected centroids on the unit simplex, got entries too large for exact scores"
-            )
+            raise ContributionError("expected centroids on the unit simplex, got entries too large for exact scores")
         self._weights = np.ascontiguousarray(self.lattice.T * (2.0 * CENTROID_STEPS))
         self._offsets = squares * float(units)
         self._units = np.empty((_ROWS, self.dimension))

@@ -115,6 +115,5 @@ def normalise_grid(contexts: Floats, digits: int) -> npt.NDArray[np.float32]:
 def _require(dimension: int, digits: int) -> None:
     if not 1 <= dimension <= MAX_DIMENSION or not 1 <= digits <= MAX_DIGITS:
         raise ContributionError(
-            f"expected 1 to {MAX_DIMENSION} dimensions and 1 to {MAX_DIGITS} digits,"
-            f" got {dimension} and {digits}"
+            f"expected 1 to {MAX_DIMENSION} dimensions and 1 to {MAX_DIGITS} digits, got {dimension} and {digits}"
         )
