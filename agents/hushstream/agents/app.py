@@ -55,6 +55,8 @@ PRIVATE_API: Mapping[str, Any] = {
 class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
     """The fetch thread: co-partitioned assignment, short fetch waits, commits that carry a mark."""
 
+    logger = driver.logger
+
     _method_queue: MethodQueue | None
 
     @property
@@ -92,7 +94,9 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
     async def _commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
         consumer = self._ensure_consumer()
         try:
-            await consumer.commit({tp: OffsetAndMetadata(*place) for tp, place in offsets.items()})
+            await consumer.commit(
+                {driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(*place) for tp, place in offsets.items()}
+            )
         except (CommitFailedError, IllegalStateError):
             return False  # rebalanced meanwhile: the next owner commits
         except DENIED:
@@ -105,6 +109,8 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
 
 class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped here
     """Delivers whole fetches to the intake's buffers."""
+
+    logger = driver.logger
 
     def _new_consumer_thread(self) -> BulkConsumerThread:
         return BulkConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -187,6 +193,8 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
 
 class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is untyped here
     """Faust's producer, idempotent: a retried send cannot land twice; one request a node keeps order."""
+
+    logger = driver.logger
 
     def _settings_default(self) -> Mapping[str, Any]:
         settings: WorkerSettings = self.app.hushstream_settings

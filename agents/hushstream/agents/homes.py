@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -117,19 +117,29 @@ class Homes:
         recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner)
         try:
             marks = await committed_marks(self._settings, [(self._home_topic, p) for p in partitions])
-            for partition in partitions:
-                await self._recover(recovery, partition, marks.get((self._home_topic, partition)))
-        except Superseded:
+        except Exception as error:  # noqa: BLE001 - judged below, together with what the recoveries met
+            self._judge(partitions, [error] * len(partitions))
             return
-        except DENIED as error:
-            self._fatal(from_client(error, "recovering"))
-        except (KafkaError, ConnectionError, TimeoutError, JournalLost) as error:
-            logger.warning("recovery failed (%s), trying again", type(error).__name__)
-            for partition in partitions:
-                if partition not in self.drivers and partition not in self._stopped:
-                    self._reload_later(partition)
-        except Exception as error:  # noqa: BLE001 - an exception out of Faust's signal would kill the app unseen
-            self._fatal(error)
+        found = await asyncio.gather(
+            *(self._recover(recovery, p, marks.get((self._home_topic, p))) for p in partitions),
+            return_exceptions=True,
+        )
+        self._judge(partitions, found)
+
+    def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
+        """Act on the outcome of each recovery; out of Faust's signal it would end the app unseen."""
+        for partition, error in zip(partitions, found, strict=True):
+            if isinstance(error, (PartitionError, ReplayMismatch)):
+                self._stop_partition(partition, error)
+            elif isinstance(error, DENIED):
+                self._fatal(from_client(error, "recovering"))
+            elif isinstance(error, (KafkaError, ConnectionError, TimeoutError, JournalLost)):
+                logger.warning(
+                    "partition %d: recovery failed (%s), trying again", partition, type(error).__name__
+                )
+                self._reload_later(partition)
+            elif error is not None and not isinstance(error, Superseded):
+                self._fatal(error)
 
     async def _recover(self, recovery: Recovery, partition: int, metadata: str | None) -> None:
         started = time.monotonic()
@@ -137,11 +147,7 @@ class Homes:
         def released(genesis: bytes) -> int:
             return read_mark(metadata, journal_name(genesis))
 
-        try:
-            held = await recovery.run(partition, released, self._cache.pop(partition, None))
-        except (PartitionError, ReplayMismatch) as error:
-            self._stop_partition(partition, error)
-            return
+        held = await recovery.run(partition, released, self._cache.pop(partition, None))
         if not recovery.still_owner():
             raise Superseded
         seconds = time.monotonic() - started

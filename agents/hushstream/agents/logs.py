@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from operator import attrgetter
 from types import TracebackType
@@ -10,6 +9,7 @@ from typing import Self
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
@@ -153,14 +153,11 @@ def as_records(fetched: Iterable[object]) -> list[InputRecord]:
 
 async def partition_counts(settings: WorkerSettings, topics: Collection[str]) -> dict[str, int]:
     """How many partitions each logical topic has; 0 for one that does not exist."""
-    consumer = AIOKafkaConsumer(**settings.client_options(), group_id=None, enable_auto_commit=False)
-    await consumer.start()
+    admin = AIOKafkaAdminClient(**settings.client_options())
+    await admin.start()
     try:
-        existing = await asyncio.wait_for(consumer.topics(), settings.connect_timeout_seconds)
-        counts = {}
-        for topic in topics:
-            name = settings.physical(topic)
-            counts[topic] = len(consumer.partitions_for_topic(name) or ()) if name in existing else 0
-        return counts
+        names = {settings.physical(topic): topic for topic in topics}
+        described = await admin.describe_topics(list(names))
+        return {names[found["topic"]]: len(found["partitions"]) for found in described}
     finally:
-        await consumer.stop()
+        await admin.close()

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -28,7 +29,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import InputRange, InputSlice, Machine, OffChain
-from hushstream.schemas.errors import HushstreamError
 
 Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
@@ -38,8 +38,8 @@ STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released", "com
 FAST = {
     "session_timeout_seconds": 1.5,
     "heartbeat_seconds": 0.3,
-    "commit_interval_seconds": 0.1,
-    "snapshot_interval_seconds": 0.3,
+    "commit_interval_seconds": 0.05,
+    "snapshot_interval_seconds": 0.1,
     "tick_interval_seconds": 0.3,
     "join_timeout_seconds": 20.0,
 }
@@ -66,6 +66,7 @@ class Bench:
         self._exits: dict[str, asyncio.Future[int]] = {}
         self._listener: asyncio.Task[None] | None = None
         self._names = 0
+        self.token = secrets.token_hex(4)  # a broker that was there before knows other runs
 
     async def __aenter__(self) -> Self:
         if self._given is None:
@@ -104,6 +105,7 @@ class Bench:
         loop = asyncio.get_running_loop()
         self._answers[name], self._exits[name] = loop.create_future(), loop.create_future()
         log = self.directory / f"worker-{name}.log"
+        log.touch()
         self._zygote.stdin.write(json.dumps({"id": name, "log": str(log), **order}).encode() + b"\n")
         await self._zygote.stdin.drain()
         pid = await asyncio.wait_for(self._answers[name], 20)
@@ -147,7 +149,8 @@ class Worker:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if not self.exited.done():
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     async def logged(self, text: str, timeout_seconds: float = 20) -> None:
         """Wait until the worker's log holds ``text``."""
@@ -201,12 +204,15 @@ class Deployment:
         self._partitions = partitions
         self._other = dict(other_topics or {})
         self._workers: list[Worker] = []
+        self.with_genesis = True
+        self.pace_seconds = 0.0
+        self.copied_journals: Mapping[int, Sequence[bytes]] = {}
         values = {
             "bootstrap": bench.bootstrap,
             "role": name,
-            "group": name,
+            "group": f"{bench.token}-{name}",
             "deployment": name,
-            "topic_prefix": f"{name}.",
+            "topic_prefix": f"{bench.token}.{name}.",
             "datadir": str(bench.directory / name),
             "schedule": "fixed",
             "fixed_records": 16,
@@ -234,6 +240,7 @@ class Deployment:
             "factory": self._factory,
             "arguments": self._arguments,
             "settings": {**self.values, **other},
+            "pace": self.pace_seconds,
         }
         if crash is not None:
             stage, partition, sequence = crash
@@ -244,6 +251,7 @@ class Deployment:
 
     async def crash_sweep(self, crashes: Iterable[tuple[str, int, int]]) -> None:
         """Start a worker, let it be killed at a step, and again; then let one finish and end it cleanly."""
+        self.pace_seconds = 0.01  # otherwise all is done before the first commit
         for crash in crashes:
             worker = await self.start(crash)
             code = await worker.exit_code(40)
@@ -267,6 +275,7 @@ class Deployment:
             if ends == before and await self._journals_cover_inputs():
                 return
             before = ends
+            assert not all(worker.exited.done() for worker in self._workers), self._complaint()
             assert time.monotonic() < deadline, self._complaint()
             await asyncio.sleep(0.3)
 
@@ -288,7 +297,7 @@ class Deployment:
     async def audit(self) -> Audit:
         """Recompute everything from the logs, as a reader would, and compare with what was released."""
         journals: dict[int, tuple[bytes, ...]] = {}
-        expected: dict[Place, list[bytes]] = {}
+        expected: dict[Place, dict[int, list[bytes]]] = {}
         positions: dict[int, Mapping[Place, int]] = {}
         off_chain = 0
         async with LogReader(self.settings) as reader:
@@ -306,15 +315,18 @@ class Deployment:
             found = await self.values_of(place)
             distinct = sorted(set(found))
             repeats += len(found) - len(distinct)
-            assert set(expected.get(place, ())) <= set(distinct), f"{place}: a release is missing"
-            extra = set(distinct) - set(expected.get(place, ()))
+            sources = expected.get(place, {})
+            wanted = {value for values in sources.values() for value in values}
+            assert wanted <= set(distinct), f"{place}: a release is missing"
+            extra = set(distinct) - wanted
             assert not extra or place[0].startswith("dead"), f"{place}: released off the chain: {extra}"
-            _assert_in_order(found, expected.get(place, []), place)
+            for values in sources.values():
+                _assert_in_order(found, values, place)
             releases[place] = tuple(distinct)
         return Audit(journals, releases, positions, repeats, off_chain)
 
     async def _replay(
-        self, reader: LogReader, partition: int, expected: dict[Place, list[bytes]]
+        self, reader: LogReader, partition: int, expected: dict[Place, dict[int, list[bytes]]]
     ) -> tuple[Machine, tuple[bytes, ...], int]:
         machine = self.make_machine(partition)
         values = await self.values_of(machine.journal)
@@ -333,18 +345,18 @@ class Deployment:
                 continue
             sequence += 1
             accepted.append(value)
-            for output in step.releases:
-                expected.setdefault((output.topic, output.partition), []).append(output.value)
+            for output in (*step.releases, *step.dead_letters):
+                made = expected.setdefault((output.topic, output.partition), {})
+                made.setdefault(partition, []).append(output.value)
         return machine, tuple(accepted), skipped
 
     async def _journals_cover_inputs(self) -> bool:
         """Whether each machine, replayed and then fed the rest of its input, has nothing more to journal."""
         async with LogReader(self.settings) as reader:
             for partition in range(self._partitions):
-                try:
-                    machine, _, _ = await self._replay(reader, partition, {})
-                except HushstreamError:
+                if not await self.values_of(self.make_machine(partition).journal):
                     return False
+                machine, _, _ = await self._replay(reader, partition, {})
                 places = [*machine.broadcasts, *machine.inputs]
                 ends = await reader.end_offsets(places)
                 rest = [
@@ -374,7 +386,7 @@ class Deployment:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
         await admin.start()
         try:
-            config = {"message.timestamp.type": "CreateTime"}
+            config = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
             topics = [
                 NewTopic(self.settings.physical(name), count, 1, topic_configs=config)
                 for name, count in self._topic_counts().items()
@@ -384,26 +396,31 @@ class Deployment:
             await admin.close()
 
     async def _freeze(self) -> None:
-        """Write the inputs with their log times, and the same genesis record for every run."""
+        """Write the inputs with their log times, and the same genesis record (or journal) for every run."""
+        logs = dict(self._logs)
+        for partition in range(self._partitions):
+            machine = self.make_machine(partition)
+            values = self.copied_journals.get(
+                partition, [machine.genesis(NONCE)] if self.with_genesis else []
+            )
+            logs[machine.journal] = [(1, value) for value in values]
+        await self.append(logs)
+
+    async def append(self, logs: Mapping[Place, Log]) -> None:
+        """Write records with their log times."""
         producer = AIOKafkaProducer(
             bootstrap_servers=self.bench.bootstrap, acks="all", enable_idempotence=True
         )
         await producer.start()
         try:
             sent = []
-            for (topic, partition), log in self._logs.items():
+            for (topic, partition), log in logs.items():
                 for timestamp, value in log:
                     sent.append(
                         await producer.send(
                             self.settings.physical(topic), value, partition=partition, timestamp_ms=timestamp
                         )
                     )
-            for partition in range(self._partitions):
-                machine = self.make_machine(partition)
-                name = self.settings.physical(machine.journal[0])
-                sent.append(
-                    await producer.send(name, machine.genesis(NONCE), partition=partition, timestamp_ms=1)
-                )
             await asyncio.gather(*sent)
         finally:
             await producer.stop()
@@ -416,17 +433,12 @@ async def _slice(reader: LogReader, part: InputRange) -> InputSlice:
 
 
 def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: Place) -> None:
-    """The first occurrences of one source's outputs stand in the order of its journal."""
-    first = {}
+    """The first occurrences of one machine's outputs stand in the order of its journal."""
+    first: dict[bytes, int] = {}
     for index, value in enumerate(found):
         first.setdefault(value, index)
-    by_source: dict[Any, int] = {}
-    for value in expected:
-        source = json.loads(value)[0] if value[:1] == b"[" else None
-        if source is None:
-            return
-        assert first[value] >= by_source.get(source, -1), f"{place}: out of order"
-        by_source[source] = first[value]
+    places = [first[value] for value in dict.fromkeys(expected)]
+    assert places == sorted(places), f"{place}: out of order"
 
 
 async def eventually(check: Callable[[], Any], timeout_seconds: float = 20) -> None:
@@ -443,7 +455,10 @@ async def eventually(check: Callable[[], Any], timeout_seconds: float = 20) -> N
 
 
 class Tunnel:
-    """A TCP relay in front of a broker whose connections can be cut, to see what a worker does then."""
+    """A TCP relay in front of a broker whose connections can be cut, to see what a worker does then.
+
+    Wherever the broker names its own port, the relay's is put (four bytes each): clients stay with it.
+    """
 
     def __init__(self, target_port: int) -> None:
         self._target = target_port
@@ -473,14 +488,17 @@ class Tunnel:
             return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, far_writer}
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        own, far = (b"127.0.0.1" + port.to_bytes(4, "big") for port in (self.port, self._target))
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer, far, own))
         self._writers -= {writer, far_writer}
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytes = b"", put: bytes = b""
+) -> None:
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(65536):
-            writer.write(data)
+            writer.write(data.replace(said, put) if said else data)
             await writer.drain()
     writer.close()
 

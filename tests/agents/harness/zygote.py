@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,11 +38,13 @@ def load(factory: str) -> Callable[..., Any]:
     return getattr(module, name)
 
 
-def observer(crash: dict[str, Any] | None) -> Callable[[str, int, int], None]:
-    """Sends this process the signal of ``crash`` once."""
+def observer(crash: dict[str, Any] | None, pace_seconds: float) -> Callable[[str, int, int], None]:
+    """Sends this process the signal of ``crash`` once; each fold takes at least ``pace_seconds``."""
     armed = [crash] if crash else []
 
     def observe(stage: str, partition: int, sequence: int) -> None:
+        if stage == "folded":
+            time.sleep(pace_seconds)
         if (
             armed
             and stage == armed[0]["stage"]
@@ -62,7 +65,7 @@ def child(order: dict[str, Any]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     make_machine, topics = load(order["factory"])(**order["arguments"])
     settings = WorkerSettings(**order["settings"])
-    return run_worker(settings, make_machine, topics, observe=observer(order.get("crash")))
+    return run_worker(settings, make_machine, topics, observe=observer(order.get("crash"), order["pace"]))
 
 
 def start(order: dict[str, Any]) -> int:

@@ -1,0 +1,48 @@
+"""The harness as fixtures: test files do not import one another, so it comes from here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+HARNESS = Path(__file__).with_name("harness")
+
+
+def load(name: str) -> ModuleType:
+    known = f"hushstream_test_{name}"
+    if known not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known, HARNESS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
+
+
+@pytest.fixture(scope="session")
+def harness() -> Any:
+    """The module of `Bench`, `Deployment` and `Tunnel`."""
+    return load("bench")
+
+
+@pytest.fixture(scope="session")
+def machines() -> Any:
+    """The module of the small machines; its file is their factories' home."""
+    return load("machines")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(harness: Any, machines: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
+    """One broker and one zygote for all tests of a module; HUSHSTREAM_TEST_BOOTSTRAP names another broker."""
+    given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
+    preload = [f"{machines.__file__}:counting"]
+    async with harness.Bench(tmp_path_factory.mktemp("bench"), given, preload) as made:
+        yield made

@@ -1,0 +1,182 @@
+"""Workers that are killed, stopped and moved leave the logs of an undisturbed run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PARTITIONS = 3
+STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
+
+
+def pack(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def logs_of(kind: str, records: int, seed: int = 1) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
+    """Frozen input logs of one machine: (log time, value) by topic and partition."""
+    draw = random.Random(seed)
+    logs: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+    for partition in range(PARTITIONS):
+        times = [1_000_000 + 10 * i for i in range(records)]
+        if kind == "counting":
+            values = [b"bad" if draw.random() < 0.02 else b"k%d" % draw.randrange(9) for _ in times]
+            logs["events", partition] = list(zip(times, values, strict=True))
+        elif kind == "window":
+            names = [pack([f"n{draw.randrange(records)}", draw.randrange(5)]) for _ in times]
+            logs["slots", partition] = list(zip(times, names, strict=True))
+        else:
+            # A left record may wait for a right record that is logged up to 40 records after it.
+            left = [
+                pack([draw.randrange(9), min(i // 2 + draw.randrange(40), records // 2 - 1)])
+                for i in range(records)
+            ]
+            logs["left", partition] = list(zip(times, left, strict=True))
+            logs["right", partition] = [(t + 5, pack(draw.randrange(3))) for t in times[::2]]
+    if kind == "joining":
+        logs["rules", 0] = [(1_000_003 + 400 * i, pack(i + 1)) for i in range(records // 40)]
+    return logs
+
+
+def deployment(
+    bench: Any, harness: Any, machines: Any, kind: str, name: str, records: int, **settings: Any
+) -> Any:
+    arguments = {"counting": {"targets": PARTITIONS}, "window": {"size": 7}, "joining": {}}[kind]
+    return harness.Deployment(
+        bench,
+        name,
+        f"{machines.__file__}:{kind}",
+        arguments,
+        getattr(machines, kind)(**arguments),
+        logs_of(kind, records),
+        PARTITIONS,
+        settings,
+    )
+
+
+def check_all_folded(kind: str, audit: Any, records: int) -> None:
+    """Every input was folded once: the chain's ranges run without a gap to the end of each log."""
+    if kind == "window":
+        return
+    for partition, positions in audit.positions.items():
+        for (topic, place), offset in positions.items():
+            expected = {"rules": records // 40, "right": (records + 1) // 2}.get(topic, records)
+            assert offset == expected, (partition, topic, place)
+
+
+async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    records = 480
+    crashes = [(stage, index % PARTITIONS, 1 + 2 * index) for index, stage in enumerate(STEPS)]
+
+    async def sweep(kind: str) -> None:
+        async with (
+            deployment(bench, harness, machines, kind, f"calm-{kind}", records) as calm,
+            deployment(bench, harness, machines, kind, f"killed-{kind}", records) as killed,
+        ):
+            await asyncio.gather(calm.finish(), killed.crash_sweep(crashes))
+            undisturbed, disturbed = await calm.audit(), await killed.audit()
+        assert disturbed == undisturbed, kind
+        assert undisturbed.repeats == 0, kind
+        assert disturbed.off_chain == 0, kind
+        assert all(len(journal) > 15 for journal in undisturbed.journals.values()), kind
+        check_all_folded(kind, undisturbed, records)
+
+    async with asyncio.TaskGroup() as group:
+        for kind in ("counting", "joining", "window"):
+            group.create_task(sweep(kind))
+
+
+async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    records = 320
+    stages = ("folded", "journal_sent", "journal_acked", "released")
+
+    async def woken(stage: str) -> Any:
+        async with deployment(bench, harness, machines, "counting", f"woken-{stage}", records) as run:
+            zombie = await run.start((stage, 0, 3), signal.SIGSTOP)
+            await zombie.logged("observer: signal")
+            heir = await run.start()
+            await run.folded_all()
+            zombie.kill(signal.SIGCONT)
+            await asyncio.sleep(1.0)
+            await run.folded_all()
+            for worker in (heir, zombie):
+                worker.kill(signal.SIGTERM)
+                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            return await run.audit()
+
+    async with deployment(bench, harness, machines, "counting", "calm-woken", records) as calm:
+        await calm.finish()
+        undisturbed = await calm.audit()
+    for audit in await asyncio.gather(*(woken(stage) for stage in stages)):
+        assert audit == undisturbed
+        check_all_folded("counting", audit, records)
+
+
+async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    records = 4000
+    async with deployment(
+        bench,
+        harness,
+        machines,
+        "window",
+        "ended",
+        records,
+        schedule="live",
+        batch_records=40,
+        buffer_records=40,
+    ) as run:
+        for _ in range(3):
+            worker = await run.start()
+            await worker.logged("at journal record")
+            await asyncio.sleep(0.15)
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        await run.finish()
+        audit = await run.audit()
+    assert audit.repeats == 0
+    assert audit.off_chain == 0
+    for partition, values in audit.journals.items():
+        assert len(values) > 1, partition
+
+
+async def test_partitions_move_from_one_worker_to_two_and_back(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    records = 6000
+    async with deployment(
+        bench,
+        harness,
+        machines,
+        "joining",
+        "moved",
+        records,
+        schedule="live",
+        batch_records=50,
+        buffer_records=50,
+    ) as run:
+        first = await run.start()
+        await first.logged("at journal record")
+        second = await run.start()
+        await second.logged("at journal record")
+        second.kill(signal.SIGTERM)
+        assert await second.exit_code() == 0, second.log.read_text()[-3000:]
+        await run.folded_all()
+        first.kill(signal.SIGTERM)
+        assert await first.exit_code() == 0, first.log.read_text()[-3000:]
+        audit = await run.audit()
+    check_all_folded("joining", audit, records)
+    assert audit.off_chain == 0
+    assert audit.repeats == 0

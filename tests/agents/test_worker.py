@@ -1,0 +1,190 @@
+"""A worker and its surroundings: what is wrong is said in one line, what goes away is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVENTS = [(1_000_000 + i, b"k%d" % (i % 5)) for i in range(60)]
+
+
+def deployment(
+    bench: Any, harness: Any, machines: Any, name: str, partitions: int = 2, **settings: Any
+) -> Any:
+    return harness.Deployment(
+        bench,
+        name,
+        f"{machines.__file__}:counting",
+        {"targets": partitions},
+        machines.counting(targets=partitions),
+        {("events", p): EVENTS for p in range(partitions)},
+        partitions,
+        settings,
+    )
+
+
+def only_line(worker: Any) -> str:
+    """What the worker said about its end: one line, no traceback."""
+    text = worker.log.read_text()
+    assert "Traceback" not in text, text
+    lines = [line for line in text.splitlines() if line.startswith("hushstream worker")]
+    assert len(lines) == 1, text
+    return str(lines[0])
+
+
+async def test_an_absent_broker_is_named_and_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
+    port = harness.free_port()
+    async with deployment(bench, harness, machines, "absent") as run:
+        worker = await run.start(bootstrap=f"127.0.0.1:{port}", connect_timeout_seconds=0.8)
+        assert await worker.exit_code() == 1
+    assert f"no broker at 127.0.0.1:{port} answered within 0.8 s" in only_line(worker)
+
+
+async def test_a_missing_topic_is_named(bench: Any, harness: Any, machines: Any) -> None:
+    async with deployment(bench, harness, machines, "missing") as run:
+        worker = await run.start(topic_prefix="nowhere.")
+        assert await worker.exit_code() == 1
+    assert "topic nowhere.counts does not exist" in only_line(worker)
+
+
+async def test_a_wrong_number_of_partitions_is_named(bench: Any, harness: Any, machines: Any) -> None:
+    made = harness.Deployment(
+        bench, "uneven", f"{machines.__file__}:counting", {}, machines.counting(), {}, 1,
+        {}, {"journal-counting": 3},
+    )  # fmt: skip
+    async with made as run:
+        worker = await run.start()
+        assert await worker.exit_code() == 1
+    name = run.settings.physical("journal-counting")
+    assert f"topic {name}: expected 1 partitions, found 3" in only_line(worker)
+
+
+async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness: Any, machines: Any) -> None:
+    async with deployment(bench, harness, machines, "foreign") as run:
+        run._arguments["deployment"] = "mine"
+        worker = await run.start()
+        assert await worker.exit_code() == 1
+    assert "expected deployment mine, found test" in only_line(worker)
+
+
+async def test_a_worker_that_gets_no_partition_says_why_and_ends(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    async with deployment(bench, harness, machines, "spare", partitions=1) as run:
+        owner = await run.start()
+        await owner.logged("at journal record")
+        spare = await run.start(join_timeout_seconds=2)
+        codes = await asyncio.wait(
+            [asyncio.create_task(w.exit_code()) for w in (owner, spare)], return_when=asyncio.FIRST_COMPLETED
+        )
+        assert {task.result() for task in codes[0]} == {1}
+        idle = spare if spare.exited.done() else owner
+        assert "held no partition of events within" in only_line(idle)
+        for task in codes[1]:
+            task.cancel()
+
+
+async def test_a_session_timeout_that_the_broker_refuses_ends_the_worker(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    async with deployment(bench, harness, machines, "session") as run:
+        worker = await run.start(
+            session_timeout_seconds=0.2, heartbeat_seconds=0.05, join_timeout_seconds=1.5
+        )
+        assert await worker.exit_code() == 1
+    assert "group.min.session.timeout.ms" in only_line(worker)
+
+
+async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines: Any) -> None:
+    port = int(bench.bootstrap.rpartition(":")[2])
+    async with deployment(bench, harness, machines, "taken") as run:
+        worker = await run.start(metrics_port=port)
+        assert await worker.exit_code() == 1
+    assert "metrics cannot be served on 127.0.0.1" in only_line(worker)
+
+
+async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    async with deployment(bench, harness, machines, "altered") as run:
+        await run.finish()
+        before = await run.output_ends()
+    # The same journal over other inputs: another set of topics, into which the journal is copied.
+    altered = deployment(bench, harness, machines, "altered-copy")
+    altered._logs = {("events", 0): [(t, b"k7") for t, _ in EVENTS], ("events", 1): EVENTS}
+    altered.copied_journals = {p: await run.values_of(("journal-counting", p)) for p in range(2)}
+    async with altered:
+        worker = await altered.start()
+        await worker.logged("partition 0 stopped (replay_mismatch)")
+        await worker.logged("partition 1: at journal record")
+        await asyncio.sleep(0.5)
+        ends = await altered.output_ends()
+        assert ends["journal-counting", 0] == before["journal-counting", 0]
+        sent = [v for p in range(2) for v in await altered.values_of(("counts", p))]
+        assert sent, "the other partition works"
+        assert not [v for v in sent if v.startswith(b"[0,")]
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+    assert "Traceback" not in worker.log.read_text()
+
+
+async def test_wiped_topics_are_noticed_by_the_snapshot(
+    bench: Any, harness: Any, machines: Any, tmp_path: Path
+) -> None:
+    shared = str(tmp_path / "shared")
+    async with deployment(
+        bench, harness, machines, "wiped-a", deployment="wiped", datadir=shared, role="r"
+    ) as run:
+        await run.finish()
+    fresh = deployment(bench, harness, machines, "wiped-b", deployment="wiped", datadir=shared, role="r")
+    fresh.with_genesis = False
+    async with fresh:
+        worker = await fresh.start()
+        assert await worker.exit_code() == 1
+    assert "the topics were wiped or replaced" in only_line(worker)
+
+
+async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    port = int(bench.bootstrap.rpartition(":")[2])
+    async with (
+        harness.Tunnel(port) as tunnel,
+        deployment(bench, harness, machines, "away", schedule="live") as run,
+    ):
+        worker = await run.start(bootstrap=f"127.0.0.1:{tunnel.port}")
+        await run.folded_all()
+        tunnel.open = False
+        tunnel.cut()
+        await run.append({("events", p): EVENTS for p in range(2)})
+        await asyncio.sleep(2.5)
+        tunnel.open = True
+        await run.folded_all()
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        audit = await run.audit()
+    assert audit.off_chain == 0
+    assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
+
+
+async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    made = deployment(bench, harness, machines, "race")
+    made.with_genesis = False
+    async with made as run:
+        # Two groups, so that both workers own all partitions at once.
+        first, second = await asyncio.gather(run.start(group="one"), run.start(group="two"))
+        await run.folded_all()
+        await asyncio.sleep(0.5)
+        for worker in (first, second):
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        audit = await run.audit()
+    assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 60, 1: 60}
