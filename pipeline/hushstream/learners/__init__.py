@@ -1,0 +1,1 @@
+"""Bandit learners: states and kernels that score, choose and learn (edge zone)."""
