@@ -1,6 +1,7 @@
 """Audits: a lower bound on epsilon, with its confidence, from attacks on the mechanism as it runs.
 
-Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine Learning), section 3. An audit runs a release on two neighbouring inputs, lets the best attacker guess which one it was, and turns
+Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine Learning), section 3.
+An audit runs a release on two neighbouring inputs, lets the best attacker guess which one it was, and turns
 his rates into a bound below which epsilon cannot lie. It fails when that bound exceeds the claim. The event
 that the attacker looks for is fixed before the runs, so its rates are plain binomial proportions.
 """
@@ -88,9 +89,7 @@ def audit_slot_sums(
     return AuditResult(claimed, bound, runs, false_alarm)
 
 
-def epsilon_lower_bound(
-    true_hits: int, false_hits: int, runs: int, delta: Fraction, false_alarm: float
-) -> float:
+def epsilon_lower_bound(true_hits: int, false_hits: int, runs: int, delta: Fraction, false_alarm: float) -> float:
     """The epsilon that an attacker with these hits proves, at confidence 1 - ``false_alarm``.
 
     Args:

@@ -26,14 +26,8 @@ def probability_of(trials: int, successes: int, chance: Any) -> Any:
     """P(Bin(trials, chance) = successes), ``chance`` strictly between 0 and 1."""
     if not 0 <= successes <= trials:
         return _CONTEXT.zero
-    ways = (
-        _CONTEXT.loggamma(trials + 1)
-        - _CONTEXT.loggamma(successes + 1)
-        - _CONTEXT.loggamma(trials - successes + 1)
-    )
-    return _CONTEXT.exp(
-        ways + successes * _CONTEXT.log(chance) + (trials - successes) * _CONTEXT.log(1 - chance)
-    )
+    ways = _CONTEXT.loggamma(trials + 1) - _CONTEXT.loggamma(successes + 1) - _CONTEXT.loggamma(trials - successes + 1)
+    return _CONTEXT.exp(ways + successes * _CONTEXT.log(chance) + (trials - successes) * _CONTEXT.log(1 - chance))
 
 
 def at_least(trials: int, successes: int, chance: Any) -> Any:

@@ -67,7 +67,5 @@ def log_above(value: Fraction) -> Fraction:
 
 def _exp(exponent: Fraction) -> Fraction:
     if abs(exponent) > LARGEST_EXPONENT:
-        raise BadAmount(
-            f"exponential: expected an exponent within +-{LARGEST_EXPONENT}, got {float(exponent):.3g}"
-        )
+        raise BadAmount(f"exponential: expected an exponent within +-{LARGEST_EXPONENT}, got {float(exponent):.3g}")
     return to_fraction(_CONTEXT.exp(_CONTEXT.mpf(exponent.numerator) / exponent.denominator))

@@ -39,6 +39,4 @@ def _tagged(part: Part) -> tuple[bytes, bytes]:
         return b"n", b""
     if isinstance(part, tuple):
         return b"t", encode(*part)
-    raise PrivacyError(
-        f"encode: expected bytes, str, int, None or a tuple of them, got {type(part).__name__}"
-    )
+    raise PrivacyError(f"encode: expected bytes, str, int, None or a tuple of them, got {type(part).__name__}")

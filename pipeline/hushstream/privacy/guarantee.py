@@ -77,11 +77,7 @@ def slot_sums_guarantee(
     micro = amplified_epsilon_micro(epsilon, sampling)
     error = residue(*scale)
     delta = _residue_delta(2 * error, micro)
-    kept = (
-        ""
-        if micro == epsilon_micro(epsilon)
-        else f", after keeping each slot with secret probability {sampling}"
-    )
+    kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
     return Guarantee(
         mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {_ratio(*scale)}{kept}",
         relation=RELATION,
@@ -126,9 +122,10 @@ def tuples_guarantee(
         epsilon = -ln(1-p), and the exact delta of `tuples.exact_delta`. Two different reports touch two
         independent cells: (2 eps, 2 delta). n slots of one person: the cells of a window are independent and
         windows compose adaptively, so if j_1, j_2, ... slots (sum n) share crowds, the price is the sum of
-        (j_i eps, delta_(j_i)), where delta_j is the exact delta of j slots in one crowd at j eps; the printed
-        delta is the largest such sum. It exceeds n delta: a user with l slots is a crowd of his own. For n > 64
-        it is bounded by group privacy, delta (e^(n eps) - 1)/(e^eps - 1), from changing one slot at a time.
+        (j_i eps, delta_(j_i)), where delta_j is the exact delta of j slots in one crowd at j eps; what is
+        printed is the largest such sum. It exceeds n delta: a user with l slots is a crowd of his own. For
+        n > 64 it is bounded by group privacy, changing one slot at a time: the sum of delta e^(i eps) over
+        i < n, which is at most n delta e^((n-1) eps).
     """
     if coin not in ("shuffler", "edge"):
         raise BadGuarantee(f"coin: expected shuffler or edge, got {coin!r}")
@@ -140,9 +137,7 @@ def tuples_guarantee(
     delta = _units(exact_delta(threshold, sampling, epsilon, 1, injected))
     conditions: tuple[str, ...] = ()
     if coin == "edge":
-        conditions = (
-            f"void if others inject more than {injected} reports that no coin was thrown for into one crowd",
-        )
+        conditions = (f"void if others inject more than {injected} reports that no coin was thrown for into one crowd",)
     return Guarantee(
         mechanism=f"tuples: kept with probability {sampling} by a coin at the {coin}, emitted as sorted"
         f" counts of whole tuples in crowds of at least {threshold}",
@@ -228,9 +223,7 @@ def paper_guarantee(
     )
 
 
-def _tuples_lifetime_delta(
-    threshold: int, sampling: Number, epsilon: Fraction, total: int, injected: int
-) -> int:
+def _tuples_lifetime_delta(threshold: int, sampling: Number, epsilon: Fraction, total: int, injected: int) -> int:
     """Largest sum of deltas over all ways to split ``total`` slots among crowds, in units of 2^-80."""
     if total > LARGEST_SPLIT:
         if total * epsilon > _LARGEST_USEFUL_EXPONENT:

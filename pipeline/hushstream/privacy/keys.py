@@ -109,9 +109,7 @@ class Key:
         """Equal material, compared in constant time."""
         if not isinstance(other, Key):
             return NotImplemented
-        return (
-            hmac.compare_digest(self._material, other._material) and self._reproducible == other._reproducible
-        )
+        return hmac.compare_digest(self._material, other._material) and self._reproducible == other._reproducible
 
     def __hash__(self) -> int:
         """By the public id."""
@@ -212,14 +210,10 @@ def _require_private(source: Path, status: os.stat_result) -> None:
     # Windows has no such mode bits: there the folder's access list must protect the file.
     if os.name == "posix" and status.st_mode & _OTHERS_MAY_READ:
         mode = stat.S_IMODE(status.st_mode)
-        raise KeyFileError(
-            f"key file {source}: expected mode 600 (its owner alone), got {mode:03o}; `chmod 600` it"
-        )
+        raise KeyFileError(f"key file {source}: expected mode 600 (its owner alone), got {mode:03o}; `chmod 600` it")
 
 
-def generate_keys(
-    directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)
-) -> dict[Zone, Key]:
+def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> dict[Zone, Key]:
     """Write one new key per zone into ``directory`` (created for its owner alone if it is missing).
 
     Raises:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.errors import LedgerError, PrivacyError
+from hushstream.privacy.errors import BadAmount, LedgerError, PrivacyError
 
 _FORMAT = 1
 
@@ -164,9 +164,7 @@ class Ledger:
             for entries in self._entries.values()
             for entry_id, debit in entries.items()
         ]
-        return json.dumps(
-            {"format": _FORMAT, "entries": lines}, sort_keys=True, separators=(",", ":")
-        ).encode()
+        return json.dumps({"format": _FORMAT, "entries": lines}, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def restore(cls, data: bytes, filters: Mapping[str, Filter], high_water: Mapping[str, int]) -> Ledger:
@@ -212,8 +210,6 @@ def _parse(data: bytes) -> list[tuple[bytes, Debit]]:
             entry_id = bytes.fromhex(fields.pop("entry_id"))
             cost = Cost(**fields.pop("cost"))
             entries.append((entry_id, Debit(cost=cost, curve=tuple(fields.pop("curve")), **fields)))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise LedgerError(
-            f"ledger: expected the entries that a ledger wrote, got {type(error).__name__}"
-        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError, BadAmount) as error:
+        raise LedgerError(f"ledger: expected the entries that a ledger wrote, got {type(error).__name__}") from None
     return entries

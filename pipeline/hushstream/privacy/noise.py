@@ -83,9 +83,7 @@ class NoiseAddress:
                 raise BadNoise(f"noise address: expected a non-empty {name}, got an empty one")
         object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         if len(self.genesis_nonce) != NONCE_BYTES:
-            raise BadNoise(
-                f"noise address: expected {NONCE_BYTES} nonce bytes, got {len(self.genesis_nonce)}"
-            )
+            raise BadNoise(f"noise address: expected {NONCE_BYTES} nonce bytes, got {len(self.genesis_nonce)}")
 
     def encode(self) -> bytes:
         """The address as bytes; two different addresses never encode alike (see `encoding.encode`)."""
@@ -142,9 +140,7 @@ class KeyedStream:
             BadNoise: a negative count, or one beyond the reach of the cipher's counter.
         """
         if count < 0 or count * WORD_BYTES > LARGEST_DRAW_BYTES:
-            raise BadNoise(
-                f"words: expected 0 to {LARGEST_DRAW_BYTES // WORD_BYTES} in one draw, got {count}"
-            )
+            raise BadNoise(f"words: expected 0 to {LARGEST_DRAW_BYTES // WORD_BYTES} in one draw, got {count}")
         stream_key = self._key.prf("noise", self._address, self._draws, *label)
         self._draws += 1
         # The key is used once, so the nonce (and the block counter in it) starts at zero.
@@ -171,15 +167,11 @@ def laplace_scale(epsilon: Number, sensitivity: int) -> tuple[int, int]:
     """
     micro = epsilon_micro(epsilon)
     if micro == 0 or sensitivity < 1:
-        raise BadNoise(
-            f"noise scale: expected epsilon above 0 and sensitivity >= 1, got {epsilon!r}, {sensitivity!r}"
-        )
+        raise BadNoise(f"noise scale: expected epsilon above 0 and sensitivity >= 1, got {epsilon!r}, {sensitivity!r}")
     return sensitivity * MICRO, micro
 
 
-def discrete_laplace(
-    stream: KeyedStream, scale_numerator: int, scale_denominator: int, size: int
-) -> NDArray[np.int64]:
+def discrete_laplace(stream: KeyedStream, scale_numerator: int, scale_denominator: int, size: int) -> NDArray[np.int64]:
     """Draw ``size`` integers with P(x) proportional to exp(-|x| denominator/numerator).
 
     Each integer consumes the same number of words whatever they hold (one for the sign, one for each base-256

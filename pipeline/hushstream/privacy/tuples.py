@@ -61,9 +61,7 @@ def curve_epsilon(p: Number) -> Fraction:
     return Fraction(math.ceil(log_above(1 / (1 - chance)) * MICRO), MICRO)
 
 
-def exact_delta(
-    threshold: int, p: Number, epsilon: Number, slots_of_user: int = 1, injected: int = 0
-) -> Fraction:
+def exact_delta(threshold: int, p: Number, epsilon: Number, slots_of_user: int = 1, injected: int = 0) -> Fraction:
     """Smallest delta for which the release is (epsilon, delta)-DP, rounded up to a multiple of 2^-80.
 
     Args:
@@ -88,9 +86,7 @@ def exact_delta(
     rate = exact(epsilon, "epsilon")
     if rate < 0:
         raise BadAmount(f"epsilon: expected a number >= 0, got {epsilon!r}")
-    return _exact_delta(
-        max(1, threshold - injected), _sampling(p), min(rate, _LARGEST_EPSILON), slots_of_user
-    )
+    return _exact_delta(max(1, threshold - injected), _sampling(p), min(rate, _LARGEST_EPSILON), slots_of_user)
 
 
 @lru_cache(maxsize=4096)
@@ -98,9 +94,7 @@ def _exact_delta(threshold: int, chance: Fraction, epsilon: Fraction, slots: int
     # Delta falls as e^epsilon grows, so a lower bound of e^epsilon gives an upper bound of delta.
     factor = exp_below(epsilon)
     pair = _Pair(working(chance), working(factor), slots)
-    worst = max(
-        pair.forward(threshold), pair.backward(threshold, vanishes=factor * (1 - chance) ** slots >= 1)
-    )
+    worst = max(pair.forward(threshold), pair.backward(threshold, vanishes=factor * (1 - chance) ** slots >= 1))
     bound = max(to_fraction(worst), Fraction(0)) + _SLACK
     return min(Fraction(1), Fraction(math.ceil(bound * DELTA_ONE), DELTA_ONE))
 
@@ -111,7 +105,7 @@ def smallest_threshold(p: Number, epsilon: Number, delta: Number, slots_of_user:
     A higher threshold is post-processing of a lower one, so delta never rises with it and bisection is exact.
 
     Raises:
-        BadAmount: no threshold up to 10,000,000 suffices (an epsilon below -m ln(1-p) has a floor), or a
+        BadAmount: no threshold up to 10,000,000 suffices (at epsilon 0 delta falls like 1/sqrt(l) only), or a
             setting is out of range.
     """
     target = exact(delta, "delta")

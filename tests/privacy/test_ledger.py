@@ -1,0 +1,155 @@
+import json
+from dataclasses import FrozenInstanceError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.errors import LedgerError
+from hushstream.privacy.ledger import BasicFilter, BudgetExceeded, Debit, Entry, Filter, Ledger
+
+LIMIT = Cost(3_000_000, 1000)
+ONE = Cost(1_000_000, 400)
+
+
+def _ledger(limit=LIMIT):
+    return Ledger({"deployment": BasicFilter(limit), "window": BasicFilter(limit)})
+
+
+def _debit(cost=ONE, scope="deployment", mechanism="slot-sums"):
+    return Debit(scope, mechanism, cost, "null-slot", "one slot of one user")
+
+
+def _id(number):
+    return number.to_bytes(16, "big")
+
+
+def test_what_does_not_fit_is_refused_with_scope_asked_and_left_and_charges_nothing():
+    ledger = _ledger()
+    ledger.charge(_debit(), _id(1))
+    ledger.charge(_debit(), _id(2))
+    with pytest.raises(BudgetExceeded, match=r"^budget of deployment: asked epsilon 1, .*; left epsilon 1, ") as raised:
+        ledger.charge(_debit(), _id(3))
+    error = raised.value
+    assert (error.scope, error.asked, error.left) == ("deployment", ONE, Cost(1_000_000, 200))
+    assert ledger.spent("deployment") == ONE + ONE
+    ledger.charge(_debit(Cost(1_000_000, 200)), _id(4))
+    assert ledger.left("deployment") == Cost(0)
+    assert ledger.left("window") == LIMIT
+
+
+@given(st.lists(st.tuples(st.integers(0, 2_000_000), st.integers(0, 700)), max_size=12))
+def test_no_order_of_charges_overspends_a_scope(prices):
+    ledger = _ledger()
+    admitted = Cost(0)
+    for number, price in enumerate(prices):
+        if (admitted + Cost(*price)).fits(LIMIT):
+            ledger.charge(_debit(Cost(*price)), _id(number))
+            admitted += Cost(*price)
+        else:
+            with pytest.raises(BudgetExceeded):
+                ledger.charge(_debit(Cost(*price)), _id(number))
+    assert ledger.spent("deployment") == admitted
+    assert admitted.fits(LIMIT)
+
+
+def test_a_replayed_charge_changes_nothing_and_a_changed_one_is_refused():
+    ledger = _ledger()
+    first = ledger.charge(_debit(), _id(1))
+    assert ledger.charge(_debit(), _id(1)) == first == Entry(_id(1), _debit())
+    assert ledger.spent("deployment") == ONE
+    for other in (_debit(Cost(1)), _debit(mechanism="tuples")):
+        with pytest.raises(LedgerError, match="expected the debit that it has"):
+            ledger.charge(other, _id(1))
+    assert ledger.entries("deployment") == (first,)
+    with pytest.raises(FrozenInstanceError):
+        first.debit.cost.epsilon_micro = 0
+
+
+def test_a_full_scope_still_repeats_what_it_has_charged():
+    ledger = _ledger(ONE)
+    ledger.charge(_debit(), _id(1))
+    assert ledger.charge(_debit(), _id(1)).debit == _debit()
+
+
+def test_a_scope_without_a_budget_is_refused():
+    with pytest.raises(LedgerError, match="expected a scope with a budget, got elsewhere"):
+        _ledger().charge(_debit(scope="elsewhere"), _id(1))
+    assert _ledger().scopes() == ("deployment", "window")
+
+
+def test_a_ledger_reads_back_entry_for_entry():
+    ledger = _ledger()
+    ledger.charge(_debit(Cost(1, 999)), _id(1))
+    ledger.charge(_debit(scope="window"), _id(2))
+    again = Ledger.restore(ledger.dump(), {s: BasicFilter(LIMIT) for s in ledger.scopes()}, {"deployment": 1})
+    assert again.dump() == ledger.dump()
+    assert again.entries("window") == ledger.entries("window")
+    with pytest.raises(LedgerError, match="expected the debit that it has"):
+        again.charge(_debit(), _id(1))
+
+
+def test_an_older_ledger_is_refused_at_the_high_water_mark():
+    ledger = _ledger()
+    ledger.charge(_debit(), _id(1))
+    old = ledger.dump()
+    ledger.charge(_debit(), _id(2))
+    filters = {s: BasicFilter(LIMIT) for s in ledger.scopes()}
+    with pytest.raises(LedgerError, match=r"expected at least 2 entries \(its high-water mark\), got 1"):
+        Ledger.restore(old, filters, {"deployment": 2})
+    assert Ledger.restore(ledger.dump(), filters, {"deployment": 2}).spent("deployment") == ONE + ONE
+
+
+def test_a_lowered_limit_keeps_the_entries_and_refuses_further_ones():
+    ledger = _ledger()
+    ledger.charge(_debit(), _id(1))
+    ledger.charge(_debit(), _id(2))
+    low = Ledger.restore(ledger.dump(), {"deployment": BasicFilter(ONE), "window": BasicFilter(ONE)}, {})
+    assert low.left("deployment") == Cost(0)
+    with pytest.raises(BudgetExceeded):
+        low.charge(_debit(Cost(1)), _id(3))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: b"",
+        lambda d: d[:-1],
+        lambda d: b"[]",
+        lambda d: b"\xff" + d,
+        lambda d: json.dumps({**json.loads(d), "format": 2}).encode(),
+        lambda d: d.replace(b'"epsilon_micro":1000000', b'"epsilon_micro":-1'),
+        lambda d: d.replace(b'"epsilon_micro":1000000', b'"epsilon_micro":0.5'),
+        lambda d: d.replace(b'"unit"', b'"other"'),
+        lambda d: json.dumps({"format": 1, "entries": json.loads(d)["entries"] * 2}).encode(),
+        lambda d: d.replace(b'"scope":"deployment"', b'"scope":"nowhere"'),
+    ],
+)
+def test_a_damaged_ledger_is_refused(damage):
+    ledger = _ledger()
+    ledger.charge(_debit(), _id(1))
+    with pytest.raises(LedgerError, match="ledger"):
+        Ledger.restore(damage(ledger.dump()), {"deployment": BasicFilter(LIMIT), "window": BasicFilter(LIMIT)}, {})
+
+
+def test_another_kind_of_filter_fits_without_a_change_of_the_ledger():
+    """A zCDP-like filter: it adds the curve that debits carry and refuses on its own limit."""
+
+    class Additive:
+        def admits(self, spent, debit):
+            return sum(one.curve[0] for one in (*spent, debit)) <= 10
+
+        def spent(self, spent):
+            return Cost(sum(one.curve[0] for one in spent))
+
+        def left(self, spent):
+            return Cost(10 - sum(one.curve[0] for one in spent))
+
+    assert isinstance(Additive(), Filter)
+    ledger = Ledger({"node": Additive()})
+    price = Debit("node", "gaussian", Cost(1), "null-slot", "one slot", curve=(6,))
+    ledger.charge(price, _id(1))
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(price, _id(2))
+    assert Ledger.restore(ledger.dump(), {"node": Additive()}, {}).entries("node") == ledger.entries("node")
