@@ -83,7 +83,7 @@ def test_fixed_offers_more_when_the_machine_holds_everything_back() -> None:
     schedule = FixedSchedule([buffer(LEFT, range(10))], 2)
     schedule.set_ends({LEFT: 10})
     assert ranges(schedule.next_batch()) == [("left", 0, 2)]
-    schedule.held_back()
+    assert schedule.held_back()
     assert ranges(schedule.next_batch()) == [("left", 0, 4)]
     schedule.folded()
     assert ranges(schedule.next_batch()) == [("left", 0, 2)]

@@ -184,7 +184,7 @@ class PartitionDriver:
             await asyncio.sleep(0)
 
     async def _fold_once(self) -> bool:
-        """Fold one batch and send its steps on their way; False if nothing could be folded."""
+        """Fold one batch and send its steps on their way; False if more input must arrive first."""
         if self._schedule.wants_ends:
             sources = [buffer.source for buffer in (*self.broadcasts, *self.inputs)]
             self._schedule.set_ends(await self._tools.end_offsets(sources))
@@ -193,8 +193,7 @@ class PartitionDriver:
             return False
         ready = self._machine.ready(batch)
         if not ready:
-            self._schedule.held_back()
-            return False
+            return self._schedule.held_back()
         started = time.monotonic()
         observe, partition = self._tools.observe, self.partition
         observe("decoded", partition, self._sequence + 1)

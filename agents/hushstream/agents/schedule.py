@@ -16,8 +16,8 @@ class Schedule(Protocol):
     def next_batch(self) -> Sequence[InputSlice]:
         """What may be folded next (possibly nothing); removes nothing from the buffers."""
 
-    def held_back(self) -> None:
-        """The machine folded nothing of the last batch although something was offered."""
+    def held_back(self) -> bool:
+        """The machine folded nothing of the last batch; whether a larger one can be offered at once."""
 
     def folded(self) -> None:
         """The machine folded some of the last batch."""
@@ -46,8 +46,9 @@ class LiveSchedule:
         slices = [buffer.slice(self._records, self._bytes) for buffer in self._buffers]
         return [part for part in slices if part is not None]
 
-    def held_back(self) -> None:
-        """Nothing to do: more input may release what is held."""
+    def held_back(self) -> bool:
+        """No: only more input may release what is held."""
+        return False
 
     def folded(self) -> None:
         """Nothing to do."""
@@ -97,10 +98,13 @@ class FixedSchedule:
             self._ends = None
         return [_prefix(buffer, taken[buffer.source]) for buffer in self._buffers if taken[buffer.source]]
 
-    def held_back(self) -> None:
-        """Offer one more unit next time; the cut stays a function of the logs."""
+    def held_back(self) -> bool:
+        """Offer one more unit next time, unless all was offered; the cut stays a function of the logs."""
+        if self._ends is None:
+            return False
         self._wanted += self._count
         self._make_room()
+        return True
 
     def folded(self) -> None:
         """Back to the plain unit."""
