@@ -74,8 +74,13 @@ def test_a_full_scope_still_repeats_what_it_has_charged():
 
 
 def test_a_scope_without_a_budget_is_refused():
-    with pytest.raises(LedgerError, match="expected a scope with a budget, got elsewhere"):
-        _ledger().charge(_debit(scope="elsewhere"), _id(1))
+    for call in (
+        lambda: _ledger().charge(_debit(scope="elsewhere"), _id(1)),
+        lambda: _ledger().spent("elsewhere"),
+        lambda: _ledger().left("elsewhere"),
+    ):
+        with pytest.raises(LedgerError, match="expected a scope with a budget, got elsewhere"):
+            call()
     assert _ledger().scopes() == ("deployment", "window")
 
 
@@ -137,14 +142,17 @@ def test_another_kind_of_filter_fits_without_a_change_of_the_ledger():
     """A zCDP-like filter: it adds the curve that debits carry and refuses on its own limit."""
 
     class Additive:
-        def admits(self, spent, debit):
-            return sum(one.curve[0] for one in (*spent, debit)) <= 10
+        def price(self, debit):
+            return debit.curve
 
-        def spent(self, spent):
-            return Cost(sum(one.curve[0] for one in spent))
+        def admits(self, total):
+            return sum(total) <= 10
 
-        def left(self, spent):
-            return Cost(10 - sum(one.curve[0] for one in spent))
+        def cost(self, total):
+            return Cost(sum(total))
+
+        def left(self, total):
+            return Cost(10 - sum(total))
 
     assert isinstance(Additive(), Filter)
     ledger = Ledger({"node": Additive()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from operator import add
 from typing import Any, Protocol, runtime_checkable
 
 from hushstream.privacy.amounts import Cost
@@ -59,20 +60,24 @@ class BudgetExceeded(PrivacyError):
 
 @runtime_checkable
 class Filter(Protocol):
-    """Decides whether one more debit fits, from all that came before it in the scope.
+    """Decides whether one more debit fits, from the exact sum of all prices before it in the scope.
 
-    A filter (Rogers, Roth, Ullman, Vadhan 2016) is sound for adaptively chosen debits: it looks at the prices
-    only after they are fixed, and refuses the one that would pass the limit.
+    Basic composition, zCDP and Renyi accounting at fixed orders all add: a price is a vector of integers, and
+    the ledger keeps the sum. A filter (Rogers, Roth, Ullman, Vadhan 2016) is sound for adaptively chosen debits,
+    since it compares the sum with a limit that was fixed beforehand, before each release.
     """
 
-    def admits(self, spent: tuple[Debit, ...], debit: Debit) -> bool:
-        """Whether ``debit`` after ``spent`` stays within the limit."""
+    def price(self, debit: Debit) -> tuple[int, ...]:
+        """The debit as a vector of non-negative integers, of one length for all debits."""
 
-    def spent(self, spent: tuple[Debit, ...]) -> Cost:
-        """The (epsilon, delta) that the debits amount to."""
+    def admits(self, total: tuple[int, ...]) -> bool:
+        """Whether a scope may have this sum; the empty sum is ()."""
 
-    def left(self, spent: tuple[Debit, ...]) -> Cost:
-        """The largest single price that would still be admitted."""
+    def cost(self, total: tuple[int, ...]) -> Cost:
+        """The (epsilon, delta) that a sum amounts to."""
+
+    def left(self, total: tuple[int, ...]) -> Cost:
+        """The largest single cost that would still be admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,30 +85,34 @@ class BasicFilter:
     """Basic composition: epsilons add, deltas add, both exactly.
 
     Guarantee:
-        A sequence of adaptively chosen mechanisms with prices (e_i, d_i) is (sum e_i, sum d_i)-DP; as the
-        sums are compared with a fixed limit before each release, this holds for adaptively chosen prices too
-        (Rogers et al. 2016, Theorem 3.6: the basic filter).
+        A sequence of adaptively chosen mechanisms with prices (e_i, d_i) is (sum e_i, sum d_i)-DP; as the sums are
+        compared with a fixed limit before each release, this holds for adaptively chosen prices too (Rogers et
+        al. 2016, section 3).
     """
 
     limit: Cost
 
-    def admits(self, spent: tuple[Debit, ...], debit: Debit) -> bool:
+    def price(self, debit: Debit) -> tuple[int, ...]:
+        """(epsilon in millionths, delta in units of 2^-80)."""
+        return debit.cost.epsilon_micro, debit.cost.delta_units
+
+    def admits(self, total: tuple[int, ...]) -> bool:
         """Whether both sums stay within the limit."""
-        return (self.spent(spent) + debit.cost).fits(self.limit)
+        return self.cost(total).fits(self.limit)
 
-    def spent(self, spent: tuple[Debit, ...]) -> Cost:
+    def cost(self, total: tuple[int, ...]) -> Cost:
         """Both sums."""
-        return sum((debit.cost for debit in spent), Cost(0))
+        return Cost(*total) if total else Cost(0)
 
-    def left(self, spent: tuple[Debit, ...]) -> Cost:
+    def left(self, total: tuple[int, ...]) -> Cost:
         """The limit less both sums."""
-        return self.limit - self.spent(spent)
+        return self.limit - self.cost(total)
 
 
 class Ledger:
     """Entries by scope, each scope under one filter. Not thread-safe: one writer per scope."""
 
-    __slots__ = ("_entries", "_filters")
+    __slots__ = ("_entries", "_filters", "_totals")
 
     def __init__(self, filters: Mapping[str, Filter]) -> None:
         """Open an empty ledger.
@@ -113,6 +122,7 @@ class Ledger:
         """
         self._filters = dict(filters)
         self._entries: dict[str, dict[bytes, Debit]] = {scope: {} for scope in self._filters}
+        self._totals: dict[str, tuple[int, ...]] = dict.fromkeys(self._filters, ())
 
     def charge(self, debit: Debit, entry_id: bytes) -> Entry:
         """Enter a debit, before its release. The same entry again (a replay) changes nothing.
@@ -134,20 +144,28 @@ class Ledger:
                     f" ({present.mechanism}, {present.cost}), got another ({debit.mechanism}, {debit.cost})"
                 )
             return Entry(entry_id, present)
-        spent = tuple(entries.values())
         limit = self._filters[debit.scope]
-        if not limit.admits(spent, debit):
-            raise BudgetExceeded(debit.scope, debit.cost, limit.left(spent))
-        entries[entry_id] = debit
-        return Entry(entry_id, debit)
+        if not limit.admits(self._total_with(debit)):
+            raise BudgetExceeded(debit.scope, debit.cost, limit.left(self._totals[debit.scope]))
+        return self._enter(debit, entry_id)
 
     def spent(self, scope: str) -> Cost:
-        """What a scope has spent."""
-        return self._filters[scope].spent(tuple(self._scope(scope).values()))
+        """What a scope has spent.
+
+        Raises:
+            LedgerError: an unknown scope.
+        """
+        self._scope(scope)
+        return self._filters[scope].cost(self._totals[scope])
 
     def left(self, scope: str) -> Cost:
-        """What a scope can still spend."""
-        return self._filters[scope].left(tuple(self._scope(scope).values()))
+        """What a scope can still spend.
+
+        Raises:
+            LedgerError: an unknown scope.
+        """
+        self._scope(scope)
+        return self._filters[scope].left(self._totals[scope])
 
     def entries(self, scope: str) -> tuple[Entry, ...]:
         """All entries of a scope, oldest first."""
@@ -180,10 +198,9 @@ class Ledger:
         """
         ledger = cls(filters)
         for entry_id, debit in _parse(data):
-            entries = ledger._scope(debit.scope)
-            if entry_id in entries:
+            if entry_id in ledger._scope(debit.scope):
                 raise LedgerError(f"ledger: expected each entry once, got {entry_id.hex()} twice")
-            entries[entry_id] = debit
+            ledger._enter(debit, entry_id)
         for scope, known in high_water.items():
             held = len(ledger._scope(scope))
             if held < known:
@@ -192,6 +209,16 @@ class Ledger:
                     " an older ledger would spend the difference again"
                 )
         return ledger
+
+    def _enter(self, debit: Debit, entry_id: bytes) -> Entry:
+        self._totals[debit.scope] = self._total_with(debit)
+        self._entries[debit.scope][entry_id] = debit
+        return Entry(entry_id, debit)
+
+    def _total_with(self, debit: Debit) -> tuple[int, ...]:
+        price = self._filters[debit.scope].price(debit)
+        total = self._totals[debit.scope] or (0,) * len(price)
+        return tuple(map(add, total, price))
 
     def _scope(self, scope: str) -> dict[bytes, Debit]:
         if scope not in self._entries:
