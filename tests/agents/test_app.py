@@ -107,9 +107,7 @@ def test_only_the_inputs_are_subscribed(app: Any) -> None:
 
 def test_security_reaches_every_client(tmp_path: Path) -> None:
     security = Security(protocol="SASL_PLAINTEXT", username="learner", password="canary")
-    settings = WorkerSettings(
-        bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path, security=security
-    )
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path, security=security)
     app = make_app(settings, ("contexts",), Intake())
     producer = {**app.producer._settings_default(), **app.producer._settings_auth()}
     assert producer["sasl_plain_password"] == "canary"

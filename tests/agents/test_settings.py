@@ -18,9 +18,7 @@ def test_unknown_keys_are_refused() -> None:
 def test_a_password_is_never_printed() -> None:
     security = Security(protocol="SASL_SSL", username="learner", password="canary-secret")
     settings = WorkerSettings(**REQUIRED, security=security)
-    assert (
-        "canary-secret" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
-    )
+    assert "canary-secret" not in f"{settings!r} {settings} {settings.model_dump()} {settings.model_dump_json()}"
     assert settings.client_options()["sasl_plain_password"] == "canary-secret"
 
 

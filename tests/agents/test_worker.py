@@ -14,9 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 EVENTS = [(1_000_000 + i, b"k%d" % (i % 5)) for i in range(60)]
 
 
-def deployment(
-    bench: Any, harness: Any, machines: Any, name: str, partitions: int = 2, **settings: Any
-) -> Any:
+def deployment(bench: Any, harness: Any, machines: Any, name: str, partitions: int = 2, **settings: Any) -> Any:
     return harness.Deployment(
         bench,
         name,
@@ -73,9 +71,7 @@ async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness:
     assert "expected deployment mine, found test" in only_line(worker)
 
 
-async def test_a_worker_that_gets_no_partition_says_why_and_ends(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, harness: Any, machines: Any) -> None:
     async with deployment(bench, harness, machines, "spare", partitions=1) as run:
         owner = await run.start()
         await owner.logged("at journal record")
@@ -94,9 +90,7 @@ async def test_a_session_timeout_that_the_broker_refuses_ends_the_worker(
     bench: Any, harness: Any, machines: Any
 ) -> None:
     async with deployment(bench, harness, machines, "session") as run:
-        worker = await run.start(
-            session_timeout_seconds=0.2, heartbeat_seconds=0.05, join_timeout_seconds=1.5
-        )
+        worker = await run.start(session_timeout_seconds=0.2, heartbeat_seconds=0.05, join_timeout_seconds=1.5)
         assert await worker.exit_code() == 1
     assert "group.min.session.timeout.ms" in only_line(worker)
 
@@ -138,9 +132,7 @@ async def test_wiped_topics_are_noticed_by_the_snapshot(
     bench: Any, harness: Any, machines: Any, tmp_path: Path
 ) -> None:
     shared = str(tmp_path / "shared")
-    async with deployment(
-        bench, harness, machines, "wiped-a", deployment="wiped", datadir=shared, role="r"
-    ) as run:
+    async with deployment(bench, harness, machines, "wiped-a", deployment="wiped", datadir=shared, role="r") as run:
         await run.finish()
     fresh = deployment(bench, harness, machines, "wiped-b", deployment="wiped", datadir=shared, role="r")
     fresh.with_genesis = False
@@ -150,9 +142,7 @@ async def test_wiped_topics_are_noticed_by_the_snapshot(
     assert "the topics were wiped or replaced" in only_line(worker)
 
 
-async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench: Any, harness: Any, machines: Any) -> None:
     port = int(bench.bootstrap.rpartition(":")[2])
     async with (
         harness.Tunnel(port) as tunnel,
@@ -173,9 +163,7 @@ async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
 
 
-async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(
-    bench: Any, harness: Any, machines: Any
-) -> None:
+async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: Any, harness: Any, machines: Any) -> None:
     made = deployment(bench, harness, machines, "race")
     made.with_genesis = False
     async with made as run:

@@ -55,8 +55,6 @@ PRIVATE_API: Mapping[str, Any] = {
 class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
     """The fetch thread: co-partitioned assignment, short fetch waits, commits that carry a mark."""
 
-    logger = driver.logger
-
     _method_queue: MethodQueue | None
 
     @property
@@ -109,8 +107,6 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
 
 class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped here
     """Delivers whole fetches to the intake's buffers."""
-
-    logger = driver.logger
 
     def _new_consumer_thread(self) -> BulkConsumerThread:
         return BulkConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -194,8 +190,6 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
 class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is untyped here
     """Faust's producer, idempotent: a retried send cannot land twice; one request a node keeps order."""
 
-    logger = driver.logger
-
     def _settings_default(self) -> Mapping[str, Any]:
         settings: WorkerSettings = self.app.hushstream_settings
         defaults = dict(super()._settings_default())
@@ -211,6 +205,10 @@ class BulkTransport(driver.Transport):  # type: ignore[misc] # faust is untyped 
 
     Consumer = BulkConsumer
     Producer = IdempotentProducer
+
+
+for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer):
+    _service.logger = driver.logger  # their life cycle is Faust's to log, not ours
 
 
 def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) -> Any:
@@ -256,7 +254,5 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) 
     app.producer_transport = app.transport
     for name in inputs:
         # Registered without an agent: the conductor subscribes, and records go to the intake.
-        app.topics.add(
-            app.topic(settings.physical(name), key_type=bytes, value_type=bytes, key_serializer="raw")
-        )
+        app.topics.add(app.topic(settings.physical(name), key_type=bytes, value_type=bytes, key_serializer="raw"))
     return app

@@ -102,9 +102,7 @@ class PartitionDriver:
     def start(self) -> None:
         """Begin to fold what arrives."""
         for work in (self._fold_loop, self._confirm_loop, self._finish_loop):
-            self._tasks.append(
-                asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}")
-            )
+            self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
         """Stop folding, drop what was not folded, and wait for all that is on its way.
@@ -232,9 +230,7 @@ class PartitionDriver:
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
             send = self._tools.sender.send
-            work.acknowledgements = [
-                await send(output) for output in (*work.step.releases, *work.step.dead_letters)
-            ]
+            work.acknowledgements = [await send(output) for output in (*work.step.releases, *work.step.dead_letters)]
             self._finish.put_nowait(work)
 
     async def _finish_loop(self) -> None:
@@ -275,9 +271,7 @@ class PartitionDriver:
         await self._drained.wait()
         if self._snapshot_sequence == self._sequence:
             return
-        snapshot = Snapshot(
-            self._sequence, self._writer.next_offset, self._held.genesis, self._machine.snapshot()
-        )
+        snapshot = Snapshot(self._sequence, self._writer.next_offset, self._held.genesis, self._machine.snapshot())
         try:
             await asyncio.to_thread(self._tools.snapshots.save, self.partition, snapshot)
         except OSError as error:

@@ -46,9 +46,7 @@ METRICS: tuple[MetricSpec, ...] = (
         ("role",),
         "Slots sent or received, whatever they hold.",
     ),
-    MetricSpec(
-        "hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."
-    ),
+    MetricSpec("hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."),
     MetricSpec(
         "hushstream_batch_seconds",
         "histogram",
@@ -236,9 +234,7 @@ class Metrics:
     def lag(self, topic: str, partition: int, records: int) -> None:
         """How many records of an input are not folded yet."""
         name = self._known(topic, self._labels.topics)
-        self._of("hushstream_consumer_lag_records", topic=name, partition=self._partition(partition)).set(
-            records
-        )
+        self._of("hushstream_consumer_lag_records", topic=name, partition=self._partition(partition)).set(records)
 
     def role_gauges(self, partition: int, values: Mapping[str, float]) -> None:
         """What a role reports about the machine of one partition, by the names of `ROLE_GAUGES`."""

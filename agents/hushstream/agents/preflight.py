@@ -32,9 +32,7 @@ class RoleTopics:
     partitions: int | None = None
 
 
-async def check_topics(
-    settings: WorkerSettings, topics: RoleTopics, make_machine: Callable[[int], Machine]
-) -> int:
+async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machine: Callable[[int], Machine]) -> int:
     """Check that all topics of a role exist and agree.
 
     Returns:
@@ -51,8 +49,7 @@ async def check_topics(
     for name in sorted(wanted):
         if counts[name] == 0:
             raise TopicMissing(
-                f"topic {settings.physical(name)} does not exist (or may not be described); "
-                f"create the topics first"
+                f"topic {settings.physical(name)} does not exist (or may not be described); create the topics first"
             )
     partitions = topics.partitions if topics.partitions is not None else counts[topics.inputs[0]]
     for name in (*topics.inputs, sample.journal[0]):

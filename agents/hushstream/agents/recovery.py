@@ -148,9 +148,7 @@ class Recovery:
 
     async def _open(self, held: Held, reader: LogReader) -> Mapping[tuple[str, int], int]:
         machine = held.machine
-        positions = {
-            source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)
-        }
+        positions = {source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)}
         firsts = await reader.first_offsets(list(positions))
         ends = await reader.end_offsets(list(positions))
         for source in machine.inputs:
@@ -189,9 +187,7 @@ class Recovery:
         held.journal_offset = record.offset + 1
         return step
 
-    async def _slice(
-        self, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]
-    ) -> InputSlice:
+    async def _slice(self, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]) -> InputSlice:
         source = (part.topic, part.partition)
         low = max(part.low, firsts.get(source, part.low))
         return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
@@ -216,6 +212,5 @@ def _check_place(journal: tuple[str, int], first: int, end: int, genesis: bytes,
         )
     if snapshot.journal_offset < first:
         raise JournalTruncated(
-            f"{where}: the journal begins at offset {first}, "
-            f"but the snapshot ends at {snapshot.journal_offset}"
+            f"{where}: the journal begins at offset {first}, but the snapshot ends at {snapshot.journal_offset}"
         )

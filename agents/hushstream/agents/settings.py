@@ -123,8 +123,7 @@ class WorkerSettings(BaseModel):
             )
         if self.buffer_records < self.batch_records:
             raise ValueError(
-                f"buffer_records: expected at least batch_records ({self.batch_records}), "
-                f"got {self.buffer_records}"
+                f"buffer_records: expected at least batch_records ({self.batch_records}), got {self.buffer_records}"
             )
         return self
 

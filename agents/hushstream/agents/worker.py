@@ -218,9 +218,7 @@ class RoleWorker:
     def _serve_metrics(self) -> None:
         settings = self._settings
         try:
-            ports = self._metrics.serve(
-                settings.metrics_host, settings.metrics_port, settings.zone_metrics_port
-            )
+            ports = self._metrics.serve(settings.metrics_host, settings.metrics_port, settings.zone_metrics_port)
         except OSError as error:
             raise WorkerError(
                 f"metrics cannot be served on {settings.metrics_host}, ports {settings.metrics_port} and "

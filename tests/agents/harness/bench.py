@@ -376,9 +376,7 @@ class Deployment:
 
     def _topic_counts(self) -> dict[str, int]:
         sample = self.make_machine(0)
-        counts = dict.fromkeys(
-            (*self.topics.inputs, sample.journal[0], *self.topics.writes), self._partitions
-        )
+        counts = dict.fromkeys((*self.topics.inputs, sample.journal[0], *self.topics.writes), self._partitions)
         counts.update({name: 1 for name, _ in sample.broadcasts})
         return {**counts, **self._other}
 
@@ -400,17 +398,13 @@ class Deployment:
         logs = dict(self._logs)
         for partition in range(self._partitions):
             machine = self.make_machine(partition)
-            values = self.copied_journals.get(
-                partition, [machine.genesis(NONCE)] if self.with_genesis else []
-            )
+            values = self.copied_journals.get(partition, [machine.genesis(NONCE)] if self.with_genesis else [])
             logs[machine.journal] = [(1, value) for value in values]
         await self.append(logs)
 
     async def append(self, logs: Mapping[Place, Log]) -> None:
         """Write records with their log times."""
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.bench.bootstrap, acks="all", enable_idempotence=True
-        )
+        producer = AIOKafkaProducer(bootstrap_servers=self.bench.bootstrap, acks="all", enable_idempotence=True)
         await producer.start()
         try:
             sent = []
@@ -427,9 +421,7 @@ class Deployment:
 
 
 async def _slice(reader: LogReader, part: InputRange) -> InputSlice:
-    return InputSlice(
-        *part, records=tuple(await reader.read((part.topic, part.partition), part.low, part.high))
-    )
+    return InputSlice(*part, records=tuple(await reader.read((part.topic, part.partition), part.low, part.high)))
 
 
 def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: Place) -> None:

@@ -96,9 +96,7 @@ class ChainedMachine:
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         for part in slices:
-            assert part.low == self._positions.get((part.topic, part.partition), 0), (
-                "folded from another place"
-            )
+            assert part.low == self._positions.get((part.topic, part.partition), 0), "folded from another place"
         outputs, dead, counts = self._apply(slices)
         value = self._record(slices, digest_slices(slices), outputs)
         self._advance(slices, value)
@@ -133,11 +131,7 @@ class ChainedMachine:
 
     def _accept(self, value: bytes) -> Any:
         found = self._read(value)
-        if (
-            isinstance(found, list)
-            or found["sequence"] != self._sequence + 1
-            or found["previous"] != self._chain
-        ):
+        if isinstance(found, list) or found["sequence"] != self._sequence + 1 or found["previous"] != self._chain:
             raise OffChain("does not continue")
         for topic, partition, low, _ in found["ranges"]:
             if self._watermark().get((topic, partition), 0) != low:
@@ -164,9 +158,7 @@ class ChainedMachine:
         self._sequence += 1
         self._chain = digest(value)
 
-    def _apply(
-        self, slices: Sequence[InputSlice]
-    ) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
+    def _apply(self, slices: Sequence[InputSlice]) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
         raise NotImplementedError
 
 
@@ -180,9 +172,7 @@ class Counting(ChainedMachine):
         self.inputs = (("events", partition),)
         self._targets = targets
 
-    def _apply(
-        self, slices: Sequence[InputSlice]
-    ) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
+    def _apply(self, slices: Sequence[InputSlice]) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
         touched: dict[str, int] = {}
         dead: list[Output] = []
         for record in slices[0].records:
@@ -192,9 +182,7 @@ class Counting(ChainedMachine):
                 continue
             self._state[key] = touched[key] = self._state.get(key, 0) + 1
         outputs = tuple(
-            Output(
-                "counts", int(digest(key.encode()), 16) % self._targets, pack([self.partition, key, count])
-            )
+            Output("counts", int(digest(key.encode()), 16) % self._targets, pack([self.partition, key, count]))
             for key, count in sorted(touched.items())
         )
         return outputs, tuple(dead), {"decided": len(slices[0].records) - len(dead), "rejected": len(dead)}
@@ -227,9 +215,7 @@ class Joining(ChainedMachine):
             chosen.append(part)
         return sorted(chosen, key=lambda s: ("rules", "right", "left").index(s.topic))
 
-    def _apply(
-        self, slices: Sequence[InputSlice]
-    ) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
+    def _apply(self, slices: Sequence[InputSlice]) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
         state, outputs = self._state, []
         for part in slices:
             for record in part.records:
@@ -242,9 +228,7 @@ class Joining(ChainedMachine):
                     state["total"] += value[0] * state["rule"] + state["right"]
                     # The rule is not part of what must be equal between runs when rules race with inputs.
                     outputs.append(
-                        Output(
-                            "joined", self.partition, pack([self.partition, record.offset, state["total"]])
-                        )
+                        Output("joined", self.partition, pack([self.partition, record.offset, state["total"]]))
                     )
         return tuple(outputs), (), {"decided": len(outputs)}
 
@@ -309,9 +293,7 @@ class Window(ChainedMachine):
 
     def _take(self, record: Any) -> Step | None:
         name, amount = json.loads(record.value)
-        self._running = digest(
-            self._running.encode(), pack([record.offset, record.timestamp_ms]), record.value
-        )
+        self._running = digest(self._running.encode(), pack([record.offset, record.timestamp_ms]), record.value)
         if name in self._before or any(name == other for other, _ in self._open):
             return None
         self._open.append((name, amount))
