@@ -76,7 +76,7 @@ def test_events_batches_and_seals_keep_their_order_around_bad_records():
     assert list(zip(found.offsets, found.rows, strict=True)) == [(100, 0), (101, 0), (101, 2), (104, 0)]
     assert found.timestamps_ms == [5000, 5001, 5001, 5004]
     assert [(mark.position, mark.offset, mark.phase) for mark in found.seals] == [(3, 103, 7), (4, 106, 7)]
-    assert found.seals[0][3:] == (5003, -1, CONFIG)
+    assert found.seals[0][3:] == (5003, -1, CONFIG, -1)
     assert found.rejects == [
         Reject(101, 1, Reason.NOT_FINITE),
         Reject(102, -1, Reason.NOT_SINGLE_OBJECT),

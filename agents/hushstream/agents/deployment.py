@@ -17,6 +17,7 @@ import numpy as np
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from hushstream.agents.settings import Security
 from hushstream.privacy.keys import Key, Zone, key_path, load_key, seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import ConfigurationError, P2BConfig
@@ -74,15 +75,31 @@ def read_config(path: Path) -> P2BConfig:
     Raises:
         ConfigurationError: missing, not YAML, or with impossible or unknown values.
     """
+    return parse_config(_overridden(_yaml(path)), str(path))
+
+
+def read_security(path: Path | None) -> Security:
+    """Read the broker's SASL and TLS settings; without a file the connection is plain.
+
+    A value may be given as the file that holds it (``password_file``), for secret mounts.
+
+    Raises:
+        ConfigurationError: missing, not YAML, or with impossible or unknown values. Never repeats a value.
+    """
+    if path is None:
+        return Security()
+    values = _yaml(path)
+    if "password_file" in values:
+        try:
+            values["password"] = Path(values.pop("password_file")).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigurationError(f"{path}: password_file: expected a readable file, got {error.strerror}") from None
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: expected YAML, got {type(error).__name__}") from None
-    if not isinstance(values, dict):
-        raise ConfigurationError(f"{path}: expected keys and values, got {type(values).__name__}")
-    return parse_config(_overridden(values), str(path))
+        return Security.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in found["loc"]) or "top level"
+        raise ConfigurationError(f"{path}: {place}: {found['msg']}") from None
 
 
 def write_config(config: P2BConfig, path: Path) -> None:
@@ -128,6 +145,18 @@ def load(folder: Path) -> P2BSystem:
     if lattice.ndim != 2:
         raise ConfigurationError(f"{path}: expected centroids of shape (k, d), got {lattice.shape}")
     return P2BSystem.of(config, lattice)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path}: expected YAML, got {type(error).__name__}") from None
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{path}: expected keys and values, got {type(values).__name__}")
+    return values
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class ModelReader:
         self.line = LINES[line]
         self.topic: TopicPartition = ("models", line)
         self.position = 0
+        self.published_ms = 0
+        """Log time of the newest version; 0 before the first (not part of the state: for gauges only)."""
         self._chain = Chain(aggregator_identity(system, line), PublicDigester(), "Model")
         self._highs: dict[TopicPartition, int] = {}
 
@@ -45,6 +47,7 @@ class ModelReader:
         for record in part.records:
             model = self._accept(record.value)
             if model is not None:
+                self.published_ms = record.timestamp_ms
                 yield model
         self.position = part.high
 

@@ -87,6 +87,11 @@ class ShufflerMachine:
         """See `Machine.broadcasts`: none."""
         return ()
 
+    @property
+    def windows_released(self) -> int:
+        """How many windows this journal has released."""
+        return max(0, self._chain.sequence)
+
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""
         return self._chain.genesis(nonce)

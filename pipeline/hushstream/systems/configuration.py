@@ -19,6 +19,10 @@ DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 
 
+REFUSE_UNKNOWN = {"extra": "forbid"}
+"""Read by whoever parses a configuration into these classes: a key that none of them has is an error."""
+
+
 class ConfigurationError(HushstreamError):
     """A configuration value is impossible; the message names the field, what it takes and what came."""
 
@@ -41,6 +45,8 @@ def _positive(name: str, value: float) -> None:
 class ContextConfig:
     """Contexts are histograms: ``dimension`` entries, multiples of 10^-``digits``, summing to 1 (P2B section 3.2)."""
 
+    __pydantic_config__ = REFUSE_UNKNOWN
+
     dimension: int
     digits: int = 1
 
@@ -54,6 +60,8 @@ class ContextConfig:
 class LearnerConfig:
     """LinUCB: ``alpha`` scales the confidence width, ``ridge`` is the initial diagonal of each arm's A."""
 
+    __pydantic_config__ = REFUSE_UNKNOWN
+
     alpha: float = 1.0
     ridge: float = 1.0
 
@@ -66,6 +74,8 @@ class LearnerConfig:
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
     """``codes`` clusters (or ``auto``, from arms, expected slots and epsilon); what the server learns on."""
+
+    __pydantic_config__ = REFUSE_UNKNOWN
 
     codes: int | Literal["auto"] = "auto"
     features: Features = "centroid"
@@ -87,6 +97,8 @@ class SlotConfig:
     whose log time is ``settle_seconds`` later (so that rewards can arrive), or at a seal record. Each of the
     ``lifetime_slots`` slots costs the release's epsilon once.
     """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
 
     after_interactions: int = 10
     lifetime_slots: int = 1
@@ -115,6 +127,8 @@ class FeedbackConfig:
     ``remembered_events``: how many past event ids a partition knows again (same id, same answer).
     """
 
+    __pydantic_config__ = REFUSE_UNKNOWN
+
     reward_wait_seconds: float = 1800.0
     parked_clicks: int = 10_000
     remembered_events: int = 50_000
@@ -134,6 +148,8 @@ class ReleaseConfig:
     number of reward levels above 0; a window closes at ``window_slots`` slots, after ``window_seconds`` of
     log time (None: never), or at a seal.
     """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
 
     mode: ReleaseMode = "slot-sums"
     epsilon: float = 1.0
@@ -170,6 +186,8 @@ class ReleaseConfig:
 class PartitionConfig:
     """Partition counts; frozen for the life of a deployment."""
 
+    __pydantic_config__ = REFUSE_UNKNOWN
+
     learner: int = 1
     shuffler: int = 1
 
@@ -185,6 +203,8 @@ class P2BConfig:
 
     ``public_dataset`` allows what only public data may have: the non-private model line and exact figures.
     """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
 
     deployment: str
     arms: int

@@ -106,12 +106,7 @@ class P2BSystem:
     @property
     def threshold(self) -> int:
         """The crowd's least size in the modes that have one."""
-        release = self.config.release
-        if release.threshold != "auto":
-            return release.threshold
-        if release.mode == "paper":
-            return PAPER_THRESHOLD
-        return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+        return resolve_threshold(self.config)
 
     def policy(self) -> SharedPolicy:
         """A fresh kernel with every line cold."""
@@ -151,11 +146,22 @@ class P2BSystem:
 
     def guarantee(self) -> Guarantee:
         """What the configured release promises, to whom, over a user's lifetime."""
-        return _guarantee(self.config, self.threshold if self.config.release.mode != "slot-sums" else 0)
+        return guarantee_of(self.config)
+
+
+def resolve_threshold(config: P2BConfig) -> int:
+    """The threshold as configured, the paper's, or the smallest one that reaches the target delta."""
+    release = config.release
+    if release.threshold != "auto":
+        return release.threshold
+    if release.mode == "paper":
+        return PAPER_THRESHOLD
+    return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
 
 
 @lru_cache(maxsize=64)
-def _guarantee(config: P2BConfig, threshold: int) -> Guarantee:
+def guarantee_of(config: P2BConfig) -> Guarantee:
+    """What a configuration promises, before anything is fitted or run."""
     release, slots = config.release, config.slot.lifetime_slots
     if release.mode == "slot-sums":
         return slot_sums_guarantee(
@@ -165,6 +171,7 @@ def _guarantee(config: P2BConfig, threshold: int) -> Guarantee:
             lifetime_slots=slots,
             deployment=config.kind,
         )
+    threshold = resolve_threshold(config)
     make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
     return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
 

@@ -12,15 +12,11 @@ from collections.abc import Callable, Sequence
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.machine import InputSlice, Machine, Step
 
-NonceSource = Callable[[Machine], bytes]
-"""Gives the 32 bytes of a new journal's genesis."""
-
-
 class DirectDriver:
     """Drives machines over a memory log until nothing is left to fold."""
 
-    def __init__(self, log: MemoryLog, machines: Sequence[Machine], nonce: NonceSource) -> None:
-        """Start every machine: on the journal that the log holds, or on a new one.
+    def __init__(self, log: MemoryLog, machines: Sequence[Machine], nonce: bytes) -> None:
+        """Start every machine: on the journal that the log holds, or on a new one around 32 bytes of ``nonce``.
 
         Raises:
             HushstreamError: a journal in the log belongs to something else, or does not follow from its
@@ -37,10 +33,10 @@ class DirectDriver:
         while any(self._advance(machine) for machine in self._machines):
             pass
 
-    def _start(self, machine: Machine, nonce: NonceSource) -> None:
+    def _start(self, machine: Machine, nonce: bytes) -> None:
         topic, partition = machine.journal
         if not self._log.end(topic, partition):
-            self._log.append(topic, partition, machine.genesis(nonce(machine)))
+            self._log.append(topic, partition, machine.genesis(nonce))
         journal = self._log.slice(topic, partition, 0).records
         machine.start(journal[0].value)
         for record in journal[1:]:

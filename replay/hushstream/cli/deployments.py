@@ -1,0 +1,90 @@
+"""Commands before anything runs: configuration, encoder, keys, and what they promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hushstream.agents.deployment import KEYS, prepare, read_config
+from hushstream.agents.deployment import load as load_deployment
+from hushstream.cli.options import AsJson, print_json
+from hushstream.privacy.keys import Zone, check, generate_keys
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import guarantee_of, resolve_codes
+
+config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
+
+ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
+KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
+Zones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these zones (default: edge and shuffler).")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(guarantee)
+    app.command(name="prepare")(prepare_command)
+    app.add_typer(config_app, name="config")
+    app.add_typer(keys_app, name="keys")
+
+
+def guarantee(config: ConfigFile, json: AsJson = False) -> None:
+    """What a configuration promises, to whom, over a lifetime, before anything runs."""
+    promise = guarantee_of(read_config(_file(config)))
+    if json:
+        print_json(promise.as_json())
+    else:
+        typer.echo(promise.as_text(), nl=False)
+
+
+def prepare_command(
+    config: Annotated[Path, typer.Argument(help="A deployment.yaml.")],
+    folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
+) -> None:
+    """Make a deployment's folder: check the configuration and fit the encoder on the public grid of contexts."""
+    system = prepare(folder, read_config(_file(config)))
+    typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {system.digest.hex()}")
+
+
+@config_app.command(name="check")
+def check_config(config: ConfigFile, json: AsJson = False) -> None:
+    """Check every value, and say what follows from them."""
+    path = _file(config)
+    values = read_config(path)
+    resolved = {"deployment": values.deployment, "codes": resolve_codes(values)}
+    if (path.parent / "encoder.json").exists():
+        resolved["digest"] = load_deployment(path.parent).digest.hex()
+    if json:
+        print_json(resolved)
+    else:
+        typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
+
+
+@keys_app.command(name="generate")
+def keys_generate(folder: KeyDirectory = Path(KEYS), zones: Zones = None) -> None:
+    """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
+    made = generate_keys(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
+    for zone, key in made.items():
+        typer.echo(f"{folder / zone.value}.key: key {key.key_id.hex()}")
+
+
+@keys_app.command(name="check")
+def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJson = False) -> None:
+    """Look at key files as the workers will."""
+    found = check(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
+    if json:
+        print_json([{"zone": item.zone.value, "key_id": item.key_id, "problem": item.problem} for item in found])
+    else:
+        for item in found:
+            typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}'}")
+    if any(item.problem for item in found):
+        raise typer.Exit(1)
+
+
+def _file(config: Path) -> Path:
+    path = config / "deployment.yaml" if config.is_dir() else config
+    if not path.exists():
+        raise HushstreamError(f"{path}: expected a configuration file, got none")
+    return path

@@ -1,0 +1,88 @@
+"""Long-running commands: a worker of one role, and the embedded broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hushstream.cli.options import Bootstrap, DeploymentFolder, KeyFolder, KeySeed, Prefix, SecurityFile
+from hushstream.cli.options import key_source, prefix_of
+
+
+class RoleChoice(StrEnum):
+    """The roles that have a worker."""
+
+    LEARNER = "learner"
+    SHUFFLER = "shuffler"
+    AGGREGATOR = "aggregator"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(worker)
+    app.command(
+        add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+    )(broker)
+
+
+def worker(
+    role: Annotated[RoleChoice, typer.Argument(help="Which role this process runs.")],
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
+    group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
+    metrics_host: Annotated[str, typer.Option(help="Where metrics listen.")] = "127.0.0.1",
+    metrics_port: Annotated[int | None, typer.Option(help="Port of public metrics; 0 for any.")] = None,
+    zone_metrics_port: Annotated[int | None, typer.Option(help="Port of zone-private metrics; 0 for any.")] = None,
+    session_timeout: Annotated[float, typer.Option(help="Group session timeout in seconds.")] = 10.0,
+    join_timeout: Annotated[float, typer.Option(help="Give up without a partition after so many seconds.")] = 60.0,
+    snapshot_interval: Annotated[float, typer.Option(help="Seconds between snapshots.")] = 30.0,
+    schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
+    log_level: Annotated[str, typer.Option(help="error, warning, info or debug.")] = "info",
+) -> None:
+    """Run one role of a deployment until SIGTERM."""
+    # Threads would change the order of float sums, and with it the bits.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from hushstream.agents.deployment import load, read_security
+    from hushstream.agents.roles import role_work
+    from hushstream.agents.settings import WorkerSettings
+    from hushstream.agents.worker import run_worker
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    system = load(deployment)
+    name = system.config.deployment
+    settings = WorkerSettings(
+        bootstrap=bootstrap,
+        role=role.value,
+        group=f"{name}.{role.value}" if group is None else group,
+        deployment=name,
+        topic_prefix=prefix_of(prefix, name),
+        datadir=deployment / "state" / role.value if state is None else state,
+        security=read_security(security),
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        zone_metrics_port=zone_metrics_port,
+        session_timeout_seconds=session_timeout,
+        heartbeat_seconds=min(2.0, session_timeout / 3),
+        join_timeout_seconds=join_timeout,
+        snapshot_interval_seconds=snapshot_interval,
+        schedule=schedule,
+    )
+    work = role_work(role.value, system, key_source(deployment, keys, seed))
+    raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
+
+
+def broker(context: typer.Context) -> None:
+    """Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``."""
+    from hushstream.broker.command import main
+
+    raise typer.Exit(main(context.args))

@@ -1,0 +1,65 @@
+"""What both runners offer to whoever plays a world: a client's log, and afterwards the logs of every topic."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import all_machines
+from hushstream.client.client import EventLog
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.systems.p2b import P2BSystem
+
+
+class Session(Protocol):
+    """A deployment that runs for as long as the context is open."""
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop it."""
+
+    def event_log(self) -> EventLog:
+        """A log for one client."""
+
+    async def logs(self) -> MemoryLog:
+        """All topics as they are now, for export and verify."""
+
+
+class DirectSession:
+    """The machines in this process."""
+
+    def __init__(self, system: P2BSystem, seed: int) -> None:
+        """Prepare a deployment under seeded keys (experiments on public data only)."""
+        self._system = system
+        self._log = MemoryLog()
+        keys = KeySource(seed=seed)
+        self._driver = DirectDriver(self._log, all_machines(system, keys), os.urandom(32))
+
+    async def __aenter__(self) -> Self:
+        """See `Session`."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """See `Session`."""
+
+    def event_log(self) -> EventLog:
+        """See `Session.event_log`."""
+        return DirectEventLog(self._log, self._driver, self._system.config.partitions.learner)
+
+    async def logs(self) -> MemoryLog:
+        """See `Session.logs`."""
+        return self._log
+
+    def counts(self) -> Mapping[str, int]:
+        """Events by outcome, over all roles."""
+        total: Counter[str] = Counter()
+        for step in self._driver.steps:
+            total.update(step.counts)
+        return {str(name): number for name, number in sorted(total.items())}
+

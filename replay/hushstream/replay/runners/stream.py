@@ -1,0 +1,190 @@
+"""The stream runner: an embedded broker (or any Kafka) and one worker process per role, on this machine.
+
+The processes are those that a team deploys: ``hushstream broker`` and ``hushstream worker ROLE``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from hushstream.agents.roles import ROLES
+from hushstream.client.client import EventLog
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.export import read_live
+from hushstream.ops.topics import apply_topics
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+BROKER_START_SECONDS = 20.0
+STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlace:
+    """Where a stream runs.
+
+    Attributes:
+        folder: the deployment's folder (configuration and encoder); state and logs go below it.
+        bootstrap: a Kafka to use, or None to start the embedded broker.
+        seed: of the keys (experiments on public data only).
+    """
+
+    folder: Path
+    bootstrap: str | None
+    seed: int
+
+
+class WorkerDied(HushstreamError):
+    """A process of the stream ended while it was needed; the message repeats what it said last."""
+
+
+class StreamSession:
+    """Broker and workers as processes of their own, for as long as the context is open."""
+
+    def __init__(self, system: P2BSystem, place: StreamPlace) -> None:
+        """Prepare to run a deployment; nothing is started yet."""
+        self._system = system
+        self._place = place
+        self._prefix = f"{system.config.deployment}."
+        self._bootstrap = place.bootstrap or ""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._zone_ports: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        """Start the broker (unless one was given), create the topics, start a worker per role."""
+        try:
+            if not self._bootstrap:
+                self._bootstrap = await self._start_broker()
+            await apply_topics(self._bootstrap, self._prefix, self._system)
+            for role in ROLES:
+                self._start_worker(role)
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the workers, then the broker."""
+        await self._stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port`` of the broker."""
+        return self._bootstrap
+
+    def event_log(self) -> EventLog:
+        """A client's log on the broker."""
+        return KafkaEventLog(self._bootstrap, self._prefix)
+
+    async def logs(self) -> MemoryLog:
+        """All topics as they are now."""
+        log = MemoryLog()
+        async for topic, partition, records in read_live(self._bootstrap, self._prefix, self._system):
+            log.load(topic, partition, records)
+        return log
+
+    async def counts(self) -> Mapping[str, int]:
+        """Events by outcome over all roles, from the workers' zone endpoints (an owner of all zones may)."""
+        total: Counter[str] = Counter()
+        for port in self._zone_ports.values():
+            total.update(await asyncio.to_thread(_scrape_events, port))
+        return dict(sorted(total.items()))
+
+    def peak_memory_bytes(self) -> Mapping[str, int]:
+        """The most memory that each process has held, by name."""
+        return {name: _peak_memory(process.pid) for name, process in self._processes.items()}
+
+    async def watch(self) -> None:
+        """Return never; raise when a process ends.
+
+        Raises:
+            WorkerDied: with the last line that the process wrote.
+        """
+        while True:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise WorkerDied(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
+            await asyncio.sleep(0.2)
+
+    async def _start_broker(self) -> str:
+        ready = self._place.folder / "broker.ready"
+        ready.unlink(missing_ok=True)
+        self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
+        deadline = time.monotonic() + BROKER_START_SECONDS
+        while not ready.exists() or not ready.read_text().strip():
+            if self._processes["broker"].poll() is not None or time.monotonic() > deadline:
+                raise WorkerDied(f"broker did not start: {self._last_words('broker')}")
+            await asyncio.sleep(0.05)
+        return ready.read_text().strip()
+
+    def _start_worker(self, role: str) -> None:
+        self._zone_ports[role] = _free_port()
+        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._place.folder)]
+        arguments += ["--bootstrap", self._bootstrap, "--seed", str(self._place.seed)]
+        arguments += ["--zone-metrics-port", str(self._zone_ports[role])]
+        self._spawn(role, arguments)
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        with self._log_path(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+
+    async def _stop(self) -> None:
+        for name in reversed(list(self._processes)):
+            process = self._processes[name]
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in self._processes.values():
+            while process.poll() is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.05)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def _log_path(self, name: str) -> Path:
+        return self._place.folder / f"{name}.log"
+
+    def _last_words(self, name: str) -> str:
+        lines = self._log_path(name).read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it wrote nothing"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _scrape_events(port: int) -> Counter[str]:
+    total: Counter[str] = Counter()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+        for line in response.read().decode().splitlines():
+            if line.startswith("hushstream_events_total{"):
+                labels, value = line.rsplit(" ", 1)
+                outcome = labels.split('outcome="')[1].split('"')[0]
+                total[outcome] += int(float(value))
+    return total
+
+
+def _peak_memory(pid: int) -> int:
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines: Iterator[str] = iter(Path(f"/proc/{pid}/status").read_text().splitlines())
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    return 0
