@@ -25,6 +25,7 @@ READ_SOURCE = {
     "Producer._settings_default": "9c39987fb719e984",
     "QueueServiceThread.call_thread": "479edda75b54734b",
     "QueueServiceThread.method_queue": "a1ce249e92d9cc3f",
+    "TableManager.on_start": "365dd25fbc0e0684",
     "ThreadDelegateConsumer._getmany": "f9d47aa9010b5ff2",
 }
 

@@ -69,6 +69,7 @@ def check_all_folded(kind: str, audit: Any, records: int) -> None:
             assert offset == expected, (partition, topic, place)
 
 
+@pytest.mark.slow
 async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
     bench: Any, harness: Any, machines: Any
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness:
 
 async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, harness: Any, machines: Any) -> None:
     async with deployment(bench, harness, machines, "spare", partitions=1) as run:
-        owner = await run.start()
+        owner = await run.start(join_timeout_seconds=2)
         await owner.logged("at journal record")
         spare = await run.start(join_timeout_seconds=2)
         codes = await asyncio.wait(
@@ -176,3 +177,25 @@ async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: An
             assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
         audit = await run.audit()
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 60, 1: 60}
+
+
+async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench: Any, harness: Any, machines: Any) -> None:
+    public, zone = harness.free_port(), harness.free_port()
+    async with deployment(bench, harness, machines, "shown") as run:
+        worker = await run.start(metrics_port=public, zone_metrics_port=zone)
+        await run.folded_all()
+        await asyncio.sleep(1.2)  # gauges are taken once a second
+        pages = [await asyncio.to_thread(page, port) for port in (public, zone)]
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+        role = run.values["role"]
+    assert f'hushstream_partitions_held{{role="{role}"}} 2.0' in pages[0]
+    assert f'hushstream_journal_appends_total{{role="{role}"}} 8.0' in pages[0]
+    assert f'hushstream_consumer_lag_records{{partition="0",role="{role}",topic="events"}} 0.0' in pages[0]
+    assert f'hushstream_events_total{{outcome="other",role="{role}"}} 120.0' in pages[1]
+    assert "hushstream_events_total" not in pages[0]
+
+
+def page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())

@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
+from faust.tables import TableManager
 from faust.transport.consumer import Consumer as FaustConsumer
 from faust.transport.consumer import Fetcher, ThreadDelegateConsumer
 from faust.transport.drivers import aiokafka as driver
@@ -47,6 +48,7 @@ PRIVATE_API: Mapping[str, Any] = {
     "QueueServiceThread.method_queue": QueueServiceThread.method_queue.fget,
     "QueueServiceThread.call_thread": QueueServiceThread.call_thread,
     "Consumer._new_consumer_thread": driver.Consumer._new_consumer_thread,
+    "TableManager.on_start": TableManager.on_start,
     "Producer._settings_default": driver.Producer._settings_default,
 }
 """What the classes below override or call beneath Faust's public interface."""
@@ -200,6 +202,15 @@ class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is unty
         return settings.security.client_options()
 
 
+class NoTables(TableManager):  # type: ignore[misc] # faust is untyped here
+    """Faust's recovery service without its second of waiting for tables: there are none."""
+
+    async def on_start(self) -> None:
+        """Called by Faust."""
+        await self._update_channels()
+        await self.recovery.start()
+
+
 class BulkTransport(driver.Transport):  # type: ignore[misc] # faust is untyped here
     """The aiokafka transport with the consumer and producer above."""
 
@@ -207,7 +218,7 @@ class BulkTransport(driver.Transport):  # type: ignore[misc] # faust is untyped 
     Producer = IdempotentProducer
 
 
-for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer):
+for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer, NoTables):
     _service.logger = driver.logger  # their life cycle is Faust's to log, not ours
 
 
@@ -228,6 +239,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) 
         broker=broker,
         datadir=str(settings.datadir / "faust" / settings.role),
         store="memory://",
+        TableManager=NoTables,
         processing_guarantee="at_least_once",
         broker_client_id="hushstream",
         broker_session_timeout=settings.session_timeout_seconds,

@@ -39,7 +39,7 @@ class BroadcastReader:
         """Feed these buffers from their positions on."""
         for buffer in buffers:
             self._buffers.setdefault(buffer.source, []).append(buffer)
-        self._changed_now()
+            self._changed_now()
 
     def detach(self, buffers: Iterable[InputBuffer]) -> None:
         """Feed these no longer."""

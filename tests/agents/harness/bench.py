@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents.logs import LogReader
@@ -310,7 +310,7 @@ class Deployment:
         releases: dict[Place, tuple[bytes, ...]] = {}
         repeats = 0
         for place in written:
-            if place[0].startswith("journal-") or place == self.make_machine(0).journal[0]:
+            if place[0].startswith("journal-") or place[0] == self.make_machine(0).journal[0]:
                 continue
             found = await self.values_of(place)
             distinct = sorted(set(found))
@@ -433,19 +433,6 @@ def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: P
     assert places == sorted(places), f"{place}: out of order"
 
 
-async def eventually(check: Callable[[], Any], timeout_seconds: float = 20) -> None:
-    """Wait until ``check()`` (which may be async) holds."""
-    deadline = time.monotonic() + timeout_seconds
-    while True:
-        found = check()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
-
-
 class Tunnel:
     """A TCP relay in front of a broker whose connections can be cut, to see what a worker does then.
 
@@ -493,15 +480,3 @@ async def _pump(
             writer.write(data.replace(said, put) if said else data)
             await writer.drain()
     writer.close()
-
-
-__all__ = [
-    "AIOKafkaConsumer",
-    "Audit",
-    "Bench",
-    "Deployment",
-    "TopicPartition",
-    "Tunnel",
-    "Worker",
-    "eventually",
-]

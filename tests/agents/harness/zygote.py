@@ -29,13 +29,15 @@ def load(factory: str) -> Callable[..., Any]:
     """``module:function`` or ``/path/to/file.py:function``."""
     place, _, name = factory.rpartition(":")
     if not place.endswith(".py"):
-        return getattr(importlib.import_module(place), name)
+        found: Callable[..., Any] = getattr(importlib.import_module(place), name)
+        return found
     spec = importlib.util.spec_from_file_location("hushstream_test_machines", place)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    made: Callable[..., Any] = getattr(module, name)
+    return made
 
 
 def observer(crash: dict[str, Any] | None, pace_seconds: float) -> Callable[[str, int, int], None]:
