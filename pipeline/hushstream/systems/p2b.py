@@ -22,12 +22,14 @@ from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolic
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
-from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.shuffling.windows import WindowRules
 from hushstream.systems.configuration import ConfigurationError, P2BConfig, configuration_digest
 
 LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model lines, by partition of crowds and models. The second one exists for public data only."""
+
+MAX_RECORD_BYTES = 1 << 20
+"""What one record of the log may hold; the codec writes no more (a test holds the two equal)."""
 
 PAPER_THRESHOLD = 10
 """The shuffler's threshold in the paper's public code."""
@@ -183,8 +185,8 @@ def _require_record_sizes(config: P2BConfig, codes: int) -> None:
     square = codes if config.encoder.features == "onehot" else dimension * dimension
     model = 8 * config.arms * (square + max(codes, dimension))
     for name, size in (("a crowd (16 * codes * arms)", crowd), ("a model (8 * arms * d * (d + 1))", model)):
-        if size > MAX_VALUE_BYTES - 4096:
+        if size > MAX_RECORD_BYTES - 4096:
             raise ConfigurationError(
-                f"configuration: expected {name} of at most {MAX_VALUE_BYTES - 4096} bytes, got {size}; "
+                f"configuration: expected {name} of at most {MAX_RECORD_BYTES - 4096} bytes, got {size}; "
                 f"use fewer arms, codes or dimensions"
             )

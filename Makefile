@@ -1,0 +1,44 @@
+# Thin: each target makes .venv, installs what it needs at the locked versions, and calls one command.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OPENBLAS_NUM_THREADS := 1
+
+.PHONY: demo test check bench lock clean
+
+demo: $(VENV)/.installed-replay
+	$(BIN)/hushstream demo
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/hushstream bench
+
+lock: $(VENV)/.installed-dev
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-emit-index-url \
+	  --no-emit-find-links --no-header --no-annotate pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) report
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
+	  "hushstream needs Python 3.11 to 3.13, this is %d.%d; say for instance: make PYTHON=python3.11" % v)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-replay: $(VENV)/bin/python pyproject.toml requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay,dev]'
+	@touch $@ $(VENV)/.installed-replay
