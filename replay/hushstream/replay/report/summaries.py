@@ -1,0 +1,85 @@
+"""Means with 95 % intervals from rewards, and the comparison of two arms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.results import COLD, WARM_PRIVATE, ArmRow, ArmSummary, RunResult
+
+NORMAL_975 = 1.959963984540054
+
+
+def summarise(arm: str, rewards: NDArray[np.float64]) -> tuple[ArmSummary, tuple[ArmRow, ...]]:
+    """Mean reward of an arm, in all and by interaction.
+
+    The users are the sample: the interval in all comes from the spread of the users' own means, since the
+    interactions of one user depend on one another.
+
+    Args:
+        arm: one of `results.ARMS`.
+        rewards: (users, rounds), finite.
+
+    Raises:
+        BadResult: no users or no rounds, or a value that is not finite.
+    """
+    if rewards.ndim != 2 or 0 in rewards.shape:
+        raise BadResult(f"rewards: expected (users, rounds) with at least one of each, got shape {rewards.shape}")
+    users = len(rewards)
+    per_user = rewards.mean(axis=1)
+    spread = half_width(rewards)
+    rows = tuple(
+        ArmRow(arm, number, users, float(mean), float(ci95))
+        for number, (mean, ci95) in enumerate(zip(rewards.mean(axis=0), spread, strict=True), start=1)
+    )
+    return ArmSummary(float(per_user.mean()), float(half_width(per_user[:, None])[0]), users), rows
+
+
+def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half-width of the 95 % interval of each column's mean, (columns,); 0 for a single row.
+
+    Args:
+        values: (n, columns), independent rows.
+    """
+    if len(values) < 2:
+        return np.zeros(values.shape[1])
+    return np.asarray(NORMAL_975 * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How many times the mean of one arm is that of another, with a 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def as_json(self) -> dict[str, float]:
+        """Stable keys ratio, low, high."""
+        return {"ratio": self.ratio, "low": self.low, "high": self.high}
+
+
+def compare(above: ArmSummary, below: ArmSummary) -> Comparison | None:
+    """The ratio of two means with Fieller's interval (Fieller 1954), or None where it has no bounded one.
+
+    The bounds are the ratios r at which above - r * below is not yet significant: the roots of
+    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The arms are taken as
+    independent; they share users and randomness, which makes the true interval narrower.
+    """
+    if below.mean <= below.ci95:
+        return None
+    leading = below.mean**2 - below.ci95**2
+    middle = above.mean * below.mean
+    root = math.sqrt(max(0.0, middle**2 - leading * (above.mean**2 - above.ci95**2)))
+    return Comparison(above.mean / below.mean, (middle - root) / leading, (middle + root) / leading)
+
+
+def headline(result: RunResult) -> Comparison | None:
+    """Warm private against cold; None where an arm is missing or cold cannot be told from 0."""
+    if COLD not in result.arms or WARM_PRIVATE not in result.arms:
+        return None
+    return compare(result.arms[WARM_PRIVATE], result.arms[COLD])
