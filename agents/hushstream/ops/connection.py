@@ -1,0 +1,119 @@
+"""How the operator's tools reach a broker, and what its refusals mean in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.errors import DENIED, AccessDenied, BrokerUnreachable
+from hushstream.agents.settings import Security, WorkerSettings
+from hushstream.schemas.errors import HushstreamError
+
+_ROLE = "operator"
+
+
+class BrokerRefused(HushstreamError):
+    """The broker answered with an error that is neither absence nor a missing right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A cluster, and the prefix of one deployment's topics on it.
+
+    Attributes:
+        bootstrap: ``host:port`` of one or more brokers, separated by commas.
+        prefix: what the deployment's topic names begin with.
+        security: SASL and TLS.
+        timeout_seconds: how long a broker may take to answer at first, and for one request.
+    """
+
+    bootstrap: str
+    prefix: str
+    security: Security = field(default_factory=Security)
+    timeout_seconds: float = 20.0
+
+    def settings(self) -> WorkerSettings:
+        """The same as a worker's settings, for what reads logs without a group; it writes no files."""
+        return WorkerSettings(
+            bootstrap=self.bootstrap,
+            role=_ROLE,
+            group=_ROLE,
+            topic_prefix=self.prefix,
+            datadir=Path(),
+            security=self.security,
+            connect_timeout_seconds=self.timeout_seconds,
+        )
+
+    @asynccontextmanager
+    async def admin(self, doing: str) -> AsyncIterator[AIOKafkaAdminClient]:
+        """An admin client; errors become one-line errors that name what it was used for.
+
+        Raises:
+            BrokerUnreachable, AccessDenied, BrokerRefused: see `told`.
+        """
+        async with told(self, doing):
+            client = AIOKafkaAdminClient(
+                **self.settings().client_options(), request_timeout_ms=round(self.timeout_seconds * 1000)
+            )
+            try:
+                async with asyncio.timeout(self.timeout_seconds):
+                    await client.start()
+                yield client
+            finally:
+                await client.close()
+
+
+@asynccontextmanager
+async def told(connection: Connection, doing: str) -> AsyncIterator[None]:
+    """Turn the Kafka client's errors into ours.
+
+    Raises:
+        AccessDenied: an access rule forbids it.
+        BrokerUnreachable: nobody answers, or not in time.
+        BrokerRefused: the broker answered with another error.
+    """
+    try:
+        yield
+    except DENIED as error:
+        raise AccessDenied(f"{doing}: the broker's access rules forbid it ({_name(error)})") from None
+    except KafkaError as error:
+        if not error.retriable:
+            raise BrokerRefused(f"{doing}: {connection.bootstrap} answered {_name(error)}") from None
+        raise _absent(connection, doing, error) from None
+    except (ConnectionError, TimeoutError) as error:
+        raise _absent(connection, doing, error) from None
+
+
+def guard_code(doing: str, code: int, message: str | None, make: Callable[[int], Any]) -> None:
+    """Raise what an error code of a response stands for; 0 is fine.
+
+    Raises:
+        AccessDenied, BrokerRefused: as in `told`.
+    """
+    if not code:
+        return
+    kind = make(code)
+    if issubclass(kind, DENIED):
+        raise AccessDenied(f"{doing}: the broker's access rules forbid it ({kind.__name__})")
+    raise BrokerRefused(f"{doing}: {kind.__name__}{f', {message}' if message else ''}")
+
+
+def _absent(connection: Connection, doing: str, error: Exception) -> BrokerUnreachable:
+    hint = ""
+    if connection.security.protocol != "PLAINTEXT":
+        hint = "; a wrong password, or a certificate that is absent or not trusted, looks the same"
+    return BrokerUnreachable(
+        f"{doing}: no broker at {connection.bootstrap} answered within {connection.timeout_seconds:g} s "
+        f"({_name(error)}){hint}"
+    )
+
+
+def _name(error: Exception) -> str:
+    return type(error).__name__

@@ -1,0 +1,221 @@
+"""Exporting a deployment's logs into files, and reading such an export back.
+
+An export is a folder with one file a partition (`hushstream.ops.partition_file`) and ``manifest.json``, which is
+written last: a folder without it is not an export. It holds everything, contexts and clicks included; the
+folder and its files can be read by their owner alone, and the manifest says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hushstream.ops.connection import Connection
+from hushstream.ops.copies import HoldsPartitions, LogCopy, PartitionCopy
+from hushstream.ops.live import Quiet, open_logs
+from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
+from hushstream.ops.topics import partition_counts
+from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+MANIFEST = "manifest.json"
+NOTICE = (
+    "This folder holds contexts and clicks in clear, and private slots. Its files are readable by their owner "
+    "alone; keep it that way, and delete it when it is no longer needed."
+)
+
+_FORMAT, _VERSION = "hushstream-export", 1
+_FOLDER_MODE = 0o700
+
+
+class ExportRefused(HushstreamError):
+    """The folder cannot take an export."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPartition:
+    """One line of the manifest."""
+
+    topic: str
+    partition: int
+    file: str
+    low: int
+    high: int
+    records: int
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an export holds.
+
+    Attributes:
+        deployment, config_digest: whose logs they are.
+        counts: the deployment's partitions by topic.
+        quiet: see `LogCopy.quiet`.
+        partitions: one line a file.
+        notice: that the files hold private data.
+    """
+
+    deployment: str
+    config_digest: str
+    counts: Mapping[str, int]
+    quiet: bool
+    partitions: tuple[ExportedPartition, ...]
+    notice: str = NOTICE
+
+    @property
+    def records(self) -> int:
+        """How many records there are in all."""
+        return sum(part.records for part in self.partitions)
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``manifest.json`` says."""
+        return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+
+
+def export(
+    connection: Connection, system: P2BSystem, directory: Path, topics: Collection[str] | None = None
+) -> Manifest:
+    """`export_async`, for code without an event loop."""
+    return asyncio.run(export_async(connection, system, directory, topics))
+
+
+async def export_async(
+    connection: Connection,
+    system: P2BSystem,
+    directory: Path,
+    topics: Collection[str] | None = None,
+    quiet: Quiet | None = None,
+) -> Manifest:
+    """Write a deployment's topics, up to the ends seen at the start, into a new folder.
+
+    Args:
+        connection: where the deployment is.
+        system: the deployment.
+        directory: a folder that does not exist yet, or is empty.
+        topics: the topics to write; None for all.
+        quiet: how long to wait for a moment in which nobody writes.
+
+    Raises:
+        ExportRefused: the folder holds something, or cannot be made.
+        HushstreamError: the topics cannot be read (`open_logs`).
+    """
+    counts = partition_counts(system)
+    async with open_logs(connection, counts, topics, quiet) as logs:
+        _prepare(directory)
+        lines = []
+        for source, (low, high) in logs.cut.bounds.items():
+            with PartitionWriter(directory / _file(source), source, low, high) as writer:
+                async for portion in logs.records(source):
+                    writer.add(portion)
+                lines.append(_line(source, low, high, writer.finish()))
+        return _finish(directory, system, counts, logs.cut.quiet, lines)
+
+
+def export_log(log: HoldsPartitions, system: P2BSystem, directory: Path) -> Manifest:
+    """Write a log in memory (the direct runner's) into a new folder.
+
+    Raises:
+        ExportRefused: the folder holds something, or cannot be made.
+    """
+    return export_copy(LogCopy.of(log), system, directory)
+
+
+def export_copy(copy: LogCopy, system: P2BSystem, directory: Path) -> Manifest:
+    """Write a copy into a new folder.
+
+    Raises:
+        ExportRefused: the folder holds something, or cannot be made.
+    """
+    counts = partition_counts(system)
+    declared = ((topic, partition) for topic, count in counts.items() for partition in range(count))
+    _prepare(directory)
+    lines = []
+    for source in dict.fromkeys((*declared, *copy.parts)):
+        part = copy.part(source)
+        with PartitionWriter(directory / _file(source), source, part.low, part.high) as writer:
+            writer.add(part.records)
+            lines.append(_line(source, part.low, part.high, writer.finish()))
+    return _finish(directory, system, counts, copy.quiet, lines)
+
+
+def load_export(directory: Path) -> Iterator[tuple[str, int, list[InputRecord]]]:
+    """Topic, partition and all records of each partition of an export.
+
+    Raises:
+        DamagedExport: the folder is not a complete export, or a file of it is not what was written.
+    """
+    for (topic, partition), part in open_export(directory).parts.items():
+        yield topic, partition, list(part.records)
+
+
+def open_export(directory: Path) -> LogCopy:
+    """A view of an export; its records are read from disk when they are asked for.
+
+    Raises:
+        DamagedExport: the folder is not a complete export, or a file of it is not what was written.
+    """
+    manifest = read_manifest(directory)
+    parts: dict[TopicPartition, PartitionCopy] = {}
+    for line in manifest.partitions:
+        path = directory / line.file
+        source, part, digest = open_partition(path)
+        if source != (line.topic, line.partition) or digest != line.digest:
+            raise DamagedExport(f"{path}: expected the file that the manifest names, got another one")
+        parts[source] = part
+    return LogCopy(parts, manifest.quiet)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """What an export says of itself.
+
+    Raises:
+        DamagedExport: there is no readable manifest of this format.
+    """
+    path = directory / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content.pop("format"), content.pop("version")) != (_FORMAT, _VERSION):
+            raise DamagedExport(f"{path}: expected {_FORMAT} version {_VERSION}, got another format")
+        lines = tuple(ExportedPartition(**line) for line in content.pop("partitions"))
+        return Manifest(**content, partitions=lines)
+    except FileNotFoundError:
+        raise DamagedExport(f"{directory}: expected a complete export, it has no {MANIFEST}") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedExport(f"{path}: expected an export's manifest, got {type(error).__name__}") from None
+
+
+def _prepare(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise ExportRefused(f"export: expected {directory} to be new or empty, it holds files")
+        directory.chmod(_FOLDER_MODE)
+    except OSError as error:
+        raise ExportRefused(f"export: cannot write to {directory} ({error.strerror})") from None
+
+
+def _file(source: TopicPartition) -> str:
+    return f"{source[0]}-{source[1]}.log"
+
+
+def _line(source: TopicPartition, low: int, high: int, written: Written) -> ExportedPartition:
+    return ExportedPartition(*source, _file(source), low, high, written.records, written.size, written.digest)
+
+
+def _finish(
+    directory: Path, system: P2BSystem, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
+) -> Manifest:
+    manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines))
+    handle = os.open(directory / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(manifest.as_json(), file, indent=2)
+    return manifest

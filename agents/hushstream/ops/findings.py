@@ -1,0 +1,176 @@
+"""What verify found, record by record and in sum; never a payload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hushstream.roles.machine import TopicPartition
+
+_SHOWN = 20
+
+
+class Status(StrEnum):
+    """What verify says of one record."""
+
+    EQUAL = "equal"
+    """Recomputed, with the same bytes."""
+    FLOAT_TIE = "float_tie"
+    """A decision whose arm another CPU's rounding may have chosen: both scores are as good as equal."""
+    REPEATED = "repeated"
+    """Identical to a record that was explained before: sends are at least once."""
+    OFF_CHAIN = "off_chain"
+    """A journal record made with the zone's key that another record forestalled; every reader skips it."""
+    CHANGED = "changed"
+    """Not what the logs and the key give; missing where it must be; or there without a reason."""
+    UNCHECKABLE = "uncheckable"
+    """Its inputs were taken by retention, its key is not at hand, or it follows something changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One record, or one that is missing, that is changed or cannot be checked.
+
+    Attributes:
+        status: `Status.CHANGED` or `Status.UNCHECKABLE`.
+        topic, partition: where.
+        offset: of the record; None for one that is missing, or for a whole partition.
+        reason: why, in one line.
+    """
+
+    status: Status
+    topic: str
+    partition: int
+    offset: int | None
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "status": str(self.status),
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        """One line."""
+        place = "" if self.offset is None else f" offset {self.offset}"
+        return f"{self.status}: {self.topic}/{self.partition}{place}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and findings of one partition, as one role sees it.
+
+    Attributes:
+        role: whose output or journal it is.
+        source: topic and partition.
+        counts: records by status.
+        findings: what is not equal, with its reason.
+        uncovered: records of the role's own inputs that its journal does not cover yet, by input partition;
+            only on a journal's tally. Nothing followed from them, so nothing can be said of them.
+    """
+
+    role: str
+    source: TopicPartition
+    counts: Counter[Status] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    uncovered: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def count(self, status: Status, number: int = 1) -> None:
+        """Count records that need no reason."""
+        self.counts[status] += number
+
+    def find(self, status: Status, offset: int | None, reason: str, number: int = 1) -> None:
+        """Count records and say why."""
+        self.counts[status] += number
+        self.findings.append(Finding(status, *self.source, offset, reason))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "role": self.role,
+            "topic": self.source[0],
+            "partition": self.source[1],
+            **{str(status): self.counts[status] for status in Status},
+            "uncovered": {f"{topic}/{partition}": number for (topic, partition), number in self.uncovered.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What verify found.
+
+    Attributes:
+        deployment: whose logs.
+        tallies: one for each journal and each output partition of the roles that were asked for.
+    """
+
+    deployment: str
+    tallies: tuple[Tally, ...]
+
+    @property
+    def totals(self) -> Mapping[Status, int]:
+        """Records by status, over everything."""
+        return {status: sum(tally.counts[status] for tally in self.tallies) for status in Status}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every finding; changes first."""
+        found = [finding for tally in self.tallies for finding in tally.findings]
+        return tuple(sorted(found, key=lambda finding: finding.status is not Status.CHANGED))
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is changed (what could not be checked is counted, and is no change)."""
+        return not self.totals[Status.CHANGED]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 when something is changed."""
+        return 0 if self.ok else 1
+
+    def of(self, topic: str) -> Mapping[Status, int]:
+        """Records of one topic by status."""
+        return _sum(tally for tally in self.tallies if tally.source[0] == topic)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "deployment": self.deployment,
+            "ok": self.ok,
+            "totals": {str(status): number for status, number in self.totals.items()},
+            "partitions": [tally.as_json() for tally in self.tallies],
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+    def as_text(self) -> str:
+        """A verdict, one line a partition, and the first findings."""
+        totals = self.totals
+        said = ", ".join(f"{totals[status]} {status}" for status in Status if totals[status]) or "nothing to check"
+        verdict = "ok" if self.ok else "CHANGED"
+        lines = [f"verify {self.deployment}: {verdict} ({said})"]
+        lines += [f"  {_in_words(tally)}" for tally in self.tallies]
+        lines += [str(finding) for finding in self.findings[:_SHOWN]]
+        if len(self.findings) > _SHOWN:
+            lines.append(f"and {len(self.findings) - _SHOWN} more")
+        return "\n".join(lines) + "\n"
+
+
+def _sum(tallies: Iterable[Tally]) -> Mapping[Status, int]:
+    total: Counter[Status] = Counter()
+    for tally in tallies:
+        total.update(tally.counts)
+    return {status: total[status] for status in Status}
+
+
+def _in_words(tally: Tally) -> str:
+    said = ", ".join(f"{tally.counts[status]} {status}" for status in Status if tally.counts[status]) or "empty"
+    waiting = sum(tally.uncovered.values())
+    note = f"; {waiting} input records not covered yet" if waiting else ""
+    return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}"

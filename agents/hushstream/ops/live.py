@@ -1,0 +1,124 @@
+"""Reading the logs of a running deployment, without a consumer group and to one stated end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from hushstream.agents.errors import PartitionCountWrong, TopicMissing
+from hushstream.agents.logs import LogReader
+from hushstream.agents.logs import partition_counts as counts_on_broker
+from hushstream.ops.connection import Connection, told
+from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.schemas.topics import physical
+
+_OFFSETS_AT_ONCE = 512
+_DOING = "read logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where each partition begins and where the copy of it ends.
+
+    Attributes:
+        bounds: ``(low, high)`` by partition.
+        quiet: nothing was written between two looks at all ends, so that they belong to one moment.
+    """
+
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How long to wait for a moment in which nobody writes, and how long such a moment lasts."""
+
+    moment_seconds: float = 0.3
+    within_seconds: float = 3.0
+
+
+class LiveLogs:
+    """An open view of some topics of a deployment up to a fixed end; made by `open_logs`."""
+
+    def __init__(self, reader: LogReader, cut: Cut) -> None:
+        """View ``cut`` through a started reader."""
+        self._reader = reader
+        self.cut = cut
+
+    async def records(self, source: TopicPartition) -> AsyncIterator[list[InputRecord]]:
+        """The records of one partition, in portions."""
+        low, high = self.cut.bounds[source]
+        self._reader.open({source: low})
+        for start in range(low, high, _OFFSETS_AT_ONCE):
+            yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))
+
+
+@asynccontextmanager
+async def open_logs(
+    connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None, quiet: Quiet | None = None
+) -> AsyncIterator[LiveLogs]:
+    """Look at a deployment's logs up to where they end now.
+
+    Args:
+        connection: where the deployment is.
+        counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
+        topics: the topics to look at; None for all of them.
+        quiet: how long to wait for a quiet moment.
+
+    Raises:
+        TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    wanted = {topic: count for topic, count in counts.items() if topics is None or topic in topics}
+    sources = [(topic, partition) for topic, count in wanted.items() for partition in range(count)]
+    async with told(connection, _DOING):
+        async with asyncio.timeout(connection.timeout_seconds):
+            await _require(connection, wanted)
+        async with LogReader(connection.settings()) as reader:
+            yield LiveLogs(reader, await _cut(reader, sources, quiet or Quiet()))
+
+
+async def copy_async(
+    connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None, quiet: Quiet | None = None
+) -> LogCopy:
+    """Copy topics into memory; for logs that do not fit, export them and open the export.
+
+    Arguments and errors are those of `open_logs`.
+    """
+    async with open_logs(connection, counts, topics, quiet) as logs:
+        parts = {}
+        for source, (low, high) in logs.cut.bounds.items():
+            records = [record async for portion in logs.records(source) for record in portion]
+            parts[source] = PartitionCopy(low, high, records)
+        return LogCopy(parts, logs.cut.quiet)
+
+
+def copy(connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None) -> LogCopy:
+    """`copy_async`, for code without an event loop."""
+    return asyncio.run(copy_async(connection, counts, topics))
+
+
+async def _require(connection: Connection, counts: Mapping[str, int]) -> None:
+    found = await counts_on_broker(connection.settings(), counts)
+    for topic, count in counts.items():
+        name = physical(connection.prefix, topic)
+        if not found[topic]:
+            raise TopicMissing(f"{_DOING}: expected topic {name}, there is none (or it may not be described)")
+        if found[topic] != count:
+            raise PartitionCountWrong(f"{_DOING}: topic {name}: expected {count} partitions, found {found[topic]}")
+
+
+async def _cut(reader: LogReader, sources: Collection[TopicPartition], quiet: Quiet) -> Cut:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + quiet.within_seconds
+    ends = await reader.end_offsets(sources)
+    while True:
+        await asyncio.sleep(quiet.moment_seconds)
+        before, ends = ends, await reader.end_offsets(sources)
+        still = before == ends
+        if still or loop.time() > deadline:
+            firsts = await reader.first_offsets(sources)
+            return Cut({source: (min(firsts[source], ends[source]), ends[source]) for source in sources}, still)

@@ -1,0 +1,196 @@
+"""A deployment's topics on a broker: what is missing, creating it, and what differs from the declaration.
+
+Nothing here changes a partition count or deletes: both would break the logs that everything is recomputed
+from. A topic that differs is reported with what was expected and what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from aiokafka.admin import NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import TopicAlreadyExistsError, for_code
+
+from hushstream.ops.connection import Connection, guard_code
+from hushstream.schemas.topics import TOPICS, Count, physical
+from hushstream.systems.p2b import P2BSystem
+
+ANY_REPLICATION = -1
+"""The broker's own default replication factor."""
+
+_PUBLIC_ONLY = frozenset({"interactions"})
+"""Topics that exist only where the deployment's data set is public."""
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A topic as the broker describes it."""
+
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A topic that is missing and how it is to be created."""
+
+    topic: str
+    name: str
+    """Its name on the broker."""
+    partitions: int
+    settings: Mapping[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something about a topic that is not as declared."""
+
+    topic: str
+    name: str
+    what: str
+    """``topic`` (it is missing), ``partitions``, or the name of a setting."""
+    expected: str
+    found: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"topic {self.name}: expected {self.what} {self.expected}, found {self.found}"
+
+
+def partition_counts(system: P2BSystem) -> dict[str, int]:
+    """How many partitions each topic of a deployment has, by logical name, in the order of the declaration.
+
+    Interactions are left out unless the deployment's data set is public.
+    """
+    config = system.config
+    counts = {
+        Count.LEARNER: config.partitions.learner,
+        Count.SHUFFLER: config.partitions.shuffler,
+        Count.LINES: system.line_count,
+    }
+    return {
+        name: counts[spec.count] for name, spec in TOPICS.items() if config.public_dataset or name not in _PUBLIC_ONLY
+    }
+
+
+def plan(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:
+    """What must be created.
+
+    Args:
+        counts: partitions by logical name (`partition_counts`).
+        existing: what there is, by logical name (`describe`).
+        prefix: of the deployment.
+    """
+    return tuple(
+        Creation(topic, physical(prefix, topic), count, TOPICS[topic].settings())
+        for topic, count in counts.items()
+        if topic not in existing
+    )
+
+
+def differences(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str) -> tuple[Difference, ...]:
+    """What is not as declared: missing topics, other partition counts, other settings."""
+    found = []
+    for topic, count in counts.items():
+        name = physical(prefix, topic)
+        there = existing.get(topic)
+        if there is None:
+            found.append(Difference(topic, name, "topic", "to exist", "none (or it may not be described)"))
+            continue
+        if there.partitions != count:
+            found.append(Difference(topic, name, "partitions", str(count), str(there.partitions)))
+        for setting, wanted in TOPICS[topic].settings().items():
+            value = there.settings.get(setting, "no such setting")
+            if value != wanted:
+                found.append(Difference(topic, name, setting, wanted, value))
+    return tuple(found)
+
+
+async def describe_async(connection: Connection, counts: Mapping[str, int]) -> dict[str, Existing]:
+    """Which of a deployment's topics exist, by logical name, with their settings.
+
+    Raises:
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    names = {physical(connection.prefix, topic): topic for topic in counts}
+    doing = "describe topics"
+    async with connection.admin(doing) as admin:
+        # All topics of the cluster: asking for one by name could create it, on a broker that does so.
+        described = {found["topic"]: found for found in await admin.describe_topics() if found["topic"] in names}
+        if not described:
+            return {}
+        answers = await admin.describe_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(described)]
+        )
+    settings = {}
+    for code, message, _, name, entries in (found for answer in answers for found in answer.resources):
+        guard_code(f"{doing}: settings of {name}", code, message, for_code)
+        settings[name] = {entry[0]: str(entry[1]) for entry in entries}
+    return {
+        names[name]: Existing(len(found["partitions"]), settings[name]) for name, found in sorted(described.items())
+    }
+
+
+async def apply_async(
+    connection: Connection, counts: Mapping[str, int], replication: int = ANY_REPLICATION
+) -> tuple[Creation, ...]:
+    """Create what is missing and say what was created; a second time nothing is.
+
+    Raises:
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    wanted = plan(counts, await describe_async(connection, counts), connection.prefix)
+    if not wanted:
+        return ()
+    async with connection.admin("create topics") as admin:
+        answer = await admin.create_topics(
+            [NewTopic(new.name, new.partitions, replication, topic_configs=dict(new.settings)) for new in wanted]
+        )
+    created = []
+    codes = {name: (code, message) for name, code, message in answer.topic_errors}
+    for new in wanted:
+        code, message = codes[new.name]
+        if code == TopicAlreadyExistsError.errno:
+            # Somebody else created it since it was looked for; the check says whether it is as declared.
+            continue
+        guard_code(f"create topic {new.name}", code, message, for_code)
+        created.append(new)
+    return tuple(created)
+
+
+async def check_async(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:
+    """What on the broker is not as declared; empty when all is well.
+
+    Raises:
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    return differences(counts, await describe_async(connection, counts), connection.prefix)
+
+
+def describe(connection: Connection, counts: Mapping[str, int]) -> dict[str, Existing]:
+    """`describe_async`, for code without an event loop."""
+    return asyncio.run(describe_async(connection, counts))
+
+
+def apply(
+    connection: Connection, counts: Mapping[str, int], replication: int = ANY_REPLICATION
+) -> tuple[Creation, ...]:
+    """`apply_async`, for code without an event loop."""
+    return asyncio.run(apply_async(connection, counts, replication))
+
+
+def check(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:
+    """`check_async`, for code without an event loop."""
+    return asyncio.run(check_async(connection, counts))

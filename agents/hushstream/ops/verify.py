@@ -1,0 +1,157 @@
+"""Verify: recompute everything that was published from the logs and the journals, and compare.
+
+Per role and home partition a fresh machine follows the journal from its genesis; every record is replayed from
+the inputs that it names, and what follows from it must be on the output topics with the same bytes, and
+nothing else may be. A role is checked with its own zone's key; the aggregator needs none. Inputs that no
+journal record covers yet are left alone: nothing followed from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import ROLES, RoleName, role_work
+from hushstream.ops.connection import Connection
+from hushstream.ops.copies import HoldsPartitions, LogCopy
+from hushstream.ops.export import open_export
+from hushstream.ops.findings import Status, Tally, Verified
+from hushstream.ops.live import copy
+from hushstream.ops.matching import Writer, match
+from hushstream.ops.topics import partition_counts
+from hushstream.ops.walk import Walk, value_digest, walk
+from hushstream.privacy.keys import Zone, key_path
+from hushstream.roles.chain import Digester, PublicDigester
+from hushstream.roles.machine import TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.topics import TOPICS, PartitionRule
+from hushstream.systems.p2b import P2BSystem
+
+ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
+    "learner": Zone.EDGE,
+    "shuffler": Zone.SHUFFLER,
+    "aggregator": None,
+}
+"""Whose key a role's journal is checked with."""
+
+
+def verify(logs: LogCopy, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES) -> Verified:
+    """Verify what roles published.
+
+    Args:
+        logs: a copy of the roles' topics (`verified_topics`).
+        system: the deployment.
+        keys: the keys at hand; a role whose key is not there is counted as uncheckable.
+        roles: the roles; all of them is for the owner who holds all keys.
+
+    Raises:
+        KeyFileError: a key file is there but cannot be used.
+    """
+    tallies: list[Tally] = []
+    for role in ROLES:
+        if role in roles:
+            digester = _digester(role, keys)
+            tallies += (
+                _without_key(role, system, logs) if digester is None else _role(role, system, keys, digester, logs)
+            )
+    return Verified(system.config.deployment, tuple(tallies))
+
+
+def verify_export(directory: Path, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES) -> Verified:
+    """Verify an export (`hushstream.ops.export`).
+
+    Raises:
+        DamagedExport: it is not complete.
+        KeyFileError: a key file is there but cannot be used.
+    """
+    return verify(open_export(directory), system, keys, roles)
+
+
+def verify_log(
+    log: HoldsPartitions, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES
+) -> Verified:
+    """Verify a log in memory, such as the direct runner's.
+
+    Raises:
+        KeyFileError: a key file is there but cannot be used.
+    """
+    return verify(LogCopy.of(log), system, keys, roles)
+
+
+def verify_live(
+    connection: Connection, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES
+) -> Verified:
+    """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
+
+    Raises:
+        HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
+    """
+    topics = verified_topics(system, keys, roles)
+    return verify(copy(connection, partition_counts(system), topics), system, keys, roles)
+
+
+def verified_topics(system: P2BSystem, keys: KeySource, roles: Collection[RoleName]) -> frozenset[str]:
+    """The topics that a check of these roles reads."""
+    topics: set[str] = set()
+    for role in roles:
+        topics |= {name for name, spec in TOPICS.items() if role in (*spec.writers, *spec.readers)}
+    return frozenset(topics & partition_counts(system).keys())
+
+
+def _digester(role: RoleName, keys: KeySource) -> Digester | None:
+    zone = ZONE_OF_ROLE[role]
+    if zone is None:
+        return PublicDigester()
+    if keys.seed is None and (keys.folder is None or not key_path(keys.folder, zone).exists()):
+        return None
+    return keys.key(zone)
+
+
+def _journal_topic(role: RoleName) -> str:
+    return {"learner": "decisions", "shuffler": "journal-shuffler", "aggregator": "models"}[role]
+
+
+def _without_key(role: RoleName, system: P2BSystem, logs: LogCopy) -> list[Tally]:
+    tallies = []
+    topic = _journal_topic(role)
+    for partition in range(partition_counts(system)[topic]):
+        tally = Tally(role, (topic, partition))
+        reason = f"the key of the {ZONE_OF_ROLE[role]} zone is not at hand"
+        tally.find(Status.UNCHECKABLE, None, reason, len(logs.part(tally.source).records))
+        tallies.append(tally)
+    return tallies
+
+
+def _role(role: RoleName, system: P2BSystem, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
+    work = role_work(role, system, keys)
+    homes = range(partition_counts(system)[_journal_topic(role)])
+    walks = {home: walk(role, work.make_machine(home), digester, logs) for home in homes}
+    tallies = [found.tally for found in walks.values()]
+    for topic in work.topics.writes:
+        there = {(topic, partition) for partition, _ in logs.of_topic(topic)}
+        due = {source for found in walks.values() for source in found.expected if source[0] == topic}
+        declared = {(topic, partition) for partition in range(partition_counts(system)[topic])}
+        tallies += [_outputs(role, source, walks, system, logs) for source in sorted(there | due | declared)]
+    return tallies
+
+
+def _outputs(
+    role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: P2BSystem, logs: LogCopy
+) -> Tally:
+    """Check one output partition."""
+    topic, partition = source
+    if TOPICS[topic].partition_rule is PartitionRule.HOME:
+        walks = {home: found for home, found in walks.items() if home == partition}
+    writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in walks.values()]
+    tally = Tally(role, source)
+    complete = all(found.complete for found in walks.values())
+    match(tally, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet)
+    return tally
+
+
+def _also_allowed(topic: str, system: P2BSystem) -> frozenset[bytes]:
+    """Ticks: they hold nothing but the configuration's digest, and any shuffler may append them."""
+    if topic != "reports":
+        return frozenset()
+    return frozenset({value_digest(codec.encode("Tick", {"config_digest": system.digest}))})

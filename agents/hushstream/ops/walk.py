@@ -1,0 +1,269 @@
+"""Walking one journal from its genesis: every record recomputed, and what it must have led to.
+
+A journal record is on the chain if it continues the records before it: sequence number, lows, chain digest.
+One that is off the chain is legitimate only if a worker with the key made it (its chain digest continues some
+record that is itself authentic); otherwise its bytes were changed, or it was put there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.findings import Status, Tally
+from hushstream.roles.chain import CHAIN_BYTES, Digester, digest_records, extend_digest
+from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    Machine,
+    OffChain,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+
+_BLANK = bytes(CHAIN_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One output that follows from a journal.
+
+    Attributes:
+        digest: of the value (`value_digest`).
+        offset: of the journal record that it follows from; None when it follows from inputs beyond it.
+    """
+
+    digest: bytes
+    offset: int | None
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a journal says.
+
+    Attributes:
+        tally: the journal's own records.
+        expected: the outputs that follow, in the order in which they were sent, by partition.
+        complete: whether it could be followed to its end, so that no other output has a reason to exist.
+    """
+
+    tally: Tally
+    expected: dict[TopicPartition, list[Expected]] = field(default_factory=dict)
+    complete: bool = True
+
+
+def value_digest(value: bytes) -> bytes:
+    """Stands for a value in memory."""
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
+def walk(role: str, machine: Machine, digester: Digester, copy: LogCopy) -> Walk:
+    """Follow the journal of one fresh machine through a copy of the logs.
+
+    Args:
+        role: its name.
+        machine: fresh; it is used up.
+        digester: the key of its zone, or the public digester.
+        copy: the logs.
+    """
+    return _Walker(role, machine, digester, copy).run()
+
+
+class _Walker:
+    def __init__(self, role: str, machine: Machine, digester: Digester, copy: LogCopy) -> None:
+        self._machine = machine
+        self._digester = digester
+        self._copy = copy
+        self._authentic: dict[int, set[bytes]] = {-1: {_BLANK}}
+        self._head = _BLANK
+        self._sequence = -1
+        self._broken = False
+        self._lost = ""
+        """Why the machine cannot follow any more; empty while it can."""
+        self._walk = Walk(Tally(role, machine.journal))
+        self._tally = self._walk.tally
+
+    def run(self) -> Walk:
+        journal = self._copy.part(self._machine.journal)
+        if journal.low > 0:
+            self._lost = f"the journal begins at offset {journal.low}: its genesis was taken by retention"
+        for record in journal.records:
+            self._record(record)
+        if not self._lost:
+            self._tail()
+        self._walk.complete = not self._lost
+        return self._walk
+
+    # One record of the journal.
+
+    def _record(self, record: InputRecord) -> None:
+        if self._lost and self._sequence < 0:
+            self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)
+            return
+        try:
+            sequence = self._machine.entry(record.value).sequence
+        except HushstreamError as error:
+            self._unauthentic(record, f"not a journal record ({error})")
+            return
+        previous = self._previous(record.value, sequence)
+        if previous is None:
+            self._unauthentic(record, f"sequence {sequence}: its chain digest continues no record before it")
+            return
+        self._authentic.setdefault(sequence, set()).add(record.value[-CHAIN_BYTES:])
+        if sequence != self._sequence + 1 or previous != self._head:
+            self._tally.count(Status.OFF_CHAIN)
+        elif sequence == 0:
+            self._start(record)
+        else:
+            self._follow(record)
+
+    def _previous(self, value: bytes, sequence: int) -> bytes | None:
+        """The digest of the authentic record that a record continues, if it does."""
+        content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
+        candidates = self._authentic.get(sequence - 1, set())
+        for previous in sorted(candidates, key=lambda digest: digest != self._head):
+            if self._digester.digest("chain", previous, content) == closing:
+                return previous
+        return None
+
+    def _unauthentic(self, record: InputRecord, reason: str) -> None:
+        if self._broken:
+            self._tally.find(Status.UNCHECKABLE, record.offset, "it follows a journal record that is changed")
+            return
+        self._broken = True
+        self._tally.find(Status.CHANGED, record.offset, reason)
+
+    def _start(self, record: InputRecord) -> None:
+        try:
+            self._machine.start(record.value)
+        except HushstreamError as error:
+            self._lost = str(error)
+            self._tally.find(Status.CHANGED, record.offset, str(error))
+        else:
+            self._tally.count(Status.EQUAL)
+        self._advance(record)
+
+    def _advance(self, record: InputRecord) -> None:
+        self._head = record.value[-CHAIN_BYTES:]
+        self._sequence += 1
+        self._broken = False
+
+    def _follow(self, record: InputRecord) -> None:
+        ranges = self._machine.entry(record.value).inputs
+        if self._lost:
+            self._only_inputs(record, ranges)
+            self._advance(record)
+            return
+        needed = self._machine.recovery_ranges(record.value)
+        status, reason = self._reach(needed)
+        if status is not Status.EQUAL:
+            self._lose(record, status, reason)
+            self._advance(record)
+            return
+        ties = self._ties()
+        try:
+            step = self._machine.replay(record.value, [self._slice(part) for part in needed])
+        except OffChain:
+            self._tally.count(Status.OFF_CHAIN)
+            return
+        except ReplayMismatch as error:
+            self._lose(record, Status.CHANGED, self._why(record, ranges, error))
+        else:
+            self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
+            self._expect((*step.releases, *step.dead_letters), record.offset)
+        self._advance(record)
+
+    def _lose(self, record: InputRecord, status: Status, reason: str) -> None:
+        self._tally.find(status, record.offset, reason)
+        self._lost = f"it follows from {self._place(record.offset)}, which is {status}"
+
+    # Inputs.
+
+    def _reach(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
+        """Whether the copy holds what a record was made from; EQUAL if it does."""
+        for part in ranges:
+            there = self._copy.part((part.topic, part.partition))
+            name = f"{part.topic}/{part.partition}"
+            if part.low < there.low and part.low < part.high:
+                return Status.UNCHECKABLE, f"made from {name} offset {part.low}, but that log begins at {there.low}"
+            if part.high > there.high:
+                reason = f"made from {name} up to offset {part.high}, but that log ends at {there.high}"
+                return (Status.CHANGED if self._copy.quiet else Status.UNCHECKABLE), reason
+        return Status.EQUAL, ""
+
+    def _slice(self, part: InputRange) -> InputSlice:
+        return InputSlice(*part, records=self._copy.part((part.topic, part.partition)).read(part.low, part.high))
+
+    def _intact(self, record: InputRecord, ranges: Sequence[InputRange]) -> bool:
+        """Whether the inputs that a record names are those whose digest it holds."""
+        slices = [self._slice(part) for part in ranges]
+        if isinstance(self._machine, LearnerMachine):
+            digest = digest_records(self._digester, slices)
+        else:
+            digest = _BLANK
+            for entry in slices[0].records:
+                digest = extend_digest(self._digester, digest, entry)
+        _, fields = codec.decode(record.value)
+        return bool(fields["head"]["input_digest"] == digest)
+
+    def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
+        """What can still be said when the machine's state is lost: whether the inputs are as they were."""
+        status, reason = self._reach(ranges)
+        if status is Status.EQUAL and not self._intact(record, ranges):
+            self._tally.find(Status.CHANGED, record.offset, _not_those(ranges))
+        elif status is Status.EQUAL:
+            self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)
+        else:
+            self._tally.find(status, record.offset, reason)
+
+    def _why(self, record: InputRecord, ranges: Sequence[InputRange], error: ReplayMismatch) -> str:
+        return str(error) if self._intact(record, ranges) else _not_those(ranges)
+
+    # Outputs.
+
+    def _tail(self) -> None:
+        """Inputs beyond the journal's end: dead letters may follow from them before the next record does."""
+        if self._sequence < 0:
+            return
+        for source in self._machine.inputs:
+            part = self._copy.part(source)
+            position = self._machine.positions()[source]
+            rest = part.read(position, part.high)
+            if not rest:
+                continue
+            self._tally.uncovered[source] = len(rest)
+            if isinstance(self._machine, LearnerMachine) or position < part.low:
+                continue
+            steps = self._machine.fold([InputSlice(*source, position, part.high, rest)])
+            self._expect_unjournaled(steps)
+
+    def _expect_unjournaled(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if step.journal is not None:
+                return
+            self._expect(step.dead_letters, None)
+
+    def _expect(self, outputs: Sequence[Output], offset: int | None) -> None:
+        for output in outputs:
+            place = self._walk.expected.setdefault((output.topic, output.partition), [])
+            place.append(Expected(value_digest(output.value), offset))
+
+    def _ties(self) -> int:
+        return self._machine.float_ties if isinstance(self._machine, LearnerMachine) else 0
+
+    def _place(self, offset: int) -> str:
+        topic, partition = self._machine.journal
+        return f"{topic}/{partition} offset {offset}"
+
+
+def _not_those(ranges: Sequence[InputRange]) -> str:
+    named = ", ".join(f"{r.topic}/{r.partition} offsets {r.low} to {r.high - 1}" for r in ranges if r.high > r.low)
+    return f"its inputs are not those that it was made from: {named}"
