@@ -52,9 +52,7 @@ def read_header(batch: bytes) -> BatchHeader:
             ErrorCode.CORRUPT_MESSAGE, f"a record batch has at least {HEADER_BYTES} bytes, got {len(batch)}"
         )
     fields = _HEADER.unpack_from(batch, 0)
-    _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, epoch, sequence, count = (
-        fields
-    )
+    _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, epoch, sequence, count = fields
     if magic != 2:
         raise RequestRefused(ErrorCode.CORRUPT_MESSAGE, f"record batches have magic 2, got {magic}")
     if length + 12 != len(batch):
@@ -64,13 +62,9 @@ def read_header(batch: bytes) -> BatchHeader:
     if calc_crc32c(memoryview(batch)[_CRC_COVERS_FROM:]) != crc:
         raise RequestRefused(ErrorCode.CORRUPT_MESSAGE, "the record batch fails its CRC-32C")
     if attributes & (_TRANSACTIONAL | _CONTROL):
-        raise RequestRefused(
-            ErrorCode.INVALID_RECORD, "transactions are not supported by the embedded broker"
-        )
+        raise RequestRefused(ErrorCode.INVALID_RECORD, "transactions are not supported by the embedded broker")
     if count < 1 or last_delta != count - 1:
-        raise RequestRefused(
-            ErrorCode.INVALID_RECORD, f"{count} records with a last offset delta of {last_delta}"
-        )
+        raise RequestRefused(ErrorCode.INVALID_RECORD, f"{count} records with a last offset delta of {last_delta}")
     return BatchHeader(attributes, count, base_ms, max_ms, producer_id, epoch, sequence)
 
 

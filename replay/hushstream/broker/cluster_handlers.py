@@ -29,9 +29,7 @@ async def metadata(node: Node, client: Client, request: Request) -> Any:
         topics = [_described(topic) for topic in node.store.topics.values()]
     else:
         topics = [_look_up(node, entry) for entry in asked]
-    broker = response.MetadataResponseBroker(
-        node_id=NODE_ID, host=client.broker_host, port=client.broker_port
-    )
+    broker = response.MetadataResponseBroker(node_id=NODE_ID, host=client.broker_host, port=client.broker_port)
     return response(brokers=[broker], cluster_id=node.cluster_id, controller_id=NODE_ID, topics=topics)
 
 
@@ -103,8 +101,7 @@ async def create_acls(node: Node, client: Client, request: Request) -> Any:
     response = admin.CreateAclsResponse
     code = int(ErrorCode.SECURITY_DISABLED)
     results = [
-        response.AclCreationResult(error_code=code, error_message=_NO_ACCESS_CONTROL)
-        for _ in request.body.creations
+        response.AclCreationResult(error_code=code, error_message=_NO_ACCESS_CONTROL) for _ in request.body.creations
     ]
     return response(results=results)
 

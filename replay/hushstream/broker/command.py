@@ -26,9 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 after a stop by signal, 2 if the broker cannot start.
     """
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(
-        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     defaults = BrokerSettings()
     settings = BrokerSettings(
         host=arguments.host,
@@ -54,9 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default=defaults.host)
     parser.add_argument("--port", type=int, default=9092, help="0 lets the system choose")
-    parser.add_argument(
-        "--allow-non-loopback", action="store_true", help="listen where other machines can connect"
-    )
+    parser.add_argument("--allow-non-loopback", action="store_true", help="listen where other machines can connect")
     parser.add_argument(
         "--max-bytes-per-partition",
         type=int,

@@ -58,9 +58,7 @@ class GroupCoordinator:
             raise RequestRefused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return await group.join(joiner)
 
-    async def sync(
-        self, group_id: str, generation: int, member_id: str, assignments: dict[str, bytes]
-    ) -> bytes:
+    async def sync(self, group_id: str, generation: int, member_id: str, assignments: dict[str, bytes]) -> bytes:
         """Wait for the leader's assignment. Raises: as `Group.sync`."""
         return await self._existing(group_id).sync(generation, member_id, assignments)
 

@@ -61,9 +61,7 @@ async def sync_group(node: Node, client: Client, request: Request) -> Any:
     body = request.body
     assignments = {entry.member_id: entry.assignment for entry in body.assignments}
     try:
-        assignment = await node.coordinator.sync(
-            body.group_id, body.generation_id, body.member_id, assignments
-        )
+        assignment = await node.coordinator.sync(body.group_id, body.generation_id, body.member_id, assignments)
     except RequestRefused as refused:
         return messages.SyncGroupResponse(error_code=int(refused.code), assignment=b"")
     return messages.SyncGroupResponse(error_code=0, assignment=assignment)
@@ -112,9 +110,7 @@ async def offset_commit(node: Node, client: Client, request: Request) -> Any:
 
 
 def _commit_one(node: Node, group_id: str, topic: str, entry: Any) -> ErrorCode:
-    committed = CommittedOffset(
-        entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata or ""
-    )
+    committed = CommittedOffset(entry.committed_offset, entry.committed_leader_epoch, entry.committed_metadata or "")
     try:
         node.store.partition(topic, entry.partition_index)
         node.coordinator.commit(group_id, topic, entry.partition_index, committed)
@@ -157,9 +153,7 @@ async def list_groups(node: Node, client: Client, request: Request) -> Any:
     response = admin.ListGroupsResponse
     states = {state.casefold() for state in request.body.states_filter}
     groups = [
-        response.ListedGroup(
-            group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value
-        )
+        response.ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type, group_state=group.state.value)
         for group in node.coordinator.groups()
         if not states or group.state.value.casefold() in states
     ]

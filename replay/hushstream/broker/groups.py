@@ -115,9 +115,7 @@ class Group:
             return future
         member.joiner = joiner
         if member.join is not None and not member.join.done():
-            member.join.set_exception(
-                RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again")
-            )
+            member.join.set_exception(RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
         member.join = asyncio.get_running_loop().create_future()
         waiting = member.join
         self._prepare_rebalance()
@@ -138,9 +136,7 @@ class Group:
             future.set_result(member.assignment)
             return future
         if member.sync is not None and not member.sync.done():
-            member.sync.set_exception(
-                RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again")
-            )
+            member.sync.set_exception(RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member synced again"))
         member.sync = future
         if member_id == self.leader_id:
             self._become_stable(assignments)
@@ -191,9 +187,7 @@ class Group:
         if member is None:
             raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
         if generation != self.generation:
-            raise RequestRefused(
-                ErrorCode.ILLEGAL_GENERATION, f"the generation is {self.generation}, got {generation}"
-            )
+            raise RequestRefused(ErrorCode.ILLEGAL_GENERATION, f"the generation is {self.generation}, got {generation}")
         return member
 
     def close(self) -> None:
@@ -274,9 +268,7 @@ class Group:
             self._held_for_more = self.state is GroupState.EMPTY and self.initial_delay_ms > 0
             for member in self.members.values():
                 if member.sync is not None and not member.sync.done():
-                    member.sync.set_exception(
-                        RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances")
-                    )
+                    member.sync.set_exception(RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the group rebalances"))
                 member.sync = None
             self.state = GroupState.PREPARING
             self._stop_rebalance_timer()

@@ -110,9 +110,7 @@ def _position(node: Node, topic: str, entry: Any) -> PartitionLog:
 
 def _check_leader_epoch(epoch: int) -> None:
     if epoch > LEADER_EPOCH:
-        raise RequestRefused(
-            ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is {LEADER_EPOCH}, got {epoch}"
-        )
+        raise RequestRefused(ErrorCode.UNKNOWN_LEADER_EPOCH, f"the leader epoch is {LEADER_EPOCH}, got {epoch}")
 
 
 async def _wait_for_append(logs: list[PartitionLog], deadline: float) -> None:
@@ -150,9 +148,7 @@ def _fetched(node: Node, body: Any) -> Any:
     return response(throttle_time_ms=0, error_code=0, session_id=0, responses=topics)
 
 
-def _fetched_one(
-    node: Node, body: Any, topic: str, entry: Any, room: int, at_least_one: bool
-) -> tuple[bytes, Any]:
+def _fetched_one(node: Node, body: Any, topic: str, entry: Any, room: int, at_least_one: bool) -> tuple[bytes, Any]:
     response = messages.FetchResponse.FetchableTopicResponse.PartitionData
     aborted: list[Any] | None = [] if body.isolation_level == _READ_COMMITTED else None
     try:

@@ -23,9 +23,7 @@ class Appended:
 class _Producer:
     epoch: int
     next_sequence: int = 0
-    recent: deque[tuple[int, int, Appended]] = field(
-        default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES)
-    )
+    recent: deque[tuple[int, int, Appended]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED_BATCHES))
 
 
 class ProducerSequences:

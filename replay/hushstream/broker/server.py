@@ -94,9 +94,7 @@ class EmbeddedBroker:
         # One address, or port 0 would become a different port for each address of the name.
         host = "127.0.0.1" if settings.host == "localhost" else settings.host
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host, settings.port, limit=_READ_BUFFER_BYTES
-            )
+            self._server = await asyncio.start_server(self._accept, host, settings.port, limit=_READ_BUFFER_BYTES)
         except (OSError, OverflowError) as error:
             raise BrokerStartError(_start_failure(error, settings)) from error
         name = self._server.sockets[0].getsockname()
@@ -153,9 +151,7 @@ class EmbeddedBroker:
         except ConnectionError:
             log.debug("connection from %s:%s lost", peer[0], peer[1])
 
-    async def _answer_one(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: Client
-    ) -> None:
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: Client) -> None:
         head = parse_frame_head(await reader.readexactly(FRAME_HEAD_BYTES), self._settings.max_request_bytes)
         request = parse_request(head, await reader.readexactly(head.rest_bytes))
         response = await _HANDLERS[request.api_key](self._node, client, request)

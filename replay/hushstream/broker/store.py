@@ -141,14 +141,10 @@ class TopicStore:
         """Raises: RequestRefused, UNKNOWN_TOPIC_OR_PARTITION."""
         partitions = self.topic(name).partitions
         if not 0 <= index < len(partitions):
-            raise RequestRefused(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic has {len(partitions)} partitions"
-            )
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic has {len(partitions)} partitions")
         return partitions[index]
 
-    def create(
-        self, name: str, partitions: int, given: Mapping[str, str | None], validate_only: bool = False
-    ) -> None:
+    def create(self, name: str, partitions: int, given: Mapping[str, str | None], validate_only: bool = False) -> None:
         """Create a topic, or only say whether it could be.
 
         Raises:
@@ -162,9 +158,7 @@ class TopicStore:
         if name in self._topics:
             raise RequestRefused(ErrorCode.TOPIC_ALREADY_EXISTS, "the topic exists")
         if partitions < 1:
-            raise RequestRefused(
-                ErrorCode.INVALID_PARTITIONS, f"expected at least 1 partition, got {partitions}"
-            )
+            raise RequestRefused(ErrorCode.INVALID_PARTITIONS, f"expected at least 1 partition, got {partitions}")
         config = topic_config(given, self._settings.max_message_bytes)
         self._check_room(partitions)
         if validate_only:
@@ -191,9 +185,7 @@ class TopicStore:
     def _check_room(self, more_partitions: int) -> None:
         limit = self._settings.max_partitions_total
         if sum(len(topic.partitions) for topic in self._topics.values()) + more_partitions > limit:
-            raise RequestRefused(
-                ErrorCode.INVALID_PARTITIONS, f"the embedded broker holds at most {limit} partitions"
-            )
+            raise RequestRefused(ErrorCode.INVALID_PARTITIONS, f"the embedded broker holds at most {limit} partitions")
 
     def delete(self, name: str) -> None:
         """Raises: RequestRefused, UNKNOWN_TOPIC_OR_PARTITION."""

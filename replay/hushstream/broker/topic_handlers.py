@@ -30,9 +30,7 @@ async def create_topics(node: Node, client: Client, request: Request) -> Any:
             _create(node, topic, request.body.validate_only)
         except RequestRefused as refused:
             code, message = refused.code, refused.message
-        results.append(
-            response.CreatableTopicResult(name=topic.name, error_code=int(code), error_message=message)
-        )
+        results.append(response.CreatableTopicResult(name=topic.name, error_code=int(code), error_message=message))
     return response(throttle_time_ms=0, topics=results)
 
 
@@ -85,9 +83,7 @@ async def create_partitions(node: Node, client: Client, request: Request) -> Any
         code, message = ErrorCode.NONE, None
         try:
             if any(assignment.broker_ids != [NODE_ID] for assignment in topic.assignments or ()):
-                raise RequestRefused(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions are on broker {NODE_ID} alone"
-                )
+                raise RequestRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partitions are on broker {NODE_ID} alone")
             node.store.grow(topic.name, topic.count, request.body.validate_only)
         except RequestRefused as refused:
             code, message = refused.code, refused.message

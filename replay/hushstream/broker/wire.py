@@ -128,9 +128,7 @@ def parse_request(head: FrameHead, rest: bytes) -> Request:
         )
         body, end = decode(memoryview(rest), position)
     except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise MalformedRequest(
-            f"API key {head.api_key} version {head.version}: {type(error).__name__}"
-        ) from None
+        raise MalformedRequest(f"API key {head.api_key} version {head.version}: {type(error).__name__}") from None
     if end != len(rest):
         raise MalformedRequest(
             f"API key {head.api_key} version {head.version}: fields end at byte {end} of {len(rest)}"
