@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.machine import InputSlice, Machine, Step
 
+
 class DirectDriver:
     """Drives machines over a memory log until nothing is left to fold."""
 

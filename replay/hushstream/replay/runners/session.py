@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import EventLog
+from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.systems.p2b import P2BSystem
@@ -27,7 +28,7 @@ class Session(Protocol):
     def event_log(self) -> EventLog:
         """A log for one client."""
 
-    async def logs(self) -> MemoryLog:
+    async def logs(self) -> LogCopy:
         """All topics as they are now, for export and verify."""
 
 
@@ -52,9 +53,9 @@ class DirectSession:
         """See `Session.event_log`."""
         return DirectEventLog(self._log, self._driver, self._system.config.partitions.learner)
 
-    async def logs(self) -> MemoryLog:
+    async def logs(self) -> LogCopy:
         """See `Session.logs`."""
-        return self._log
+        return LogCopy.of(self._log)
 
     def counts(self) -> Mapping[str, int]:
         """Events by outcome, over all roles."""

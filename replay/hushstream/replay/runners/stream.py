@@ -23,9 +23,10 @@ from typing import Self
 from hushstream.agents.roles import ROLES
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.ops.export import read_live
-from hushstream.ops.topics import apply_topics
-from hushstream.replay.runners.memory import MemoryLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.live import copy_async
+from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import P2BSystem
 
@@ -69,7 +70,7 @@ class StreamSession:
         try:
             if not self._bootstrap:
                 self._bootstrap = await self._start_broker()
-            await apply_topics(self._bootstrap, self._prefix, self._system)
+            await apply_async(self._connection(), partition_counts(self._system))
             for role in ROLES:
                 self._start_worker(role)
         except BaseException:
@@ -90,12 +91,9 @@ class StreamSession:
         """A client's log on the broker."""
         return KafkaEventLog(self._bootstrap, self._prefix)
 
-    async def logs(self) -> MemoryLog:
+    async def logs(self) -> LogCopy:
         """All topics as they are now."""
-        log = MemoryLog()
-        async for topic, partition, records in read_live(self._bootstrap, self._prefix, self._system):
-            log.load(topic, partition, records)
-        return log
+        return await copy_async(self._connection(), partition_counts(self._system))
 
     async def counts(self) -> Mapping[str, int]:
         """Events by outcome over all roles, from the workers' zone endpoints (an owner of all zones may)."""
@@ -119,6 +117,9 @@ class StreamSession:
                 if process.poll() is not None:
                     raise WorkerDied(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
             await asyncio.sleep(0.2)
+
+    def _connection(self) -> Connection:
+        return Connection(self._bootstrap, self._prefix)
 
     async def _start_broker(self) -> str:
         ready = self._place.folder / "broker.ready"
@@ -152,11 +153,11 @@ class StreamSession:
                 process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for process in self._processes.values():
-            while process.poll() is None and time.monotonic() < deadline:
-                await asyncio.sleep(0.05)
-            if process.poll() is None:
+            try:
+                await asyncio.to_thread(process.wait, max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
+                await asyncio.to_thread(process.wait)
 
     def _log_path(self, name: str) -> Path:
         return self._place.folder / f"{name}.log"

@@ -1,0 +1,187 @@
+"""Commands for whoever runs a deployment: topics, verify, export, dead letters, budget, benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hushstream.agents.deployment import load, read_security
+from hushstream.agents.roles import ROLES, RoleName
+from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, KeyFolder, KeySeed, Prefix, SecurityFile
+from hushstream.cli.options import key_source, prefix_of, print_json
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import Creation
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
+letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+class RoleOrAll(StrEnum):
+    """A role, or all of them (for the owner of all keys)."""
+
+    LEARNER = "learner"
+    SHUFFLER = "shuffler"
+    AGGREGATOR = "aggregator"
+    ALL = "all"
+
+
+class ZoneChoice(StrEnum):
+    """Whose dead letters."""
+
+    EDGE = "edge"
+    SHUFFLER = "shuffler"
+    SERVER = "server"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(name="verify")(verify_command)
+    app.command()(budget)
+    app.command()(bench)
+    app.add_typer(topics_app, name="topics")
+    app.add_typer(letters_app, name="dead-letters")
+
+
+@topics_app.command(name="plan")
+def topics_plan(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """What `topics apply` would create."""
+    from hushstream.ops.topics import describe, partition_counts, plan
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    counts = partition_counts(system)
+    wanted = plan(counts, describe(connection, counts), connection.prefix)
+    _show_topics(wanted, "would create", json)
+
+
+@topics_app.command(name="apply")
+def topics_apply(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    replication: Annotated[int, typer.Option(help="Copies of each partition; -1 for the broker's default.")] = -1,
+    json: AsJson = False,
+) -> None:
+    """Create the topics that are missing; what is there is never changed."""
+    from hushstream.ops.topics import apply, partition_counts
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    _show_topics(apply(connection, partition_counts(system), replication), "created", json)
+
+
+@topics_app.command(name="check")
+def topics_check(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Compare the topics with their declaration; exit 1 when they differ."""
+    from hushstream.ops.topics import check, partition_counts
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    found = check(connection, partition_counts(system))
+    if json:
+        print_json([difference.as_json() for difference in found])
+    else:
+        for difference in found:
+            typer.echo(str(difference))
+        if not found:
+            typer.echo("all topics are as declared")
+    raise typer.Exit(1 if found else 0)
+
+
+@topics_app.command(name="export")
+def topics_export(
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+) -> None:
+    """Write every topic to files, readable by the owner alone, for `verify --log` and the direct runner."""
+    from hushstream.ops.export import export
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    manifest = export(connection, system, directory)
+    typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds contexts and clicks in clear")
+
+
+def _show_topics(wanted: Sequence[Creation], verb: str, json: bool) -> None:
+    if json:
+        print_json([creation.as_json() for creation in wanted])
+        return
+    for creation in wanted:
+        typer.echo(f"{verb} {creation.name} with {creation.partitions} partitions")
+    if not wanted:
+        typer.echo("all topics are there")
+
+
+def verify_command(
+    deployment: DeploymentFolder,
+    role: Annotated[RoleOrAll, typer.Option(help="Whose output; `all` needs the keys of all zones.")] = RoleOrAll.ALL,
+    log: Annotated[Path | None, typer.Option(help="An export to read in place of the broker.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Recompute what was published from the logs; exit 1 when anything differs."""
+    from hushstream.ops.verify import verify_export, verify_live
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    source = key_source(deployment, keys, seed)
+    roles: tuple[RoleName, ...] = ROLES if role is RoleOrAll.ALL else (role.value,)
+    if log is not None:
+        found = verify_export(log, system, source, roles)
+    else:
+        found = verify_live(connection, system, source, roles)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo(found.as_text(), nl=False)
+    raise typer.Exit(found.exit_code)
+
+
+def bench(
+    out: Annotated[Path, typer.Option(help="Where the rows are written.")] = Path("report/bench.json"),
+    rounds: Annotated[int, typer.Option(help="Repetitions; medians are reported.")] = 5,
+    only: Annotated[str | None, typer.Option(help="stream or compute; both by default.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Measure what the project promises to reach; ratios within one run, medians."""
+    from hushstream.replay.bench.report import bench_table, run_bench
+
+    if only not in (None, "stream", "compute"):
+        raise HushstreamError(f"--only: expected stream or compute, got {only!r}")
+    rows = run_bench(out, rounds=rounds, only=only, progress=lambda text: typer.echo(text, err=True))
+    if json:
+        print_json([row.as_json() for row in rows])
+    else:
+        Console().print(bench_table(rows))
+
+
+def _place(
+    deployment: Path, bootstrap: str, prefix: str | None, security: Path | None
+) -> tuple[P2BSystem, Connection]:
+    system = load(deployment)
+    name = system.config.deployment
+    return system, Connection(bootstrap, prefix_of(prefix, name), read_security(security))

@@ -1,0 +1,301 @@
+"""`run`: one call that plays a dataset through a system and returns what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.roles import ROLES
+from hushstream.contribution.slots import unpack
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.findings import Status
+from hushstream.ops.verify import verify
+from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
+from hushstream.replay.report.counts import slot_public
+from hushstream.replay.report.results import ArmRow, ArmSummary, CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.runners.session import DirectSession
+from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.replay.worlds.catalogue import make_world, world_options
+from hushstream.replay.worlds.world import World
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+Runner = Literal["direct", "stream"]
+NEVER_SECONDS = 10.0**7
+"""A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
+
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run.
+
+    Attributes:
+        system: which system ("p2b").
+        dataset: a world by name.
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        seed: of world, coins and keys: the run is reproducible, and says that it is not private.
+        contributors, evaluated: users of the two phases; by default 70 % and 30 % of the world's users.
+        arms: which arms to compare.
+        world: options of the world.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        in_flight: users that act at the same time.
+        pace: interactions a second; None for as fast as possible.
+        first: contributors below this were played before (resume).
+        verify: recompute everything that was published, at the end.
+    """
+
+    system: str = "p2b"
+    dataset: str = "synthetic"
+    runner: Runner = "direct"
+    seed: int = 0
+    contributors: int | None = None
+    evaluated: int | None = None
+    arms: tuple[str, ...] = tuple(ARMS)
+    world: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    in_flight: int = 512
+    pace: float | None = None
+    first: int = 0
+    verify: bool = True
+
+
+def run(system: str = "p2b", *, progress: Progress | None = None, **options: Any) -> RunResult:
+    """Play a dataset through a system and return rows, guarantee, counts and throughput.
+
+    Args:
+        system: which system ("p2b").
+        progress: called with (interactions done, interactions in all, what is going on).
+        options: see `RunOptions`.
+
+    Raises:
+        HushstreamError: an unknown system, dataset, runner or option; a wrong configuration.
+    """
+    unknown = sorted(set(options) - set(RunOptions.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(RunOptions.__dataclass_fields__)
+        raise HushstreamError(f"run: expected options among {known}; got {', '.join(unknown)}")
+    return run_with(RunOptions(system, **options), progress)
+
+
+def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult:
+    """`run` for options that were put together already."""
+    if options.system != "p2b":
+        raise HushstreamError(f"system: expected p2b, got {options.system!r}")
+    if options.runner not in ("direct", "stream"):
+        raise HushstreamError(f"runner: expected direct or stream, got {options.runner!r}")
+    world = _world(options)
+    plan = _plan(options, world)
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        system = prepare(folder, parse_config(_config(options, world, plan)))
+        played, logs, counts, memory = asyncio.run(_play(options, world, plan, system, folder, progress))
+    return _result(options, world, system, played, logs, counts, memory)
+
+
+async def _play(
+    options: RunOptions, world: World, plan: Plan, system: P2BSystem, folder: Path, progress: Progress | None
+) -> tuple[Played, LogCopy, Mapping[str, int], Mapping[str, int]]:
+    loop = ClosedLoop(world, plan, progress)
+    if options.runner == "direct":
+        async with DirectSession(system, options.seed) as direct:
+            played = await loop.run(direct.event_log())
+            return played, await direct.logs(), direct.counts(), {}
+    async with StreamSession(system, StreamPlace(folder, options.bootstrap, options.seed)) as stream:
+        playing = asyncio.create_task(loop.run(stream.event_log()))
+        watching = asyncio.create_task(stream.watch())
+        await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
+        watching.cancel()
+        if not playing.done():
+            playing.cancel()
+            await asyncio.gather(playing, return_exceptions=True)
+            watching.result()
+        played = playing.result()
+        memory = stream.peak_memory_bytes()
+        counts = await stream.counts()
+        return played, await stream.logs(), counts, memory
+
+
+def _world(options: RunOptions) -> World:
+    values = dict(options.world)
+    if "seed" in world_options(options.dataset):
+        values.setdefault("seed", options.seed)
+    wanted = (options.contributors or 0) + (options.evaluated or 0)
+    if wanted and "users" in world_options(options.dataset):
+        values.setdefault("users", wanted)
+    return make_world(options.dataset, **values)
+
+
+def _plan(options: RunOptions, world: World) -> Plan:
+    contributors = options.contributors if options.contributors is not None else world.users * 7 // 10
+    evaluated = options.evaluated if options.evaluated is not None else world.users - contributors
+    return Plan(contributors, evaluated, tuple(options.arms), options.in_flight, options.pace, options.first)
+
+
+def _config(options: RunOptions, world: World, plan: Plan) -> dict[str, Any]:
+    """The configuration that fits a world, under what the caller asked for."""
+    values: dict[str, Any] = {
+        "deployment": "replay",
+        "arms": world.arms,
+        "context": {"dimension": world.dimension},
+        "expected_slots": max(1, plan.contributors),
+        "slot": {"after_interactions": world.rounds, "settle_seconds": NEVER_SECONDS},
+        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
+        "public_dataset": world.public,
+    }
+    return _merged(values, options.config)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _result(
+    options: RunOptions,
+    world: World,
+    system: P2BSystem,
+    played: Played,
+    logs: LogCopy,
+    counts: Mapping[str, int],
+    memory: Mapping[str, int],
+) -> RunResult:
+    promise = system.guarantee().under_key(reproducible=True)
+    public = system.config.public_dataset
+    compared = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
+    return RunResult(
+        system=options.system,
+        dataset=options.dataset,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        public_dataset=public,
+        release_mode=system.config.release.mode,
+        sampling=system.config.release.sampling,
+        privacy=StatedGuarantee.of(promise),
+        arms={name: _summary(rewards) for name, rewards in compared.items()},
+        rows=tuple(row for name, rewards in compared.items() for row in _rows(name, rewards)),
+        counts={**counts, **_records(logs)} if public else slot_public({**counts, **_records(logs)}),
+        throughput=_throughput(played, counts, memory),
+        cells=tuple(_cells(system, logs)) if public else None,
+        verify=_verified(system, logs, options.seed) if options.verify else None,
+        environment={
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "cores": os.cpu_count() or 1,
+        },
+    )
+
+
+def _verified(system: P2BSystem, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
+    """What recomputing everything found, by role."""
+    found = verify(logs, system, KeySource(seed=seed))
+    checks = {}
+    for role in ROLES:
+        counts: Counter[Status] = Counter()
+        for tally in found.tallies:
+            if tally.role == role:
+                counts.update(tally.counts)
+        checks[role] = RoleCheck(
+            equal=counts[Status.EQUAL],
+            ties=counts[Status.FLOAT_TIE],
+            changed=counts[Status.CHANGED],
+            uncheckable=counts[Status.UNCHECKABLE],
+        )
+    return checks
+
+
+def _records(logs: LogCopy) -> dict[str, int]:
+    """Records per topic."""
+    totals: Counter[str] = Counter()
+    for (topic, _), part in logs.parts.items():
+        totals[f"records_{topic}"] += len(part.records)
+    return dict(sorted(totals.items()))
+
+
+def _summary(rewards: NDArray[np.float64]) -> ArmSummary:
+    """Mean reward over users, with the normal 95 % interval of the mean of their means."""
+    means = rewards.mean(axis=1)
+    return ArmSummary(mean=float(means.mean()), ci95=_half_width(means), users=len(means))
+
+
+def _rows(name: str, rewards: NDArray[np.float64]) -> list[ArmRow]:
+    users = len(rewards)
+    return [
+        ArmRow(arm=name, round=number + 1, users=users, mean=float(column.mean()), ci95=_half_width(column))
+        for number, column in enumerate(rewards.T)
+    ]
+
+
+def _half_width(values: NDArray[np.float64]) -> float:
+    if len(values) < 2:
+        return float("nan")
+    return float(Z95 * values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def _throughput(played: Played, counts: Mapping[str, int], memory: Mapping[str, int]) -> dict[str, float]:
+    events = played.decisions + counts.get("rewarded", 0)
+    figures = {
+        "seconds": played.seconds,
+        "decisions": float(played.decisions),
+        "decisions_per_second": played.decisions / played.seconds,
+        "events_per_second": events / played.seconds,
+        "decision_seconds_p50": float(np.percentile(played.latencies, 50)),
+        "decision_seconds_p99": float(np.percentile(played.latencies, 99)),
+    }
+    return figures | {f"peak_memory_bytes_{name}": float(size) for name, size in memory.items()}
+
+
+def _cells(system: P2BSystem, logs: LogCopy) -> list[CellRow]:
+    """Exact and noised sums of every cell, for public data."""
+    config = system.config
+    shape = (system.codes, config.arms)
+    exact, noised = np.zeros((2, *shape), dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
+    for _, part in logs.of_topic("reports"):
+        for record in part.records:
+            name, fields = codec.decode(record.value)
+            report = unpack(fields["content"], *shape, config.release.levels) if name == "SlotReport" else None
+            if report is not None:
+                exact[0, report.code, report.arm] += report.level
+                exact[1, report.code, report.arm] += config.release.levels - report.level
+    for _, part in logs.of_topic("crowds"):
+        for record in part.records:
+            fields = codec.decode(record.value)[1]
+            noised += np.stack([np.frombuffer(fields[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
+    return [
+        CellRow(
+            code=code,
+            arm=arm,
+            exact_ones=int(exact[0, code, arm]),
+            exact_zeros=int(exact[1, code, arm]),
+            noised_ones=int(noised[0, code, arm]),
+            noised_zeros=int(noised[1, code, arm]),
+        )
+        for code in range(shape[0])
+        for arm in range(shape[1])
+    ]
