@@ -1,0 +1,140 @@
+"""Reading dead letters: which records were refused and why. A dead letter points at a record and never holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hushstream.ops.copies import LogCopy
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS
+
+DEAD_LETTER_TOPICS = tuple(name for name, spec in TOPICS.items() if spec.schemas == ("DeadLetter",))
+"""One a zone; ``hushstream.ops.live.copy(connection, counts, DEAD_LETTER_TOPICS)`` reads them from a broker."""
+
+
+class UnknownDeadLetter(HushstreamError):
+    """There is no dead letter at that place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter.
+
+    Attributes:
+        zone, role: where the refused record stays, and who refused it.
+        reason: a code from the fixed lists of the codec and the roles.
+        topic, partition, offset, row: the refused record; row -1 stands for the whole of it.
+        digest: keyed digest of its bytes, in hex.
+        filed_in, filed_partition, filed_offset: where the dead letter itself is.
+        filed_ms: when, in log time.
+        times: how often it is there (sends are at least once).
+    """
+
+    zone: str
+    role: str
+    reason: str
+    topic: str
+    partition: int
+    offset: int
+    row: int
+    digest: str
+    filed_in: str
+    filed_partition: int
+    filed_offset: int
+    filed_ms: int
+    times: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """One fact a line."""
+        return "".join(f"{name}: {value}\n" for name, value in asdict(self).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many records of one partition were refused for one reason, and between which offsets."""
+
+    zone: str
+    reason: str
+    topic: str
+    partition: int
+    count: int
+    first_offset: int
+    last_offset: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def read(logs: LogCopy) -> tuple[Letter, ...]:
+    """All dead letters of a copy, by topic, partition and offset; repeats are counted in the first.
+
+    Raises:
+        HushstreamError: a record on a dead-letter topic is none.
+    """
+    letters: dict[tuple[str, int, bytes], Letter] = {}
+    times: dict[tuple[str, int, bytes], int] = {}
+    for topic in DEAD_LETTER_TOPICS:
+        for partition, part in logs.of_topic(topic):
+            for record in part.records:
+                key = (topic, partition, record.value)
+                times[key] = times.get(key, 0) + 1
+                if key not in letters:
+                    letters[key] = _letter(topic, partition, record.offset, record.timestamp_ms, record.value)
+    return tuple(_times(letter, times[key]) for key, letter in letters.items())
+
+
+def summarise(letters: Iterable[Letter]) -> tuple[Summary, ...]:
+    """Counts by zone, reason and partition of the refused record; the largest first."""
+    groups: dict[tuple[str, str, str, int], list[Letter]] = {}
+    for letter in letters:
+        groups.setdefault((letter.zone, letter.reason, letter.topic, letter.partition), []).append(letter)
+    found = [
+        Summary(*key, len(group), min(one.offset for one in group), max(one.offset for one in group))
+        for key, group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.count, one.zone, one.reason, one.topic, one.partition)))
+
+
+def show(letters: Sequence[Letter], topic: str, partition: int, offset: int) -> Letter:
+    """The dead letter that is filed at one place.
+
+    Args:
+        letters: from `read`.
+        topic: one of `DEAD_LETTER_TOPICS`.
+        partition: of that topic.
+        offset: of the dead letter (for one that was sent more than once, of its first).
+
+    Raises:
+        UnknownDeadLetter: none is there.
+    """
+    for letter in letters:
+        if (letter.filed_in, letter.filed_partition, letter.filed_offset) == (topic, partition, offset):
+            return letter
+    raise UnknownDeadLetter(f"dead letters: expected one at {topic}/{partition} offset {offset}, there is none")
+
+
+def _letter(topic: str, partition: int, offset: int, timestamp_ms: int, value: bytes) -> Letter:
+    try:
+        _, fields = codec.decode(value, frozenset({"DeadLetter"}))
+    except CodecError as error:
+        raise HushstreamError(f"{topic}/{partition} offset {offset}: expected a dead letter ({error.reason})") from None
+    return Letter(
+        **{**fields, "digest": fields["digest"].hex()},
+        filed_in=topic,
+        filed_partition=partition,
+        filed_offset=offset,
+        filed_ms=timestamp_ms,
+    )
+
+
+def _times(letter: Letter, times: int) -> Letter:
+    return letter if times == 1 else replace(letter, times=times)
