@@ -1,0 +1,237 @@
+"""A population run in batches is the machines' own run, and says what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from hushstream.client.client import Client
+from hushstream.learners.linucb import LinUCBModel
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.experiments.population_run import (
+    ARMS,
+    PopulationError,
+    interval,
+    run_population,
+)
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.worlds.catalogue import make_world
+from hushstream.roles.aggregator import AggregatorMachine
+from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    LearnerConfig,
+    P2BConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
+from hushstream.systems.p2b import P2BSystem
+
+CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
+LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+
+
+def _config(**release) -> P2BConfig:
+    return P2BConfig(
+        "batch",
+        SHAPE,
+        ContextConfig(SHAPE),
+        CONTRIBUTORS,
+        encoder=EncoderConfig(codes=6),
+        slot=SlotConfig(ROUNDS, 1, settle_seconds=1e6),
+        release=ReleaseConfig(**release),
+        public_dataset=True,
+    )
+
+
+def _world(users=CONTRIBUTORS + EVALUATED, **options):
+    return make_world("synthetic", **{"users": users, "rounds": ROUNDS, "dimension": SHAPE, "arms": SHAPE, **options})
+
+
+class AgentCoins:
+    """The coins that the machines' agents throw, under each user's own key."""
+
+    def __init__(self, edge):
+        self._edge = edge
+
+    def ties(self, arm, users, round_index):
+        # A multiple of every number of tied arms keeps the remainders of the agents' 128-bit draws.
+        every = math.lcm(*range(1, SHAPE + 1))
+        return np.array([self._draw(arm, user, "tie", round_index) % every for user in users], dtype=np.int64)
+
+    def targets(self, users, slot, below):
+        return np.array([self._draw("cold", user, "slot-target", slot) % below for user in users], dtype=np.int64)
+
+    def _draw(self, arm, user, purpose, number):
+        key = self._edge.derive("user", f"{arm}-{user}")
+        return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little")
+
+
+def _by_machines(system, world, edge, shuffler):
+    """Rewards by arm, and both published models, from the per-event machines in one process."""
+    machines = [
+        LearnerMachine(system, 0, edge),
+        ShufflerMachine(system, 0, shuffler),
+        AggregatorMachine(system, 0),
+        AggregatorMachine(system, 1),
+    ]
+    log = MemoryLog()
+    driver = DirectDriver(log, machines, bytes(32))
+    rewards = {arm: np.zeros((EVALUATED, ROUNDS)) for arm in ARMS}
+
+    async def play(client, user, arm, earned):
+        name = f"{arm}-{user}"
+        for index in range(ROUNDS):
+            one = np.array([user])
+            context = world.contexts(one, index)[0]
+            decision = await client.decide(f"{name}:{index}", name, context, line=LINES[arm], timeout=None)
+            earned[index] = world.rewards(one, index, np.array([decision.arm]))[0]
+            await client.reward(f"{name}:{index}", name, decision.arm, earned[index])
+
+    async def both_phases():
+        async with Client(DirectEventLog(log, driver, 1)) as client:
+            spent = np.zeros((CONTRIBUTORS, ROUNDS))
+            await asyncio.gather(*(play(client, user, "cold", spent[user]) for user in range(CONTRIBUTORS)))
+            await client.seal(0)
+            await asyncio.sleep(0)
+            await asyncio.gather(
+                *(play(client, CONTRIBUTORS + row, arm, rewards[arm][row]) for arm in ARMS for row in range(EVALUATED))
+            )
+
+    asyncio.run(both_phases())
+    policy = machines[0].terms.policy
+    return rewards, {line: policy.shared(LINES[line]).state for line in ARMS[1:]}
+
+
+@pytest.mark.parametrize(
+    "release",
+    [{"epsilon": 1.0}, {"epsilon": 2.0, "levels": 8}],
+    ids=["clicks", "levels"],
+)
+def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
+    """Models, noise included, to the bit; decisions but for float ties (at most 1 in 100 rewards may differ)."""
+    system = P2BSystem.fitted(_config(**release))
+    world = _world(seed=4, outcome="gaussian" if release.get("levels") else "clicks")
+    edge, shuffler = seeded_key(3, "edge"), seeded_key(3, "shuffler")
+    rewards, states = _by_machines(system, world, edge, shuffler)
+    run = run_population(system, world, CONTRIBUTORS, EVALUATED, 3, coins=AgentCoins(edge), key=shuffler)
+    for arm, state in states.items():
+        start = LinUCBModel(run.models[arm].gram, run.models[arm].moment).state()
+        np.testing.assert_array_equal(state.packed, start.packed)
+    for arm in ARMS:
+        assert np.mean(np.abs(rewards[arm] - run.rewards[arm]) > 1e-12) <= 0.01
+
+
+def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
+    world, system = _world(seed=1), P2BSystem.fitted(_config())
+    whole = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
+    monkeypatch.setattr("hushstream.replay.experiments.population_run.CHUNK_USERS", 37)
+    parts = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
+    for arm in ARMS:
+        np.testing.assert_array_equal(whole.rewards[arm], parts.rewards[arm])
+    np.testing.assert_array_equal(whole.models["warm_private"].moment, parts.models["warm_private"].moment)
+
+
+def test_a_seed_repeats_a_run_and_another_seed_draws_other_noise():
+    world, system = _world(seed=1), P2BSystem.fitted(_config())
+    first, again, other = (run_population(system, world, CONTRIBUTORS, EVALUATED, seed) for seed in (0, 0, 1))
+    assert first.rounds() == again.rounds()
+    assert not np.array_equal(first.models["warm_private"].moment, other.models["warm_private"].moment)
+
+
+@pytest.mark.parametrize("mode", ["tuples", "paper"])
+def test_every_report_is_released_or_left_out_for_a_counted_reason(mode):
+    system = P2BSystem.fitted(_config(mode=mode, sampling=0.5, threshold=4, window_slots=100))
+    counts = run_population(system, _world(seed=2), CONTRIBUTORS, EVALUATED).released
+    assert counts.windows == 3
+    assert counts.slots == counts.reports == CONTRIBUTORS
+    assert counts.reports == counts.unsampled + counts.below_threshold + counts.released
+    # Binomial(220, .5): outside with probability below 1e-6.
+    assert abs(counts.unsampled - 110) < 37
+    assert counts.below_threshold > 0
+    assert counts.released > 0
+
+
+def test_a_threshold_of_one_withholds_nothing():
+    system = P2BSystem.fitted(_config(mode="tuples", sampling=0.5, threshold=1))
+    counts = run_population(system, _world(seed=2), CONTRIBUTORS, EVALUATED).released
+    assert counts.below_threshold == 0
+    assert counts.withheld_share == 0.0
+
+
+def test_slot_sums_withhold_nothing_and_the_guarantee_names_the_seeded_key():
+    run = run_population(_config(), _world(seed=2), CONTRIBUTORS, EVALUATED)
+    assert run.released.released == CONTRIBUTORS
+    assert run.guarantee.reproducible
+    assert run.guarantee.epsilon_micro == 1_000_000
+
+
+def test_each_slot_of_a_longer_life_reports_one_interaction_of_its_own_stretch():
+    config = dataclasses.replace(_config(), slot=SlotConfig(2, 3))
+    run = run_population(config, _world(seed=2), CONTRIBUTORS, EVALUATED)
+    assert run.released.reports == 3 * CONTRIBUTORS
+    assert run.guarantee.lifetime.slots == 3
+
+
+def test_users_differ_between_arms_by_their_start_alone():
+    """Without exploration and with rewards that never come nobody learns: all arms then choose alike."""
+    config = dataclasses.replace(_config(epsilon=20.0), learner=LearnerConfig(alpha=0.0))
+    world = _world(seed=3, reward_scale=1e-9)
+    run = run_population(config, world, CONTRIBUTORS, EVALUATED)
+    np.testing.assert_array_equal(run.rewards["cold"], run.rewards["warm_nonprivate"])
+
+
+def test_rows_hold_every_arm_and_round_with_its_interval():
+    run = run_population(_config(), _world(seed=2), CONTRIBUTORS, EVALUATED)
+    rows = run.rounds()
+    assert [(row["arm"], row["round"]) for row in rows] == [(a, t + 1) for a in ARMS for t in range(ROUNDS)]
+    last = rows[ROUNDS - 1]
+    assert last["reward_so_far"] == pytest.approx(run.mean("cold"))
+    summary = run.arms()[0]
+    assert summary["reward_low"] < run.mean("cold") < summary["reward_high"]
+    assert (last["reward_so_far_low"], last["reward_so_far_high"]) == pytest.approx(
+        (summary["reward_low"], summary["reward_high"])
+    )
+
+
+def test_an_interval_covers_the_mean_as_often_as_it_says():
+    """4,000 samples of 50: the share covered is within .95 +- .025 (t tails take .005; 5 sd of the count are .017)."""
+    samples = np.random.default_rng(0).random((4000, 50))
+    covered = [row["x_low"] <= 0.5 <= row["x_high"] for row in (interval("x", sample) for sample in samples)]
+    assert abs(np.mean(covered) - 0.95) < 0.025
+
+
+def test_progress_counts_every_interaction():
+    seen: list[tuple[int, int, str]] = []
+    run_population(_config(), _world(), CONTRIBUTORS, EVALUATED, progress=lambda *step: seen.append(step))
+    total = (CONTRIBUTORS + 3 * EVALUATED) * ROUNDS
+    assert seen[-1][:2] == (total, total)
+    assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"public_dataset": False}, "public"),
+        ({"arms": 7}, "7 arms"),
+        ({"encoder": EncoderConfig(codes=6, features="onehot")}, "centroid"),
+        ({"slot": SlotConfig(ROUNDS + 1, 1)}, "no slot would fall due"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_a_reason(change, words):
+    with pytest.raises(PopulationError, match=words):
+        run_population(dataclasses.replace(_config(), **change), _world(), CONTRIBUTORS, EVALUATED)
+
+
+def test_too_few_users_and_unknown_arms_are_refused():
+    with pytest.raises(PopulationError, match="at most 280"):
+        run_population(_config(), _world(), CONTRIBUTORS, EVALUATED + 1)
+    with pytest.raises(PopulationError, match="lukewarm"):
+        run_population(_config(), _world(), CONTRIBUTORS, EVALUATED, arms=("lukewarm",))
