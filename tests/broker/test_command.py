@@ -1,5 +1,6 @@
 """The broker as a process: the ready line, a clean stop, a port in use."""
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaAdminClient
 
-from hushstream.broker import main
+from hushstream.broker import EmbeddedBroker, main
 
 
 @contextmanager
@@ -71,3 +72,18 @@ def test_the_cap_of_a_partition_can_be_set(capsys):
         main(["--max-bytes-per-partition", "much"])
     assert caught.value.code == 2
     assert "--max-bytes-per-partition" in capsys.readouterr().err
+
+
+async def test_stopping_does_not_wait_for_a_client_that_does_not_read(make_batch, make_produce, make_fetch):
+    async with asyncio.timeout(10):
+        async with EmbeddedBroker() as broker:
+            broker.create_topic("t", 1)
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1024)
+            for request, version in [(make_produce("t", make_batch([b"x" * 1_000_000])), 8)] + [
+                (make_fetch("t", 0, max_bytes=1 << 21, partition_max_bytes=1 << 21), 11) for _ in range(50)
+            ]:
+                request.API_VERSION = version
+                request.with_header(correlation_id=1)
+                writer.write(bytes(request.encode(header=True, framed=True)))
+            await reader.readexactly(100)
+        writer.close()

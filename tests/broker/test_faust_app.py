@@ -71,8 +71,8 @@ class Copier:
 @pytest.fixture
 async def copier(tmp_path: Path) -> AsyncIterator[Copier]:
     async with EmbeddedBroker(BrokerSettings(group_min_session_timeout_ms=500)) as broker:
-        broker._node.store.create("numbers", 4, {})
-        broker._node.store.create("copies", 4, {})
+        broker.create_topic("numbers", 4)
+        broker.create_topic("copies", 4)
         running = Copier(broker, tmp_path)
         yield running
         await running.stop()

@@ -8,7 +8,8 @@ import pytest
 
 from hushstream.broker.coordinator import CommittedOffset, GroupCoordinator
 from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.groups import GroupState, Joined, Joiner
+from hushstream.broker.groups import GroupState
+from hushstream.broker.members import Joined, Joiner
 from hushstream.broker.settings import BrokerSettings
 
 

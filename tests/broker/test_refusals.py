@@ -82,7 +82,7 @@ def test_unsound_batches_are_refused(make_batch):
 
 async def test_a_client_learns_at_once_that_the_partition_is_full():
     async with EmbeddedBroker(BrokerSettings(max_bytes_per_partition=2000)) as broker:
-        broker._node.store.create("t", 1, {})
+        broker.create_topic("t", 1)
         async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, request_timeout_ms=5000) as producer:
             await producer.send_and_wait("t", b"x" * 1500)
             with pytest.raises(KafkaError, match="PolicyViolation"):

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.groups import Group, Joined, Joiner
+from hushstream.broker.groups import Group
+from hushstream.broker.members import Joined, Joiner
 from hushstream.broker.settings import BrokerSettings
 
 # Kafka's offset.metadata.max.bytes.

@@ -7,7 +7,8 @@ from kafka.protocol import consumer as messages
 
 from hushstream.broker.coordinator import CommittedOffset
 from hushstream.broker.errors import ErrorCode, RequestRefused
-from hushstream.broker.groups import Group, GroupState, Joiner
+from hushstream.broker.groups import Group, GroupState
+from hushstream.broker.members import Joiner
 from hushstream.broker.node import Client, Node
 from hushstream.broker.wire import Request
 

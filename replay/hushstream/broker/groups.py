@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from hushstream.broker.errors import ErrorCode, RequestRefused
+from hushstream.broker.members import Joined, Joiner, Member
 
 log = logging.getLogger(__name__)
-
-Protocols = tuple[tuple[str, bytes], ...]
 
 
 class GroupState(Enum):
@@ -25,53 +24,6 @@ class GroupState(Enum):
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
-
-
-@dataclass(frozen=True, slots=True)
-class Joiner:
-    """What a member says of itself when it joins; protocols in the order it prefers them."""
-
-    member_id: str
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocol_type: str
-    protocols: Protocols
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The outcome of a join; only the leader is told the members."""
-
-    generation: int
-    protocol: str
-    leader_id: str
-    member_id: str
-    members: tuple[tuple[str, bytes], ...]
-
-
-@dataclass(slots=True)
-class Member:
-    """A member of the group; it is waiting while one of its futures is set."""
-
-    member_id: str
-    joiner: Joiner
-    assignment: bytes = b""
-    join: asyncio.Future[Joined] | None = None
-    sync: asyncio.Future[bytes] | None = None
-    session: asyncio.TimerHandle | None = None
-
-    def metadata_for(self, protocol: str) -> bytes:
-        """What the member says under `protocol`."""
-        return dict(self.joiner.protocols).get(protocol, b"")
-
-    def release(self, code: ErrorCode, message: str) -> None:
-        """Answer whatever the member waits for with an error."""
-        for future in (self.join, self.sync):
-            if future is not None and not future.done():
-                future.set_exception(RequestRefused(code, message))
-        self.join = self.sync = None
 
 
 @dataclass(slots=True)

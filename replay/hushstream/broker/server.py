@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -79,6 +79,14 @@ class EmbeddedBroker:
         """The port in use, once started."""
         return self._address[1]
 
+    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str | None] | None = None) -> None:
+        """Create a topic without a client.
+
+        Raises:
+            RequestRefused: as a CreateTopics request would be.
+        """
+        self._node.store.create(name, partitions, configs or {})
+
     async def start(self) -> None:
         """Listen.
 
@@ -130,6 +138,8 @@ class EmbeddedBroker:
         except asyncio.CancelledError:
             # Only stop() cancels, and asyncio would report a connection task that ends cancelled.
             log.debug("connection closed by the broker's stop")
+            # close() would wait for a client that does not read what is left to send.
+            writer.transport.abort()
         finally:
             self._connections.discard(task)
             writer.close()
