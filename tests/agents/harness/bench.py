@@ -28,7 +28,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import InputRange, InputSlice, Machine, OffChain
+from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
 
 Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
@@ -289,10 +289,14 @@ class Deployment:
 
     async def values_of(self, place: Place) -> list[bytes]:
         """All values of one partition."""
+        return [record.value for record in await self.records_of(place)]
+
+    async def records_of(self, place: Place) -> list[InputRecord]:
+        """All records of one partition; what a worker wrote carries the broker's time."""
         async with LogReader(self.settings) as reader:
             end = (await reader.end_offsets([place]))[place]
             reader.open({place: 0})
-            return [record.value for record in await reader.read(place, 0, end)]
+            return await reader.read(place, 0, end)
 
     async def audit(self) -> Audit:
         """Recompute everything from the logs, as a reader would, and compare with what was released."""
@@ -381,14 +385,15 @@ class Deployment:
         return {**counts, **self._other}
 
     async def _create_topics(self) -> None:
+        frozen = {name for name, _ in self._logs} | set(self.topics.inputs)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
         await admin.start()
         try:
-            config = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
-            topics = [
-                NewTopic(self.settings.physical(name), count, 1, topic_configs=config)
-                for name, count in self._topic_counts().items()
-            ]
+            topics = []
+            for name, count in self._topic_counts().items():
+                time_of = "CreateTime" if name in frozen else "LogAppendTime"
+                config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
+                topics.append(NewTopic(self.settings.physical(name), count, 1, topic_configs=config))
             await admin.create_topics(topics)
         finally:
             await admin.close()

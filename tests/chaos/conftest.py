@@ -1,0 +1,88 @@
+"""The real machines in the crash harness of `tests/agents`: test files do not import one another, so it comes from here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+HERE = Path(__file__).parent
+PLACES = {
+    "bench": HERE.parent / "agents" / "harness",
+    "frozen": HERE / "harness",
+    "promises": HERE / "harness",
+    "roles": HERE / "harness",
+}
+UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
+"""Records in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
+
+
+def load(name: str) -> ModuleType:
+    known = f"hushstream_test_{name}"
+    if known not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known, PLACES[name] / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
+
+
+@pytest.fixture(scope="session")
+def harness() -> Any:
+    """The module of `Bench`, `Deployment` and `Tunnel`."""
+    return load("bench")
+
+
+@pytest.fixture(scope="session")
+def promises() -> Any:
+    """The module of what must hold after any fault, role by role."""
+    return load("promises")
+
+
+@pytest.fixture(scope="session")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The frozen input logs and their deployment's folder."""
+    return load("frozen").freeze(tmp_path_factory.mktemp("deployment"))
+
+
+@pytest.fixture(scope="session")
+def deployed(frozen: Any, harness: Any) -> Callable[..., Any]:
+    """Makes a `Deployment` of one role over the frozen logs: ``deployed(bench, "shuffler", "calm", **settings)``."""
+    counts = {"learner": load("frozen").LEARNERS, "shuffler": load("frozen").SHUFFLERS, "aggregator": 2}
+    others = {
+        "learner": {"reports": counts["shuffler"], "interactions": 2, "models": 2},
+        "shuffler": {"crowds": 2},
+        "aggregator": {},
+    }
+
+    def make(bench: Any, role: str, name: str, **settings: Any) -> Any:
+        arguments = {"name": role, "folder": str(frozen.folder), "seed": load("frozen").KEY_SEED}
+        return harness.Deployment(
+            bench,
+            f"{role}-{name}",
+            f"{HERE}/harness/roles.py:role",
+            arguments,
+            load("roles").role(**arguments),
+            frozen.of(role),
+            counts[role],
+            {"fixed_records": UNITS[role], **settings},
+            others[role],
+        )
+
+    return make
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(harness: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
+    """One broker and one zygote for all tests of a module; HUSHSTREAM_TEST_BOOTSTRAP names another broker."""
+    given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
+    async with harness.Bench(tmp_path_factory.mktemp("bench"), given, [f"{HERE}/harness/roles.py:role"]) as made:
+        yield made

@@ -1,0 +1,236 @@
+"""Frozen input logs of the three roles: one small population played through all of them, bad records included.
+
+The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.roles import RoleName, all_machines
+from hushstream.client.client import Client
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    FeedbackConfig,
+    P2BConfig,
+    PartitionConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
+from hushstream.systems.p2b import P2BSystem
+
+KEY_SEED = 7
+START_MS = 1_700_000_000_000
+CLOCK_STEP_MS = 100
+LEARNERS = 3
+SHUFFLERS = 2
+ARMS = 5
+DIMENSION = 6
+PHASES = 4
+USERS_PER_PHASE = 36
+ROUNDS = 8
+
+Log = list[tuple[int, bytes]]
+"""(log time in milliseconds, value) of each record of one partition."""
+
+INPUTS: Mapping[RoleName, tuple[str, ...]] = {
+    "learner": ("contexts", "clicks", "models"),
+    "shuffler": ("reports",),
+    "aggregator": ("crowds", "interactions"),
+}
+
+
+@dataclass(slots=True)
+class Frozen:
+    """The logs, and what is true of them.
+
+    Attributes:
+        folder: of the deployment.
+        logs: every input partition of every role.
+        events: per learner partition, the event ids that must be decided, each once.
+        dead: per learner partition, how many rows must be refused at least.
+    """
+
+    folder: Path
+    system: P2BSystem
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
+    dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
+
+    def of(self, role: RoleName) -> dict[TopicPartition, Log]:
+        """The inputs of one role."""
+        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
+
+
+def configuration() -> P2BConfig:
+    """Windows that close on a count, on log time and on seals; several periods; short memories."""
+    return P2BConfig(
+        deployment="chaos",
+        arms=ARMS,
+        context=ContextConfig(DIMENSION),
+        expected_slots=1000,
+        encoder=EncoderConfig(codes=6),
+        slot=SlotConfig(after_interactions=2, lifetime_slots=4, settle_seconds=20.0, period_seconds=200.0),
+        feedback=FeedbackConfig(reward_wait_seconds=40.0, parked_clicks=6, remembered_events=400),
+        release=ReleaseConfig(epsilon=1.0, window_slots=14, window_seconds=12.0),
+        partitions=PartitionConfig(LEARNERS, SHUFFLERS),
+        public_dataset=True,
+    )
+
+
+def freeze(folder: Path, seed: int = 1) -> Frozen:
+    """Play the population and keep what each role read, with bad records between."""
+    frozen = Frozen(folder, prepare(folder, configuration()))
+    ticks = count(START_MS, CLOCK_STEP_MS)
+    log = MemoryLog(lambda: next(ticks))
+    driver = DirectDriver(log, all_machines(frozen.system, KeySource(seed=KEY_SEED)), bytes(32))
+    asyncio.run(_Population(frozen, log, driver, seed).play())
+    for place, records in log.partitions():
+        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
+    _spoil(frozen, random.Random(seed))
+    return frozen
+
+
+class _Population:
+    """Users who act well, and one who does not."""
+
+    def __init__(self, frozen: Frozen, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
+        self._frozen = frozen
+        self._log = log
+        self._driver = driver
+        self._draw = random.Random(seed)
+        self._strangers = count()
+
+    async def play(self) -> None:
+        async with Client(DirectEventLog(self._log, self._driver, LEARNERS)) as client:
+            for phase in range(PHASES + 1):
+                lines = ("cold",) if phase == 0 else ("private", "nonprivate", "cold")
+                users = [(f"user-{phase}-{i}", lines[i % len(lines)]) for i in range(USERS_PER_PHASE)]
+                rounds = ROUNDS if phase < PHASES else ROUNDS // 2
+                await asyncio.gather(*(self._act(client, user, line, rounds) for user, line in users))
+                if phase < PHASES:  # what comes after the last seal leaves windows open
+                    await client.seal(phase)
+
+    async def _act(self, client: Client, user: str, line: str, rounds: int) -> None:
+        home = partition_of(user, LEARNERS)
+        for round_index in range(rounds):
+            event_id = f"{user}:{round_index}"
+            eligible = None if self._draw.random() < 0.7 else sorted(self._draw.sample(range(ARMS), 3))
+            decision = await client.decide(event_id, user, self._context(), eligible, timeout=None, line=line)
+            self._frozen.events[home].append(event_id)
+            await self._answer(client, event_id, user, decision.arm)
+            if self._draw.random() < 0.06:
+                self._misbehave(home, event_id, user)
+            if self._draw.random() < 0.03:
+                self._in_batches(home, line)
+
+    async def _answer(self, client: Client, event_id: str, user: str, arm: int) -> None:
+        """Shown, clicked, both, neither; sometimes another arm was on screen, sometimes all comes twice."""
+        way = self._draw.random()
+        if way < 0.25:
+            await client.shown(event_id, user, arm)
+        elif way < 0.35:
+            await client.shown(event_id, user, (arm + 1) % ARMS)
+            await client.reward(event_id, user, (arm + 1) % ARMS, 1.0)
+        elif way < 0.9:
+            for _ in range(2 if way > 0.85 else 1):
+                await client.reward(event_id, user, arm, float(self._draw.random() < 0.5))
+
+    def _misbehave(self, home: int, event_id: str, user: str) -> None:
+        """Records that an honest client never writes; every kind that names a good event leaves it as it was."""
+        good = {"event_id": event_id, "user": user, "context": self._context().tobytes()}
+        bent = np.full(DIMENSION, np.nan, "<f4").tobytes()
+        ways = (
+            ("contexts", codec.encode("Context", good)[:-3]),
+            ("contexts", codec.encode("Context", {**good, "event_id": event_id + "x", "context": bent})),
+            ("contexts", codec.encode("Context", {**good, "event_id": event_id + "y", "context": bytes(24)})),
+            ("contexts", codec.encode("Context", {**good, "user": f"{user}-other"})),
+            ("contexts", b"not avro at all"),
+            ("clicks", b"\xc3\x01" + bytes(8)),
+            ("clicks", self._click(event_id, user, 2.0)),
+            ("clicks", self._click(f"unknown-{next(self._strangers)}", user, 1.0)),
+            ("clicks", self._click(event_id, f"{user}-other", 1.0)),
+            ("contexts", codec.encode("Context", good)),  # the same event again: the same answer again
+        )
+        topic, value = self._draw.choice(ways)
+        self._log.append(topic, home, value)
+
+    def _in_batches(self, home: int, line: str) -> None:
+        """Columnar records of another user, with one bad row in each."""
+        user = next(name for i in self._strangers if partition_of(name := f"batch-{i}", LEARNERS) == home)
+        names = [f"{user}:{row}" for row in range(5)]
+        contexts = np.stack([self._context() for _ in names])
+        contexts[3] = -1.0
+        self._log.append("contexts", home, encode_context_batch(names, [user] * 5, contexts, line=line))
+        arms = [self._draw.randrange(ARMS) for _ in names]
+        rewards = [1.0, 0.0, 1.5, 1.0, 0.0]
+        self._log.append("clicks", home, encode_feedback_batch([1] * 5, names, [user] * 5, arms, rewards))
+        self._frozen.events[home].extend(name for row, name in enumerate(names) if row != 3)
+        self._frozen.dead[home] += 2
+
+    def _context(self) -> NDArray[np.float32]:
+        """Tenths that sum to 1."""
+        parts = [self._draw.randrange(DIMENSION) for _ in range(10)]
+        return (np.bincount(parts, minlength=DIMENSION) / 10).astype("<f4")
+
+    @staticmethod
+    def _click(event_id: str, user: str, reward: float) -> bytes:
+        fields = {"kind": "reward", "event_id": event_id, "user": user, "arm": 0, "reward": reward}
+        return codec.encode("Feedback", fields)
+
+
+def _spoil(frozen: Frozen, draw: random.Random) -> None:
+    """Put repeats and bad records into the logs that lie between the roles."""
+    for (topic, _), log in sorted(frozen.logs.items()):
+        bad = _bad_values(frozen, topic, log)
+        for value in bad:
+            place = draw.randrange(2, len(log))
+            log.insert(place, (log[place][0], value))
+
+
+def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    values = [value for _, value in log]
+    other = bytes(range(16))
+    if topic == "reports":
+        slot = {"report_id": other, "period": bytes(8), "config_digest": frozen.system.digest, "content": bytes(32)}
+        seal = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+        return [
+            *values[10:30:4],
+            b"",
+            b"no report",
+            codec.encode("SlotReport", {**slot, "config_digest": other}),
+            codec.encode("SlotReport", {**slot, "content": b"\xff" * 32}),
+            codec.encode("SlotReport", {**slot, "content": b"\x01" + bytes(31)}),  # of a period long past
+            codec.encode("Seal", seal),
+            codec.encode("Tick", {"config_digest": frozen.system.digest}),
+        ]
+    if topic == "crowds":
+        foreign = codec.decode(values[0])[1] | {"config_digest": other}
+        return [*values[3:9:2], b"no crowd", values[0][:-5], codec.encode("Crowd", foreign)]
+    if topic == "interactions":
+        found = next(fields for name, fields in map(codec.decode, values) if name == "Interactions")
+        return [b"no interactions", codec.encode("Interactions", {**found, "arms": b"\x01"})]
+    if topic == "models":
+        return [*values[1:4:2], values[2], b"no model"]
+    return []
+
+
+def records(log: Sequence[tuple[int, bytes]]) -> list[InputRecord]:
+    """A log as a machine reads it."""
+    return [InputRecord(offset, time_ms, value) for offset, (time_ms, value) in enumerate(log)]

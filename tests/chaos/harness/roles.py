@@ -1,0 +1,15 @@
+"""The real machines of a deployment's folder, as the zygote asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hushstream.agents.deployment import KeySource, load
+from hushstream.agents.roles import RoleName, role_work
+
+
+def role(name: RoleName, folder: str, seed: int) -> tuple[Any, Any]:
+    """(make_machine, topics) of one role."""
+    work = role_work(name, load(Path(folder)), KeySource(seed=seed))
+    return work.make_machine, work.topics
