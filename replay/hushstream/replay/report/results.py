@@ -189,7 +189,7 @@ class StatedGuarantee:
     @property
     def summary(self) -> str:
         """One phrase for captions and tables."""
-        return f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, per {self.values['unit']}"
+        return f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, for {self.values['unit']}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,91 @@
+"""The end of a run on a terminal: the arms, the guarantee, how fast, and what verify found."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from hushstream.replay.report.results import ARMS, COLD, RunResult
+from hushstream.replay.report.summaries import compare, headline
+from hushstream.replay.report.wording import (
+    ARM_NAMES,
+    MARK_MEANINGS,
+    THROUGHPUT_NAMES,
+    deployment_text,
+    interval,
+    number,
+    overall_status,
+    quantity,
+    seed_text,
+    title,
+    verify_sentence,
+)
+
+_STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red", "uncheckable": "yellow"}
+
+
+def terminal_table(result: RunResult) -> RenderableType:
+    """What stands on the terminal at the end of a run; nothing in it is read as markup."""
+    parts: list[RenderableType] = [_mark(mark) for mark in result.marks]
+    if result.arms:
+        parts.append(_arms(result))
+    compared = headline(result)
+    if compared is not None:
+        span = f"{compared.low:.2f} to {compared.high:.2f}"
+        text = f"Warm private is {compared.ratio:.2f} times cold (95 % interval {span})."
+        parts.append(Padding(Text(text, style="bold"), (0, 1)))
+    parts.append(_facts(result))
+    return Group(*parts)
+
+
+def _mark(mark: str) -> Panel:
+    text = Text(mark, style="bold")
+    if mark in MARK_MEANINGS:
+        text.append("\n" + MARK_MEANINGS[mark], style="not bold")
+    return Panel(text, border_style="yellow", box=box.ROUNDED)
+
+
+def _arms(result: RunResult) -> Table:
+    table = Table(title=Text(title(result)), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.add_column("arm")
+    for name in ("users", "mean reward", "95 % interval", "against cold"):
+        table.add_column(name, justify="right")
+    cold = result.arms.get(COLD)
+    for name in ARMS:
+        summary = result.arms.get(name)
+        if summary is None:
+            continue
+        compared = None if cold is None or name == COLD else compare(summary, cold)
+        ratio = "-" if compared is None else f"{compared.ratio:.2f}x"
+        table.add_row(ARM_NAMES[name], number(summary.users), f"{summary.mean:.4f}", interval(summary), ratio)
+    return table
+
+
+def _facts(result: RunResult) -> Table:
+    privacy = result.privacy
+    table = Table.grid(padding=(0, 1))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    facts = [
+        ("guarantee", Text(privacy.summary)),
+        ("lifetime", Text(f"{privacy.lifetime_text}, per person")),
+        ("deployment", Text(deployment_text(result))),
+        ("seed", Text(seed_text(result))),
+        ("configuration", Text(result.config_digest)),
+    ]
+    speed = ", ".join(
+        f"{THROUGHPUT_NAMES[name].lower()} {quantity(name, result.throughput[name])}"
+        for name in THROUGHPUT_NAMES
+        if name in result.throughput
+    )
+    if speed:
+        facts.append(("speed", Text(speed)))
+    style = _STATUS_STYLES[overall_status(result.verify.values())] if result.verify else ""
+    facts.append(("verify", Text(verify_sentence(result).removeprefix("Verify: "), style=style)))
+    for name, value in facts:
+        table.add_row(name, value)
+    return table

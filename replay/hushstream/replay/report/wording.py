@@ -1,0 +1,96 @@
+"""The words and number formats that the page, the pictures and the terminal table share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.replay.report.results import COLD, WARM_NONPRIVATE, WARM_PRIVATE, ArmSummary, RoleCheck, RunResult
+
+ARM_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
+ARM_STARTS = {
+    COLD: "no shared model; each user learns alone",
+    WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
+    WARM_PRIVATE: "a model of what the private release lets through",
+}
+
+MARK_MEANINGS = {
+    REPRODUCIBLE: "The keys come from a seed. Whoever knows the seed can remove the noise. For experiments only.",
+    NOT_PRIVATE: "The release follows a paper whose stated guarantee does not hold. The true one is given below.",
+}
+
+STATUS_MEANINGS = {
+    "equal": "every published record was computed again and has the same bytes",
+    "float tie": "equal but for decisions between arms whose scores are equal within the stated margin",
+    "changed": "at least one published record differs from what its inputs give",
+    "uncheckable": "inputs of at least one record are no longer kept",
+}
+
+THROUGHPUT_NAMES = {
+    "events_per_second": "Events per second",
+    "decisions_per_second": "Decisions per second",
+    "seconds": "Duration",
+}
+
+
+def number(value: float) -> str:
+    """Four significant digits below 1,000, whole numbers with separators from there."""
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def quantity(name: str, value: float) -> str:
+    """A number with the unit that its name ends in."""
+    return f"{number(value)} s" if name == "seconds" or name.endswith("_seconds") else number(value)
+
+
+def plain_name(name: str) -> str:
+    """A key such as ``model_adopted`` as words."""
+    words = name.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def interval(summary: ArmSummary) -> str:
+    """The 95 % interval of an arm's mean."""
+    return f"{summary.mean - summary.ci95:.4f} to {summary.mean + summary.ci95:.4f}"
+
+
+def title(result: RunResult) -> str:
+    """What was run on what."""
+    return f"{result.system} on {result.dataset}"
+
+
+def seed_text(result: RunResult) -> str:
+    """The seed, or that there is none."""
+    return "none" if result.seed is None else str(result.seed)
+
+
+def deployment_text(result: RunResult) -> str:
+    """Name and kind of the deployment."""
+    return f"{result.deployment} ({result.privacy.values['deployment']})"
+
+
+def provenance(result: RunResult) -> tuple[tuple[str, str], ...]:
+    """What every caption says besides what is shown: seed, guarantee, deployment, configuration digest."""
+    guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
+    return (
+        ("Seed", seed_text(result)),
+        ("Guarantee", guarantee),
+        ("Deployment", deployment_text(result)),
+        ("Configuration digest", result.config_digest),
+    )
+
+
+def verify_sentence(result: RunResult) -> str:
+    """What `verify` found over all roles."""
+    if not result.verify:
+        return "Verify did not run."
+    worst = overall_status(result.verify.values())
+    return f"Verify: {worst} ({STATUS_MEANINGS[worst]})."
+
+
+def overall_status(checks: Iterable[RoleCheck]) -> str:
+    """The worst status of several checks."""
+    found = {check.status for check in checks}
+    return next(status for status in ("changed", "uncheckable", "float tie", "equal") if status in found)
