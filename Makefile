@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test check bench lock clean
+.PHONY: demo test check bench kafka-up kafka-down test-kafka lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -21,6 +21,18 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
+
+kafka-up: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up
+
+kafka-down: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py down
+
+test-kafka: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
+	  $(BIN)/python -m pytest tests/broker/conformance tests/kafka tests/agents/test_faults.py tests/agents/test_worker.py; \
+	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 lock: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet uv

@@ -155,9 +155,7 @@ async def apply_async(
     if not wanted:
         return ()
     async with connection.admin("create topics") as admin:
-        answer = await admin.create_topics(
-            [NewTopic(new.name, new.partitions, replication, topic_configs=dict(new.settings)) for new in wanted]
-        )
+        answer = await admin.create_topics([_request(new, replication) for new in wanted])
     created = []
     codes = {name: (code, message) for name, code, message in answer.topic_errors}
     for new in wanted:
@@ -168,6 +166,13 @@ async def apply_async(
         guard_code(f"create topic {new.name}", code, message, for_code)
         created.append(new)
     return tuple(created)
+
+
+def _request(new: Creation, replication: int) -> NewTopic:
+    request = NewTopic(new.name, new.partitions, 1, topic_configs=dict(new.settings))
+    # The constructor refuses "as the broker has it" (-1), which the protocol allows.
+    request.replication_factor = replication
+    return request
 
 
 async def check_async(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:

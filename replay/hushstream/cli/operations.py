@@ -12,9 +12,20 @@ from rich.console import Console
 
 from hushstream.agents.deployment import load, read_security
 from hushstream.agents.roles import ROLES, RoleName
-from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, KeyFolder, KeySeed, Prefix, SecurityFile
-from hushstream.cli.options import key_source, prefix_of, print_json
+from hushstream.cli.options import (
+    AsJson,
+    Bootstrap,
+    DeploymentFolder,
+    KeyFolder,
+    KeySeed,
+    Prefix,
+    SecurityFile,
+    key_source,
+    prefix_of,
+    print_json,
+)
 from hushstream.ops.connection import Connection
+from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import P2BSystem
@@ -161,6 +172,83 @@ def verify_command(
     raise typer.Exit(found.exit_code)
 
 
+def budget(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """What has been spent, by scope and mechanism, and what a user's lifetime allows."""
+    from hushstream.ops.budget import LEDGER_TOPICS, read
+    from hushstream.ops.live import copy
+    from hushstream.ops.topics import partition_counts
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    found = read(copy(connection, partition_counts(system), LEDGER_TOPICS), system)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo(found.as_text(), nl=False)
+    raise typer.Exit(found.exit_code)
+
+
+@letters_app.command(name="list")
+def letters_list(
+    zone: Annotated[ZoneChoice, typer.Argument(help="Whose: edge, shuffler or server.")],
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """How many records were refused, by reason and origin; never what they held."""
+    from hushstream.ops.dead_letters import summarise
+
+    found = summarise(_letters(zone, deployment, bootstrap, prefix, security))
+    if json:
+        print_json([summary.as_json() for summary in found])
+        return
+    for item in found:
+        place = f"{item.topic}/{item.partition} offsets {item.first_offset} to {item.last_offset}"
+        typer.echo(f"{item.count:8} {item.reason:28} {place}")
+    if not found:
+        typer.echo("no dead letters")
+
+
+@letters_app.command(name="show")
+def letters_show(
+    zone: Annotated[ZoneChoice, typer.Argument(help="Whose: edge, shuffler or server.")],
+    topic: Annotated[str, typer.Argument(help="The topic of the refused record.")],
+    partition: Annotated[int, typer.Argument(help="Its partition.")],
+    offset: Annotated[int, typer.Argument(help="Its offset.")],
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """One dead letter: reason, origin and keyed digest."""
+    from hushstream.ops.dead_letters import show
+
+    letter = show(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
+    if json:
+        print_json(letter.as_json())
+    else:
+        typer.echo(letter.as_text())
+
+
+def _letters(
+    zone: ZoneChoice, deployment: Path, bootstrap: str, prefix: str | None, security: Path | None
+) -> tuple[Letter, ...]:
+    from hushstream.ops.dead_letters import read
+    from hushstream.ops.live import copy
+    from hushstream.ops.topics import partition_counts
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    return read(copy(connection, partition_counts(system), {f"dead-letters-{zone.value}"}))
+
+
 def bench(
     out: Annotated[Path, typer.Option(help="Where the rows are written.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(help="Repetitions; medians are reported.")] = 5,
@@ -179,9 +267,7 @@ def bench(
         Console().print(bench_table(rows))
 
 
-def _place(
-    deployment: Path, bootstrap: str, prefix: str | None, security: Path | None
-) -> tuple[P2BSystem, Connection]:
+def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> tuple[P2BSystem, Connection]:
     system = load(deployment)
     name = system.config.deployment
     return system, Connection(bootstrap, prefix_of(prefix, name), read_security(security))

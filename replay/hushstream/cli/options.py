@@ -20,17 +20,17 @@ Bootstrap = Annotated[
 ]
 KeyFolder = Annotated[
     Path | None,
-    typer.Option("--keys", envvar="HUSHSTREAM_KEYS", help="Folder with the zone's key file (default: DEPLOYMENT/keys)."),
+    typer.Option("--keys", envvar="HUSHSTREAM_KEYS", help="Folder with the zone's key (default: DEPLOYMENT/keys)."),
 ]
 KeySeed = Annotated[
     int | None,
     typer.Option("--seed", help="Keys from a seed instead of files: REPRODUCIBLE, NOT PRIVATE; public data only."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Prefix = Annotated[str | None, typer.Option("--prefix", help="What topic names begin with (default: DEPLOYMENT-NAME.).")]
+Prefix = Annotated[str | None, typer.Option("--prefix", help="What topic names begin with (default: NAME.).")]
 SecurityFile = Annotated[
     Path | None,
-    typer.Option("--security", envvar="HUSHSTREAM_SECURITY", help="YAML file with SASL and TLS settings of the broker."),
+    typer.Option("--security", envvar="HUSHSTREAM_SECURITY", help="YAML file with the broker's SASL and TLS settings."),
 ]
 
 

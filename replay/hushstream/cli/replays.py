@@ -10,9 +10,16 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Task as ProgressTask
-from rich.progress import ProgressColumn
 from rich.text import Text
 
 from hushstream.cli.options import AsJson, print_json
@@ -72,7 +79,7 @@ def demo(
 def replay(
     system: Annotated[str, typer.Argument(help="Which system: p2b.")] = "p2b",
     dataset: Annotated[str, typer.Option("--dataset", help="A dataset; see `hushstream datasets list`.")] = "synthetic",
-    runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers on a broker.")] = RunnerChoice.DIRECT,
+    runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: Annotated[str | None, typer.Option(help="A Kafka to run on (default: the embedded broker).")] = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
@@ -106,7 +113,7 @@ def replay(
         seed=seed,
         contributors=contributors,
         arms=tuple(arms) if arms else tuple(ARMS),
-        world={name: value for name, value in values.items()},
+        world=values,
         config=_nested(_assignments(settings or [], "--set")),
         folder=folder,
         bootstrap=bootstrap,
@@ -197,6 +204,7 @@ def datasets_inspect(
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:
     from hushstream.replay.report.html import write_report
+
     from hushstream.replay.report.table import summary_table
     from hushstream.replay.run import run_with
 
@@ -211,8 +219,9 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
         print_json(result.as_json())
     else:
         Console().print(summary_table(result))
-        typer.echo(f"{time.perf_counter() - started:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
-    if result.verify is not None and not result.verify["ok"]:
+        seconds = time.perf_counter() - started
+        typer.echo(f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
+    if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")
 
 

@@ -10,8 +10,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from hushstream.cli.options import Bootstrap, DeploymentFolder, KeyFolder, KeySeed, Prefix, SecurityFile
-from hushstream.cli.options import key_source, prefix_of
+from hushstream.cli.options import (
+    Bootstrap,
+    DeploymentFolder,
+    KeyFolder,
+    KeySeed,
+    Prefix,
+    SecurityFile,
+    key_source,
+    prefix_of,
+)
 
 
 class RoleChoice(StrEnum):
@@ -25,9 +33,9 @@ class RoleChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(worker)
-    app.command(
-        add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-    )(broker)
+    app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+        broker
+    )
 
 
 def worker(

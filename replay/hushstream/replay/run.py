@@ -121,7 +121,7 @@ async def _play(
         async with DirectSession(system, options.seed) as direct:
             played = await loop.run(direct.event_log())
             return played, await direct.logs(), direct.counts(), {}
-    async with StreamSession(system, StreamPlace(folder, options.bootstrap, options.seed)) as stream:
+    async with StreamSession(system, StreamPlace(folder, options.bootstrap, options.seed, options.first > 0)) as stream:
         playing = asyncio.create_task(loop.run(stream.event_log()))
         watching = asyncio.create_task(stream.watch())
         await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)

@@ -42,11 +42,13 @@ class StreamPlace:
         folder: the deployment's folder (configuration and encoder); state and logs go below it.
         bootstrap: a Kafka to use, or None to start the embedded broker.
         seed: of the keys (experiments on public data only).
+        resume: go on with topics that hold records of an earlier run; refused otherwise.
     """
 
     folder: Path
     bootstrap: str | None
     seed: int
+    resume: bool = False
 
 
 class WorkerDied(HushstreamError):
@@ -70,7 +72,7 @@ class StreamSession:
         try:
             if not self._bootstrap:
                 self._bootstrap = await self._start_broker()
-            await apply_async(self._connection(), partition_counts(self._system))
+            await self._make_topics()
             for role in ROLES:
                 self._start_worker(role)
         except BaseException:
@@ -131,6 +133,15 @@ class StreamSession:
                 raise WorkerDied(f"broker did not start: {self._last_words('broker')}")
             await asyncio.sleep(0.05)
         return ready.read_text().strip()
+
+    async def _make_topics(self) -> None:
+        counts = partition_counts(self._system)
+        created = await apply_async(self._connection(), counts)
+        if len(created) < len(counts) and not self._place.resume:
+            raise HushstreamError(
+                f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of an "
+                f"earlier run; choose another name (--set deployment=NAME) or resume it (--from)"
+            )
 
     def _start_worker(self, role: str) -> None:
         self._zone_ports[role] = _free_port()

@@ -1,0 +1,44 @@
+"""The stream on Apache Kafka: the same workers, the same client, one option."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import pytest
+
+from hushstream.replay.run import run
+
+BOOTSTRAP = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not BOOTSTRAP, reason="needs Apache Kafka: start one with `make kafka-up` and set HUSHSTREAM_TEST_BOOTSTRAP"
+    ),
+]
+
+
+def options(deployment: str) -> dict[str, object]:
+    return {
+        "dataset": "synthetic",
+        "seed": 3,
+        "world": {"users": 80},
+        "config": {
+            "deployment": deployment,
+            "encoder": {"codes": 4},
+            "partitions": {"learner": 2, "shuffler": 1},
+        },
+    }
+
+
+def test_a_run_on_kafka_equals_the_direct_run_and_verifies():
+    deployment = f"k{uuid.uuid4().hex[:12]}"
+    stream = run("p2b", runner="stream", bootstrap=BOOTSTRAP, **options(deployment))
+    direct = run("p2b", runner="direct", **options(deployment))
+    assert stream.arms == direct.arms
+    assert stream.rows == direct.rows
+    assert stream.cells == direct.cells
+    assert stream.verify is not None
+    assert {role: check.status for role, check in stream.verify.items()} == dict.fromkeys(stream.verify, "equal")
