@@ -190,11 +190,9 @@ def datasets_inspect(
     name: Annotated[str, typer.Argument(help="Which dataset.")], data_dir: DataDir = None, json: AsJson = False
 ) -> None:
     """Rows, users, arms and rewards of a dataset."""
-    from dataclasses import asdict
-
     from hushstream.replay.datasets.store import inspect
 
-    summary = asdict(inspect(name, data_dir))
+    summary = dict(inspect(name, data_dir))
     if json:
         print_json(summary)
     else:
@@ -203,9 +201,9 @@ def datasets_inspect(
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:
-    from hushstream.replay.report.html import write_report
-
-    from hushstream.replay.report.table import summary_table
+    from hushstream.replay.report.document import as_json
+    from hushstream.replay.report.folder import write_report
+    from hushstream.replay.report.table import terminal_table
     from hushstream.replay.run import run_with
 
     started = time.perf_counter()
@@ -216,9 +214,9 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
         )
     paths = write_report(result, report)
     if json:
-        print_json(result.as_json())
+        print_json(as_json(result))
     else:
-        Console().print(summary_table(result))
+        Console().print(terminal_table(result))
         seconds = time.perf_counter() - started
         typer.echo(f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
     if any(check.changed for check in (result.verify or {}).values()):
