@@ -27,13 +27,21 @@ CERTAIN = 1_000_000_000
 """Propensities are integers in units of 1e-9; this one means that no other arm could have been chosen."""
 
 
+HISTOGRAM_TOLERANCE = 1e-3
+"""How far the entries of a context may be from summing to 1 (float32 rounding of a few hundred entries)."""
+
+
 class Choice(NamedTuple):
-    """What was decided: arm, propensity in units of 1e-9, version of the shared model under it, slot now due."""
+    """What was decided: arm, propensity in units of 1e-9, version of the shared model under it, slot now due.
+
+    ``repeated``: the event is one that still waits for feedback, and this is the answer that it got before.
+    """
 
     arm: int
     propensity: int
     model_version: int
     slot_due: bool
+    repeated: bool
 
 
 class Interaction(NamedTuple):
@@ -119,11 +127,28 @@ class EdgeAgent:
         """Choose an arm for a context of shape (d,) and remember the decision until feedback comes.
 
         Args:
-            event_id: the application's name for this decision.
-            context: float32 (d,); kept, so it must not be a view of a reused buffer.
+            event_id: the application's name for this decision; while it waits, it gets the same answer again.
+            context: float32 (d,), a histogram; kept, so it must not be a view of a reused buffer.
             log_time_ms: log time of the context; the deadline for feedback counts from it.
             eligible: bool (K,), or None for all arms.
+
+        Raises:
+            HushstreamError: the context is no histogram of the deployment's dimension, or no arm is eligible.
         """
+        _require_histogram(context, self.terms.policy.context_dimension)
+        return self.decide_checked(event_id, context, log_time_ms, eligible)
+
+    def decide_checked(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        log_time_ms: int,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> Choice:
+        """See `decide`; for callers that have checked their contexts, as the learner does where it decodes them."""
+        waiting = self.open.get(event_id)
+        if waiting is not None:
+            return Choice(waiting.arm, waiting.propensity, waiting.model_version, False, True)
         terms = self.terms
         policy = terms.policy
         if self.state is None:
@@ -137,25 +162,32 @@ class EdgeAgent:
         if index % terms.after_interactions == 0:
             self._draw_target(index)
         self.decided = index + 1
-        self.open.add(event_id, OpenDecision(context, arm, index, log_time_ms + terms.reward_wait_ms))
-        return Choice(arm, CERTAIN // ties, version, self._falls_due())
+        propensity = CERTAIN // ties
+        deadline_ms = log_time_ms + terms.reward_wait_ms
+        self.open.add(event_id, OpenDecision(context, arm, propensity, version, index, deadline_ms))
+        return Choice(arm, propensity, version, self._falls_due(), False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Note the arm that was on screen for a waiting event.
 
         Raises:
-            HushstreamError: no such event waits.
+            HushstreamError: no such event waits, or there is no such arm.
         """
         self._require_open(event_id)
+        self._require_arm(arm)
         return self.open.shown(event_id, arm)
 
     def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
         """Learn from the reward in [0, 1] of a waiting event.
 
         Raises:
-            HushstreamError: no such event waits.
+            HushstreamError: no such event waits, there is no such arm, or the reward is outside.
         """
         self._require_open(event_id)
+        self._require_arm(arm)
+        # Written so that NaN, which compares false, is refused.
+        if not 0.0 <= reward <= 1.0:
+            raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
         resolved = self.open.rewarded(event_id, arm, reward)
         self._learn(resolved)
         return JoinOutcome.OTHER_ARM if resolved.other_arm else JoinOutcome.REWARDED
@@ -173,14 +205,16 @@ class EdgeAgent:
         self._learn(resolved)
         return JoinOutcome.EXPIRED_AS_ZERO
 
-    def shortfall(self, event_id: str, arm: int) -> float:
-        """By how much ``arm`` scores below the best arm for a waiting event, as the agent knows things now."""
+    def score_gap(self, event_id: str, arm: int) -> float:
+        """How far ``arm`` scores from the arm decided for a waiting event, as the agent knows things now."""
         state = self.state if self.state is not None else self.terms.policy.shared(self.line).state
-        return self.terms.policy.shortfall(state, self.open[event_id].context, arm)
+        decision = self.open[event_id]
+        return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
 
-    def correct(self, event_id: str, arm: int) -> None:
-        """Take over the arm that a journal holds for a waiting event, in place of a float tie's other side."""
-        self.open[event_id].arm = arm
+    def correct(self, event_id: str, arm: int, propensity: int) -> None:
+        """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
+        decision = self.open[event_id]
+        decision.arm, decision.propensity = arm, propensity
 
     def take_slot(self) -> Slot:
         """Give the oldest slot that is due and not yet taken; its content is fixed from here on.
@@ -216,6 +250,8 @@ class EdgeAgent:
                     "event_id": event_id,
                     "context": decision.context.tobytes(),
                     "arm": decision.arm,
+                    "propensity": decision.propensity,
+                    "model_version": decision.model_version,
                     "index": decision.index,
                     "deadline_ms": decision.deadline_ms,
                     "shown_arm": decision.shown_arm,
@@ -238,8 +274,9 @@ class EdgeAgent:
         agent.due, agent.sent = dumped["due"], dumped["sent"]
         for item in dumped["open"]:
             context = np.frombuffer(item["context"], np.float32)
-            decision = OpenDecision(context, item["arm"], item["index"], item["deadline_ms"], item["shown_arm"])
-            agent.open.add(item["event_id"], decision)
+            answer = (item["arm"], item["propensity"], item["model_version"])
+            place = (item["index"], item["deadline_ms"], item["shown_arm"])
+            agent.open.add(item["event_id"], OpenDecision(context, *answer, *place))
         agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]}
         agent._kept = {
             item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
@@ -285,3 +322,18 @@ class EdgeAgent:
     def _require_open(self, event_id: str) -> None:
         if event_id not in self.open:
             raise HushstreamError("feedback: expected an event that waits for it, got an unknown or resolved one")
+
+    def _require_arm(self, arm: int) -> None:
+        arms = self.terms.policy.arms
+        if not 0 <= arm < arms:
+            raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
+
+
+def _require_histogram(context: NDArray[np.float32], dimension: int) -> None:
+    if context.shape != (dimension,) or context.dtype != np.float32:
+        raise HushstreamError(
+            f"context: expected float32 of shape ({dimension},), got {context.dtype} of shape {context.shape}"
+        )
+    # Written so that NaN, which compares false, is refused.
+    if not (context.min() >= 0 and abs(float(context.sum(dtype=np.float64)) - 1.0) <= HISTOGRAM_TOLERANCE):
+        raise HushstreamError("context: expected entries of at least 0 that sum to 1, got others")

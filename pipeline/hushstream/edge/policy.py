@@ -32,7 +32,15 @@ class SharedModel:
 
 
 class SharedPolicy(Protocol):
-    """The kernel of a deployment together with its shared models."""
+    """The kernel of a deployment together with its shared models.
+
+    Attributes:
+        arms: K.
+        context_dimension: d, entries of a context as it comes.
+    """
+
+    arms: int
+    context_dimension: int
 
     def shared(self, line: str) -> SharedModel:
         """The newest model of a line."""
@@ -52,8 +60,8 @@ class SharedPolicy(Protocol):
     ) -> tuple[int, int]:
         """Arm and number of tied arms; ``pick(n)`` settles a tie among n arms."""
 
-    def shortfall(self, state: LearnerState, context: NDArray[np.float32], arm: int) -> float:
-        """By how much an arm's score stays below the best one's."""
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """How far apart the scores of two arms are."""
 
     def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
         """Fold one interaction into a user's own state."""
@@ -73,6 +81,8 @@ class LinUCBPolicy:
 
     def __init__(self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, lines: tuple[str, ...]):
         """Start every line cold."""
+        self.arms = arms
+        self.context_dimension = encoder.dimension
         self._encoder = encoder
         self._kernel = LinUCB(arms, dimension, alpha)
         cold = SharedModel(0, LinUCBModel.cold(arms, dimension, ridge).state())
@@ -101,10 +111,10 @@ class LinUCBPolicy:
         """See `SharedPolicy.choose`."""
         return self._kernel.choose(_linucb(state), context, pick, eligible)
 
-    def shortfall(self, state: LearnerState, context: NDArray[np.float32], arm: int) -> float:
-        """See `SharedPolicy.shortfall`."""
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """See `SharedPolicy.score_gap`."""
         scores = self._kernel.scores(_linucb(state), context)
-        return float(scores.max() - scores[arm])
+        return abs(float(scores[arm]) - float(scores[other]))
 
     def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
         """See `SharedPolicy.learn`."""
@@ -129,6 +139,8 @@ class OneHotPolicy:
 
     def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, lines: tuple[str, ...]):
         """Start every line cold."""
+        self.arms = arms
+        self.context_dimension = encoder.dimension
         self._encoder = encoder
         self._alpha = alpha
         self._kernel = OneHotUCB(arms, codes, alpha)
@@ -158,10 +170,10 @@ class OneHotPolicy:
         """See `SharedPolicy.choose`."""
         return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
 
-    def shortfall(self, state: LearnerState, context: NDArray[np.float32], arm: int) -> float:
-        """See `SharedPolicy.shortfall`."""
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """See `SharedPolicy.score_gap`."""
         scores = self._kernel.scores(_onehot(state), self.encode(context))
-        return float(scores.max() - scores[arm])
+        return abs(float(scores[arm]) - float(scores[other]))
 
     def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
         """See `SharedPolicy.learn`."""

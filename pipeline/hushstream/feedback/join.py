@@ -30,16 +30,25 @@ class JoinOutcome(StrEnum):
 
 
 class OpenDecision:
-    """A decision that waits: its context (d,), arm, number in the user's life, deadline and the arm on screen."""
+    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen."""
 
-    __slots__ = ("arm", "context", "deadline_ms", "index", "shown_arm")
+    __slots__ = ("arm", "context", "deadline_ms", "index", "model_version", "propensity", "shown_arm")
 
     def __init__(
-        self, context: NDArray[np.float32], arm: int, index: int, deadline_ms: int, shown_arm: int = NOT_SHOWN
+        self,
+        context: NDArray[np.float32],
+        arm: int,
+        propensity: int,
+        model_version: int,
+        index: int,
+        deadline_ms: int,
+        shown_arm: int = NOT_SHOWN,
     ) -> None:
-        """Hold one decision; ``context`` must not be a view of a buffer that is reused."""
+        """Hold one decision; ``context`` (d,) must not be a view of a buffer that is reused."""
         self.context = context
         self.arm = arm
+        self.propensity = propensity
+        self.model_version = model_version
         self.index = index
         self.deadline_ms = deadline_ms
         self.shown_arm = shown_arm
@@ -79,6 +88,10 @@ class OpenDecisions:
     def __getitem__(self, event_id: str) -> OpenDecision:
         """The waiting decision of an event."""
         return self._open[event_id]
+
+    def get(self, event_id: str) -> OpenDecision | None:
+        """The waiting decision of an event, or None."""
+        return self._open.get(event_id)
 
     def items(self) -> Iterator[tuple[str, OpenDecision]]:
         """Event ids and decisions, oldest first."""

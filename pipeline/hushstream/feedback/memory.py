@@ -50,6 +50,16 @@ class BoundedMap(Generic[Value]):
         return ((key, self._values[key]) for key in self._keys)
 
 
+class PastDecision(NamedTuple):
+    """What is known of an event that was decided: whose it is, its answer, and whether its wait ended unrewarded."""
+
+    user: str
+    arm: int
+    propensity: int
+    model_version: int
+    expired: bool = False
+
+
 class ParkedClick(NamedTuple):
     """Feedback that waits for its context: what it said and where it lies in the log."""
 

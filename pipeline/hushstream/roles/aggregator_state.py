@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fastavro
 
 from hushstream.feedback.memory import BoundedMap
+from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
 from hushstream.schemas.errors import HushstreamError
 
@@ -55,9 +55,7 @@ def dump(machine: AggregatorMachine) -> bytes:
         "crowds": [window_id for window_id, _ in machine.crowds.items()],
         "totals": machine.totals.dump(),
     }
-    stream = BytesIO()
-    fastavro.schemaless_writer(stream, _SCHEMA, state)
-    return stream.getvalue()
+    return packed.write(state, _SCHEMA)
 
 
 def restore(machine: AggregatorMachine, snapshot: bytes) -> None:
@@ -67,11 +65,7 @@ def restore(machine: AggregatorMachine, snapshot: bytes) -> None:
         HushstreamError: damaged, of another version, line, deployment or configuration.
         ForeignJournal: made on another journal.
     """
-    try:
-        state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _SCHEMA, None)
-    except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
-        kind = type(error).__name__
-        raise HushstreamError(f"snapshot: expected an aggregator's state, got damaged bytes ({kind})") from None
+    state = packed.read(snapshot, _SCHEMA, "an aggregator's state")
     found = (state["version"], state["line"], state["deployment"], state["config_digest"])
     expected = (VERSION, machine.line, machine.system.config.deployment, machine.system.digest)
     if found != expected:

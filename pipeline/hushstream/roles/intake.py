@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.edge.agent import HISTOGRAM_TOLERANCE
 from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.roles.outcomes import Refusal
 from hushstream.schemas.columns import ContextColumns, gather_contexts
 
-NORMALISATION_TOLERANCE = 1e-3
-"""How far the entries of a context may be from summing to 1 (float32 rounding of a few hundred entries)."""
-
 MAX_ROWS = 4096
-"""Contexts in one fold, so that its journal record stays within the broker's record size."""
+"""Contexts in one fold, so that its journal record stays within the broker's record size; no batch record of
+more rows is taken, because it could be decided but not journaled."""
+
+CLICK_CLOCK_MARGIN_MS = 30_000
+"""A context names a click that was acknowledged before it was sent. When clicks this much younger than the
+context have arrived and that one has not, no such click exists; the margin covers clocks of two brokers."""
 
 
 @dataclass(slots=True)
@@ -27,15 +31,47 @@ class DecodedContexts:
     high: int
     columns: ContextColumns
     refused: dict[int, Refusal] = field(default_factory=dict)
+    oversized: list[int] = field(default_factory=list)
+    """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
 
 
 def decode_contexts(part: InputSlice, dimension: int, arms: int) -> DecodedContexts:
     """Decode a slice of contexts and find the rows that are not normalised histograms."""
     columns = gather_contexts(part.records, dimension, arms)
     decoded = DecodedContexts(part.low, part.high, columns)
+    if len(columns.offsets) > MAX_ROWS:
+        rows_of = Counter(columns.offsets)
+        decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
     for row in np.flatnonzero(~normalised(columns.contexts)):
         decoded.refused[int(row)] = Refusal.UNNORMALISED_CONTEXT
     return decoded
+
+
+def ready_below(columns: ContextColumns, high: int, click_high: int, latest_click_ms: int) -> int:
+    """Up to which offset a slice of contexts may be folded now; ``high`` when nothing in it has to wait.
+
+    Args:
+        columns: the decoded slice, which ends at ``high``.
+        high: the next offset after the slice.
+        click_high: the next offset of clicks that will not have been folded.
+        latest_click_ms: log time of the youngest click below it.
+    """
+    for row, after in enumerate(columns.after_clicks):
+        if after >= click_high and not click_is_missing(columns.timestamps_ms[row], latest_click_ms):
+            high = columns.offsets[row]
+            break
+    for mark in columns.seals:
+        if mark.after_click >= click_high and not click_is_missing(mark.timestamp_ms, latest_click_ms):
+            high = min(high, mark.offset)
+            break
+    if len(columns.offsets) > MAX_ROWS:
+        high = min(high, max(columns.offsets[MAX_ROWS], columns.offsets[0] + 1))
+    return high
+
+
+def click_is_missing(log_time_ms: int, latest_click_ms: int) -> bool:
+    """Whether a click that a record of this log time names, and that has not come, never will."""
+    return log_time_ms + CLICK_CLOCK_MARGIN_MS < latest_click_ms
 
 
 def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -43,7 +79,7 @@ def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
     if not len(contexts):
         return np.zeros(0, dtype=np.bool_)
     sums = contexts.sum(axis=1, dtype=np.float64)
-    good: NDArray[np.bool_] = (np.abs(sums - 1.0) <= NORMALISATION_TOLERANCE) & (contexts.min(axis=1) >= 0)
+    good: NDArray[np.bool_] = (np.abs(sums - 1.0) <= HISTOGRAM_TOLERANCE) & (contexts.min(axis=1) >= 0)
     return good
 
 

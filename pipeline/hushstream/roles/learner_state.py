@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from hushstream.edge.agent import EdgeAgent
-from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking
+from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
+from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
 from hushstream.schemas.errors import HushstreamError
 
@@ -28,7 +28,15 @@ def _array(items: Any) -> dict[str, Any]:
 
 
 _OPEN = _record(
-    "Open", event_id="string", context="bytes", arm="int", index="long", deadline_ms="long", shown_arm="int"
+    "Open",
+    event_id="string",
+    context="bytes",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    index="long",
+    deadline_ms="long",
+    shown_arm="int",
 )
 _AGENT = _record(
     "Agent",
@@ -49,7 +57,15 @@ _READER = _record(
     chain="Chain",
     highs=_array(_record("High", topic="string", partition="int", high="long")),
 )
-_PAST = _record("Past", event_id="string", user="string", arm="int", propensity="long", version="int")
+_PAST = _record(
+    "Past",
+    event_id="string",
+    user="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    expired="boolean",
+)
 _PARKED = _record(
     "Parked",
     rewarded="boolean",
@@ -77,7 +93,6 @@ _SCHEMA = fastavro.parse_schema(
         agents={"type": "map", "values": _AGENT},
         due=_array(_record("Due", due_ms="long", user="string")),
         past=_array(_PAST),
-        late=_array("string"),
         parked=_array(_PARKED),
     )
 )
@@ -107,16 +122,10 @@ def dump(machine: LearnerMachine) -> bytes:
         ],
         "agents": {user: agent.dump() for user, agent in machine.agents.items()},
         "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
-        "past": [
-            {"event_id": event_id, "user": past[0], "arm": past[1], "propensity": past[2], "version": past[3]}
-            for event_id, past in machine.past.items()
-        ],
-        "late": [event_id for event_id, _ in machine.late.items()],
+        "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
         "parked": [click._asdict() for click in machine.parking.all()],
     }
-    stream = BytesIO()
-    fastavro.schemaless_writer(stream, _SCHEMA, state)
-    return stream.getvalue()
+    return packed.write(state, _SCHEMA)
 
 
 def restore(machine: LearnerMachine, snapshot: bytes) -> None:
@@ -126,12 +135,7 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
         HushstreamError: the bytes are damaged, of another version, partition, deployment or configuration.
         ForeignJournal: they were made on another journal.
     """
-    try:
-        state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _SCHEMA, None)
-    except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
-        raise HushstreamError(
-            f"snapshot: expected a learner's state, got damaged bytes ({type(error).__name__})"
-        ) from None
+    state = packed.read(snapshot, _SCHEMA, "a learner's state")
     found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
     expected = (VERSION, machine.partition, machine.system.config.deployment, machine.system.digest)
     if found != expected:
@@ -156,10 +160,7 @@ def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
     machine.due = deque((item["due_ms"], item["user"]) for item in state["due"])
     machine.past = BoundedMap(feedback.remembered_events)
     for item in state["past"]:
-        machine.past.put(item["event_id"], (item["user"], item["arm"], item["propensity"], item["version"]))
-    machine.late = BoundedMap(feedback.remembered_events)
-    for event_id in state["late"]:
-        machine.late.put(event_id, None)
+        machine.past.put(item.pop("event_id"), PastDecision(**item))
     machine.parking = Parking(feedback.parked_clicks)
     for item in state["parked"]:
         machine.parking.park(ParkedClick(**item))

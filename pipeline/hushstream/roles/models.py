@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,6 +15,14 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import LINES, P2BSystem
+
+
+class OnChain(NamedTuple):
+    """A Model record that counts: where it lies, its value, and its fields."""
+
+    offset: int
+    value: bytes
+    fields: dict[str, Any]
 
 
 class PublishedModel(NamedTuple):
@@ -30,7 +39,7 @@ def aggregator_identity(system: P2BSystem, line: int) -> Identity:
 
 
 class ModelReader:
-    """Follows one line: yields the versions on the chain, skips whatever else lies in the log."""
+    """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
 
     def __init__(self, system: P2BSystem, line: int) -> None:
         """Follow ``models/line`` of a deployment."""
@@ -42,13 +51,17 @@ class ModelReader:
         self._chain = Chain(aggregator_identity(system, line), PublicDigester(), "Model")
         self._highs: dict[TopicPartition, int] = {}
 
-    def read(self, part: InputSlice) -> Iterator[PublishedModel]:
-        """Yield the published versions in a slice of the models topic."""
+    def read(self, part: InputSlice) -> Iterator[OnChain]:
+        """Yield the records on the chain in a slice of the models topic; `decode_model` says what they hold.
+
+        Raises:
+            ForeignJournal: the line was begun by another deployment or configuration.
+        """
         for record in part.records:
-            model = self._accept(record.value)
-            if model is not None:
+            fields = self._accept(record.value)
+            if fields is not None:
                 self.published_ms = record.timestamp_ms
-                yield model
+                yield OnChain(record.offset, record.value, fields)
         self.position = part.high
 
     def dump(self) -> dict[str, Any]:
@@ -63,7 +76,7 @@ class ModelReader:
         self._chain.resume(place["chain"])
         self._highs = {(h["topic"], h["partition"]): h["high"] for h in place["highs"]}
 
-    def _accept(self, value: bytes) -> PublishedModel | None:
+    def _accept(self, value: bytes) -> dict[str, Any] | None:
         try:
             if self._chain.sequence < 0:
                 self._chain.start(value)
@@ -76,23 +89,27 @@ class ModelReader:
             return None
         for part in fields["head"]["inputs"]:
             self._highs[part["topic"], part["partition"]] = part["high"]
-        return decode_model(fields)
+        return fields
 
 
-def decode_model(fields: dict[str, Any]) -> PublishedModel:
+def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     """The arrays of a Model record.
 
     Raises:
-        HushstreamError: their sizes do not fit its arms and dimension.
+        HushstreamError: it is not of the deployment's arms and dimension, or its arrays are not.
     """
-    arms, dimension = fields["arms"], fields["dimension"]
-    shape = (arms, dimension) if fields["features"] == "onehot" else (arms, dimension, dimension)
-    gram = np.frombuffer(fields["gram"], "<f8")
-    moment = np.frombuffer(fields["moment"], "<f8")
-    if gram.size != int(np.prod(shape)) or moment.size != arms * dimension:
-        raise HushstreamError(f"model: expected a gram of shape {shape}, got {gram.size} numbers")
+    arms, dimension = system.config.arms, system.model_dimension
+    onehot = system.config.encoder.features == "onehot"
+    shape = (arms, dimension) if onehot else (arms, dimension, dimension)
+    found = (fields["arms"], fields["dimension"], fields["features"] == "onehot")
+    if found != (arms, dimension, onehot):
+        raise HushstreamError(f"model: expected arms, dimension, one-hot {(arms, dimension, onehot)}, got {found}")
+    gram, moment = fields["gram"], fields["moment"]
+    sizes = (8 * math.prod(shape), 8 * arms * dimension)
+    if (len(gram), len(moment)) != sizes:
+        raise HushstreamError(f"model: expected sums of {sizes} bytes, got {(len(gram), len(moment))}")
     return PublishedModel(
         fields["version"],
-        gram.reshape(shape).astype(np.float64),
-        moment.reshape(arms, dimension).astype(np.float64),
+        np.frombuffer(gram, "<f8").reshape(shape).astype(np.float64),
+        np.frombuffer(moment, "<f8").reshape(arms, dimension).astype(np.float64),
     )

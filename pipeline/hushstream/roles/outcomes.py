@@ -31,6 +31,8 @@ class Refusal(StrEnum):
 
     UNNORMALISED_CONTEXT = "unnormalised_context"
     AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
+    TOO_MANY_ROWS = "too_many_rows"
+    BAD_PHASE = "bad_phase"
     UNKNOWN_LINE = "unknown_line"
     EVENT_OF_ANOTHER_USER = "event_of_another_user"
     CLICK_WITHOUT_CONTEXT = "click_without_context"
@@ -39,5 +41,6 @@ class Refusal(StrEnum):
     STALE_PERIOD = "stale_period"
     MALFORMED_SLOT = "malformed_slot"
     MALFORMED_INTERACTIONS = "malformed_interactions"
+    MALFORMED_MODEL = "malformed_model"
     UNKNOWN_ORIGIN = "unknown_origin"
     LINE_NOT_ALLOWED = "line_not_allowed"

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any
 
 import fastavro
@@ -19,6 +18,7 @@ import fastavro
 from hushstream.contribution.errors import BadSlot
 from hushstream.contribution.slots import unpack
 from hushstream.privacy.keys import Key
+from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE, Chain, Identity, digest_outputs, extend_digest, head_fields
 from hushstream.roles.machine import (
     InputRange,
@@ -133,7 +133,10 @@ class ShufflerMachine:
         return tuple(part._replace(low=max(part.low, self._position)) for part in self.entry(value).inputs)
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
+        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
+
+        After a `ReplayMismatch` the machine must be thrown away.
+        """
         self._chain.check(value, self.committed())
         end = self.entry(value).inputs[0].high
         steps = self.fold(slices)
@@ -164,17 +167,11 @@ class ShufflerMachine:
             "journaled": self._journaled,
             "running": self._running,
         }
-        stream = BytesIO()
-        fastavro.schemaless_writer(stream, _STATE, state)
-        return stream.getvalue()
+        return packed.write(state, _STATE)
 
     def restore(self, snapshot: bytes) -> None:
         """See `Machine.restore`."""
-        try:
-            state: Any = fastavro.schemaless_reader(BytesIO(snapshot), _STATE, None)
-        except (EOFError, IndexError, ValueError, OverflowError, MemoryError) as error:
-            kind = type(error).__name__
-            raise HushstreamError(f"snapshot: expected a shuffler's state, got damaged bytes ({kind})") from None
+        state = packed.read(snapshot, _STATE, "a shuffler's state")
         found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
         expected = (_STATE_VERSION, self.partition, self.system.config.deployment, self.system.digest)
         if found != expected:

@@ -1,0 +1,70 @@
+"""What a learner sends beside its decisions: padded slots, forwarded seals, and interactions of public data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hushstream.edge.agent import Interaction, Slot
+from hushstream.roles.machine import Output
+from hushstream.schemas import codec
+from hushstream.systems.p2b import LINES, P2BSystem
+
+_RECORD_ROOM = 4096
+"""Bytes of an interactions record beside its columns."""
+
+
+class TakenSlot(NamedTuple):
+    """A slot whose content is fixed, and the report period in which that happened."""
+
+    slot: Slot
+    period: int
+
+
+def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> Iterator[Output]:
+    """The records of slots, in the order of their ids, which is keyed: it tells nothing of who came first.
+
+    The partition follows from the id likewise. For public data the same interactions follow in clear, for the
+    non-private arm of an experiment.
+    """
+    ordered = sorted(taken, key=lambda item: item.slot.report_id)
+    for slot, period in ordered:
+        fields = {
+            "report_id": slot.report_id,
+            "period": period.to_bytes(8, "little"),
+            "config_digest": system.digest,
+            "content": slot.content,
+        }
+        shuffler = int.from_bytes(slot.report_id[:8], "little") % system.config.partitions.shuffler
+        yield Output("reports", shuffler, codec.encode("SlotReport", fields))
+    if system.config.public_dataset:
+        known = [slot.interaction for slot, _ in ordered if slot.interaction is not None]
+        yield from _interaction_outputs(system, known, phase)
+
+
+def seal_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]:
+    """The seal of a learner partition, for every shuffler and for the line that reads raw interactions."""
+    fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
+    value = codec.encode("Seal", fields)
+    for shuffler in range(system.config.partitions.shuffler):
+        yield Output("reports", shuffler, value)
+    if system.config.public_dataset:
+        yield Output("interactions", LINES.index("nonprivate"), value)
+
+
+def _interaction_outputs(system: P2BSystem, known: Sequence[Interaction], phase: int) -> Iterator[Output]:
+    """As many records as it takes: a seal may owe the slots of any number of users at once."""
+    dimension = system.config.context.dimension
+    rows = max(1, (codec.MAX_VALUE_BYTES - _RECORD_ROOM) // (4 * dimension + 4 + 8))
+    for first in range(0, len(known), rows):
+        part = known[first : first + rows]
+        fields = {
+            "phase": phase,
+            "dimension": dimension,
+            "contexts": np.array([i.context for i in part], "<f4").tobytes(),
+            "arms": np.array([i.arm for i in part], "<i4").tobytes(),
+            "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
+        }
+        yield Output("interactions", LINES.index("nonprivate"), codec.encode("Interactions", fields))
