@@ -175,18 +175,19 @@ def _arms(result: RunResult) -> list[dict[str, str]]:
             "users": number(result.arms[name].users),
             "mean": f"{result.arms[name].mean:.4f}",
             "interval": interval(result.arms[name]),
-            "ratio": _against_cold(result, name),
+            **_against_cold(result, name),
         }
         for name in ARMS
         if name in result.arms
     ]
 
 
-def _against_cold(result: RunResult, name: str) -> str:
-    if name == COLD or COLD not in result.arms:
-        return "–"
-    compared = compare(result.arms[name], result.arms[COLD])
-    return "–" if compared is None else f"{compared.ratio:.2f}× ({compared.low:.2f} to {compared.high:.2f})"
+def _against_cold(result: RunResult, name: str) -> dict[str, str]:
+    cold = result.arms.get(COLD)
+    compared = None if cold is None or name == COLD else compare(result.arms[name], cold)
+    if compared is None:
+        return {"ratio": "–", "ratio_interval": ""}
+    return {"ratio": f"{compared.ratio:.2f}×", "ratio_interval": f"{compared.low:.2f} to {compared.high:.2f}"}
 
 
 def _picture(plot: Plot, result: RunResult) -> Picture:

@@ -29,15 +29,15 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 
 
 def terminal_table(result: RunResult) -> RenderableType:
-    """What stands on the terminal at the end of a run; nothing in it is read as markup."""
+    """What stands on the terminal at the end of a run, from 48 columns on; nothing in it is read as markup."""
     parts: list[RenderableType] = [_mark(mark) for mark in result.marks]
     if result.arms:
-        parts.append(_arms(result))
+        parts.append(Padding(_arms(result), (0, 0, 1, 0)))
     compared = headline(result)
     if compared is not None:
         span = f"{compared.low:.2f} to {compared.high:.2f}"
         text = f"Warm private is {compared.ratio:.2f} times cold (95 % interval {span})."
-        parts.append(Padding(Text(text, style="bold"), (0, 1)))
+        parts.append(Padding(Text(text, style="bold"), (0, 0, 1, 0)))
     parts.append(_facts(result))
     return Group(*parts)
 
@@ -50,10 +50,18 @@ def _mark(mark: str) -> Panel:
 
 
 def _arms(result: RunResult) -> Table:
-    table = Table(title=Text(title(result)), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(
+        title=Text(title(result)),
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        show_edge=False,
+        pad_edge=False,
+    )
     table.add_column("arm")
     for name in ("users", "mean reward", "95 % interval", "against cold"):
-        table.add_column(name, justify="right")
+        # A figure cut in two lines would read as another figure; only the interval may break between words.
+        table.add_column(name, justify="right", min_width=6)
     cold = result.arms.get(COLD)
     for name in ARMS:
         summary = result.arms.get(name)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import csv
+import json
+from importlib.resources import files
+
+import pytest
+
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.folder import OWNED, read_result, write_report
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, result):
+    return write_report(result, tmp_path_factory.mktemp("runs") / "new" / "report")
+
+
+def test_a_report_holds_every_file_and_the_page_comes_last(written):
+    assert [path.name for path in written] == list(OWNED)
+    assert sorted(path.name for path in written[0].parent.iterdir()) == sorted(OWNED)
+    assert all(path.stat().st_size > 100 for path in written)
+
+
+def test_equal_results_give_equal_bytes(written, tmp_path, result):
+    again = write_report(result, tmp_path)
+    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in written]
+
+
+def test_results_json_gives_the_result_back(written, result):
+    assert read_result(written[0]) == result
+
+
+def test_the_csv_files_hold_every_row_exactly(written, result):
+    with written[1].open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    assert [(r["arm"], int(r["round"]), int(r["users"]), float(r["mean"]), float(r["ci95"])) for r in rows] == [
+        (r.arm, r.round, r.users, r.mean, r.ci95) for r in result.rows
+    ]
+    with written[2].open(newline="") as source:
+        cells = list(csv.DictReader(source))
+    assert [[int(value) for value in cell.values()] for cell in cells] == [
+        [c.code, c.arm, c.exact_ones, c.exact_zeros, c.noised_ones, c.noised_zeros] for c in result.cells
+    ]
+
+
+def test_a_live_run_leaves_no_exact_figure_and_none_of_an_earlier_run(tmp_path, result, live_result):
+    write_report(result, tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    write_report(live_result, tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"results.json", "epsilon.png", "index.html", "notes.txt"}
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert (document["arms"], document["rows"], document["cells"]) == ({}, [], None)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, live_result):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
+        write_report(live_result, tmp_path / "file")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"schema": 1}'])
+def test_a_file_that_is_no_result_is_refused(tmp_path, content):
+    path = tmp_path / "results.json"
+    path.write_bytes(content)
+    with pytest.raises(BadResult, match="expected"):
+        read_result(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(BadResult, match="FileNotFoundError"):
+        read_result(tmp_path / "results.json")
+
+
+def test_the_template_and_its_style_sheet_belong_to_the_package():
+    names = {entry.name for entry in files("hushstream.replay.report").iterdir()}
+    assert {"page.html.j2", "page.css"} <= names

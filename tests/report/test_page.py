@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import base64
+from html.parser import HTMLParser
+
+import pytest
+
+from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
+from hushstream.replay.report.folder import write_report
+from hushstream.replay.report.page import html
+from hushstream.replay.report.plots import plots
+from hushstream.replay.report.results import ArmSummary, RoleCheck, StatedGuarantee
+
+VOID = {"meta", "img", "source", "br", "hr", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a page asks for, shows and says."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.captions: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "figcaption":
+            self.captions.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        if "style" in self.open:
+            return
+        self.words.append(data)
+        if "figcaption" in self.open:
+            self.captions[-1] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def words(result) -> Page:
+    """The page without its pictures, for what is said in words."""
+    return Page(html(result, [], ["results.json"]))
+
+
+def whole(result) -> Page:
+    """The page with its pictures."""
+    return Page(html(result, plots(result), ["results.json"]))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, result) -> str:
+    """The page as a report holds it."""
+    return write_report(result, tmp_path_factory.mktemp("report"))[-1].read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(source) -> Page:
+    return Page(source)
+
+
+def test_every_element_is_closed_and_the_language_and_title_are_named(page):
+    assert page.open == []
+    assert page.all("html")[0]["lang"] == "en"
+    assert page.all("title")
+    assert page.all("meta")[1]["content"] == "width=device-width, initial-scale=1"
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(page):
+    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "iframe", "object", "base", "form", "a")]
+    for _, attributes in page.tags:
+        for name in ("src", "srcset", "href", "poster", "action", "data", "background", "style"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+    policy = next(meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_style_sheet_asks_for_nothing_and_knows_dark_and_narrow_screens(source):
+    style = source.partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+    assert "max-width: 44rem" in style
+    assert "http" not in source.replace("http-equiv", "")
+
+
+def test_every_picture_is_inlined_in_both_forms_and_described(page):
+    pictures, sources = page.all("img"), page.all("source")
+    assert len(pictures) == len(sources) == 3
+    for picture, source in zip(pictures, sources, strict=True):
+        assert len(picture["alt"]) > 60
+        assert source["media"] == "(prefers-color-scheme: dark)"
+        for uri in (picture["src"], source["srcset"]):
+            kind, _, data = uri.partition(",")
+            assert kind == "data:image/png;base64"
+            assert base64.b64decode(data, validate=True).startswith(b"\x89PNG")
+    # The description of the rewards gives the figures of the last interaction.
+    assert "At the last interaction: cold 0." in pictures[0]["alt"]
+
+
+def test_every_caption_says_seed_guarantee_deployment_and_digest(page, result):
+    assert len(page.captions) == 3
+    for caption in page.captions:
+        for fact in (
+            "Seed: 3.",
+            f"Guarantee: {result.privacy.summary}",
+            "Deployment: demo (hosted).",
+            f"Configuration digest: {result.config_digest}.",
+        ):
+            assert fact in caption
+
+
+def test_the_whole_guarantee_stands_on_the_page(page, result):
+    for line in result.privacy.lines:
+        name, _, fact = line.partition(": ")
+        assert fact in page.text
+        assert name == "Not protected" or name in page.text
+
+
+def test_conditions_of_the_guarantee_stand_on_the_page(make_result):
+    stated = StatedGuarantee.of(paper_guarantee(threshold=10, sampling=0.5))
+    page = words(make_result(privacy=stated, release_mode="paper", sampling=0.5))
+    for line in stated.lines:
+        assert (line.partition(": ")[2] or line) in page.text
+
+
+def test_marks_stand_at_the_top_and_in_every_caption(make_result):
+    stated = StatedGuarantee.of(paper_guarantee(threshold=10, sampling=0.5).under_key(True))
+    page = whole(make_result(privacy=stated, release_mode="paper", sampling=0.5, marks=("SHORT RUN",)))
+    assert [a["role"] for a in page.all("div") if a.get("class") == "mark"] == ["note"] * 3
+    for mark in ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE", "SHORT RUN"):
+        assert page.text.index(mark) < page.text.index("Outcome")
+    for caption in page.captions:
+        assert "NOT PRIVATE AS STATED; REPRODUCIBLE, NOT PRIVATE" in caption
+
+
+def test_a_page_without_marks_claims_none(page):
+    assert not [a for a in page.all("div") if a.get("class") == "mark"]
+
+
+def test_the_outcome_gives_the_ratio_with_its_interval(make_result):
+    arms = {
+        "cold": ArmSummary(0.1205, 0.0097, 600),
+        "warm_nonprivate": ArmSummary(0.5095, 0.0124, 600),
+        "warm_private": ArmSummary(0.438, 0.0125, 600),
+    }
+    text = words(make_result(arms=arms)).text
+    assert "earn 3.63 times what users earn who start cold (95 % interval 3.35 to 3.97)" in text
+    assert "That is 86 % of what the non-private model gives" in text
+    assert "0.4255 to 0.4505" in text
+
+
+def test_a_cold_mean_near_zero_gets_words_instead_of_a_ratio(make_result):
+    arms = {"cold": ArmSummary(0.0, 0.0, 9), "warm_private": ArmSummary(0.4, 0.1, 9)}
+    page = words(make_result(arms=arms))
+    assert "has no ratio" in page.text
+    assert "×" not in page.text
+
+
+def test_a_live_run_says_why_it_shows_no_rewards(live_result):
+    page = whole(live_result)
+    assert "This is a live run" in page.text
+    assert len(page.all("img")) == 1
+    assert "zone-private" not in [word.strip() for word in page.words]
+
+
+def test_every_count_stands_with_its_class(page):
+    assert "Slot slot-public 1,400" in page.text
+    assert "Rewarded zone-private 32,000" in page.text
+
+
+def test_what_verify_found_stands_on_the_page(make_result):
+    page = words(make_result(verify={"learner": RoleCheck(27), "shuffler": RoleCheck(2, changed=1)}))
+    assert "Verify: changed (at least one published record differs" in page.text
+    assert [a["class"] for a in page.all("small") if (a.get("class") or "").startswith("status-")] == [
+        "status-equal",
+        "status-changed",
+    ]
+    assert "Verify did not run." in words(make_result(verify=None)).text
+
+
+def test_tables_have_captions_and_headings_with_a_scope(page):
+    tables = page.all("table")
+    assert len(tables) == len(page.all("caption")) == 4
+    assert all(heading.get("scope") in ("col", "row") for heading in page.all("th"))
+    labels = {a["aria-labelledby"] for _, a in page.tags if "aria-labelledby" in a}
+    assert labels <= {a.get("id") for a in page.all("h2")}
+
+
+def test_names_are_shown_as_text_and_never_as_markup(make_result):
+    hostile = '<img src=x onerror="alert(1)">&amp;\'"{{ 7*7 }}$x^2$'
+    stated = slot_sums_guarantee(epsilon=1).as_json()
+    page = whole(
+        make_result(
+            system=hostile,
+            dataset=hostile,
+            runner=hostile,
+            deployment=hostile,
+            marks=(hostile,),
+            throughput={hostile: 1.0},
+            verify={hostile: RoleCheck(1)},
+            environment={hostile: hostile},
+            privacy=StatedGuarantee({**stated, "unit": hostile}, (f"Mechanism: {hostile}.", hostile)),
+        )
+    )
+    assert page.open == []
+    assert len(page.all("img")) == 3
+    assert not any("onerror" in attributes for _, attributes in page.tags)
+    assert page.text.count(hostile) >= 10

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+import struct
+
+import matplotlib
+import pytest
+
+from hushstream.privacy.guarantee import slot_sums_guarantee, tuples_guarantee
+from hushstream.replay.report.plots import DARK, LIGHT, plots, render
+from hushstream.replay.report.results import StatedGuarantee
+
+
+def chunks(png: bytes) -> dict[bytes, bytes]:
+    """The chunks of a PNG by type."""
+    found, at = {}, 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        found[png[at + 4 : at + 8]] = png[at + 8 : at + 8 + length]
+        at += 12 + length
+    return found
+
+
+def test_a_live_run_has_no_picture_of_content(result, live_result):
+    assert [plot.name for plot in plots(result)] == ["rewards", "noise", "epsilon"]
+    assert [plot.name for plot in plots(live_result)] == ["epsilon"]
+
+
+def test_equal_results_give_equal_pictures_whatever_the_users_own_settings_are(result):
+    plot = plots(result)[0]
+    once = render(plot, result, LIGHT)
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
+        assert render(plot, result, LIGHT) == once
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_pictures_carry_no_time_and_no_version(result):
+    kinds = set(chunks(render(plots(result)[2], result, LIGHT, footer=True)))
+    assert kinds <= {b"IHDR", b"pHYs", b"IDAT", b"IEND"}
+
+
+def test_the_forms_of_a_picture_differ_in_ground_and_the_file_has_room_for_its_caption(result):
+    plot = plots(result)[0]
+    light, dark = render(plot, result, LIGHT), render(plot, result, DARK)
+    assert light != dark
+    sizes = [
+        struct.unpack(">II", chunks(png)[b"IHDR"][:8]) for png in (light, render(plot, result, LIGHT, footer=True))
+    ]
+    assert sizes[1][0] == sizes[0][0]
+    assert sizes[1][1] > sizes[0][1]
+
+
+def drawn_curves(result):
+    """The lines of the epsilon picture by label: (x, y)."""
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    plots(result)[-1].draw(axes, result, LIGHT)
+    return {line.get_label(): line.get_data() for line in axes.lines}
+
+
+def test_the_epsilon_picture_holds_figure_3_and_the_runs_own_point(make_result):
+    stated = StatedGuarantee.of(tuples_guarantee(threshold=50, sampling=0.5))
+    curves = drawn_curves(make_result(privacy=stated, release_mode="tuples", sampling=0.5))
+    chances, epsilons = curves["sampling alone: -ln(1-p)"]
+    assert [math.log(1 / (1 - p)) for p in chances] == pytest.approx(list(epsilons))
+    point = next(data for label, data in curves.items() if label.startswith("this run"))
+    assert (point[0][0], point[1][0]) == (0.5, pytest.approx(math.log(2), abs=2e-6))
+
+
+def test_the_curve_of_the_runs_noise_passes_through_its_point(make_result):
+    stated = StatedGuarantee.of(slot_sums_guarantee(epsilon=2, sampling=0.25))
+    curves = drawn_curves(make_result(privacy=stated, sampling=0.25))
+    chances, epsilons = curves["this run's noise"]
+    # Amplification by sampling, from the epsilon of the noise alone.
+    assert list(epsilons) == pytest.approx([math.log1p(p * math.expm1(2)) for p in chances], abs=1e-5)
+
+
+def test_the_noise_picture_shows_released_minus_exact(result):
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    plots(result)[1].draw(axes, result, LIGHT)
+    ones, zeros = (group.get_offsets() for group in axes.collections)
+    counts = [cell.exact_ones + cell.exact_zeros for cell in result.cells]
+    assert [list(point) for point in ones] == [
+        [count, cell.noised_ones - cell.exact_ones] for count, cell in zip(counts, result.cells, strict=True)
+    ]
+    assert [point[1] for point in zeros] == [cell.noised_zeros - cell.exact_zeros for cell in result.cells]
