@@ -67,6 +67,8 @@ def worker(
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
+    if seed is not None and not system.config.public_dataset:
+        raise HushstreamError("--seed: expected a deployment with public_dataset: true; live data needs key files")
     name = system.config.deployment
     settings = WorkerSettings(
         bootstrap=bootstrap,
