@@ -115,10 +115,17 @@ def test_the_marks_of_the_guarantee_cannot_be_left_out(make_result):
 def test_a_guarantee_is_stated_with_exact_amounts_rounded_up():
     stated = StatedGuarantee.of(slot_sums_guarantee(epsilon="0.7", lifetime_slots=3))
     assert stated.summary.startswith("epsilon 0.7, delta ")
-    assert stated.summary.endswith("null-slot, for one slot of one user")
+    assert "null-slot, for one slot of one user" in stated.summary
     assert stated.lifetime_text.startswith("epsilon 2.1, delta ")
     # Printed with three digits, never below the true value.
     assert float(stated.delta_text) >= int(stated.values["delta_units"]) / 2**80
+
+
+def test_a_guarantee_that_renews_is_never_shown_without_its_lifetime():
+    once = StatedGuarantee.of(slot_sums_guarantee(epsilon=1))
+    renewed = StatedGuarantee.of(slot_sums_guarantee(epsilon=1, lifetime_slots=3))
+    assert "lifetime" not in once.summary
+    assert renewed.summary.endswith(f"; lifetime {renewed.lifetime_text}")
 
 
 @pytest.mark.parametrize(

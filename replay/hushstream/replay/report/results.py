@@ -188,8 +188,11 @@ class StatedGuarantee:
 
     @property
     def summary(self) -> str:
-        """One phrase for captions and tables."""
-        return f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, for {self.values['unit']}"
+        """One phrase for captions and tables; names the lifetime wherever it costs more than one unit."""
+        unit = f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, for {self.values['unit']}"
+        lifetime = self.values["lifetime"]
+        alike = all(lifetime[name] == self.values[name] for name in ("epsilon_micro", "delta_units"))
+        return unit if alike else f"{unit}; lifetime {self.lifetime_text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
