@@ -1,11 +1,12 @@
-"""The real machines in the crash harness of `tests/agents`: test files do not import one another, so it comes from here."""
+"""The real machines in the crash harness of `tests/agents`, which is loaded from its folder."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,9 +81,24 @@ def deployed(frozen: Any, harness: Any) -> Callable[..., Any]:
     return make
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def bench(harness: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Any]:
-    """One broker and one zygote for all tests of a module; HUSHSTREAM_TEST_BOOTSTRAP names another broker."""
+    """One broker and one zygote for all tests here; HUSHSTREAM_TEST_BOOTSTRAP names another broker."""
     given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
     async with harness.Bench(tmp_path_factory.mktemp("bench"), given, [f"{HERE}/harness/roles.py:role"]) as made:
         yield made
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def undisturbed(bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any) -> Mapping[str, Any]:
+    """What each role leaves of the frozen logs under the fixed schedule when nothing happens to it."""
+
+    async def left(role: str) -> Any:
+        async with deployed(bench, role, "calm") as run:
+            await run.finish()
+            audit = await run.audit()
+            assert audit.repeats == audit.off_chain == 0, role
+            await promises.check(role, run, audit, frozen)
+        return audit
+
+    return dict(zip(UNITS, await asyncio.gather(*map(left, UNITS)), strict=True))

@@ -8,14 +8,13 @@ reader drops repeats of identical bytes, and what remains must be equal, for eac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-ROLES = ("learner", "shuffler", "aggregator")
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
 HOMES = {"learner": 3, "shuffler": 2, "aggregator": 2}
 
@@ -33,17 +32,31 @@ def crashes(role: str) -> list[tuple[str, int, int]]:
 
 @pytest.mark.slow
 async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:
     async def sweep(role: str) -> None:
-        async with deployed(bench, role, "calm") as calm, deployed(bench, role, "killed") as killed:
-            await asyncio.gather(calm.finish(), killed.crash_sweep(crashes(role)))
-            undisturbed, disturbed = await calm.audit(), await killed.audit()
-            assert disturbed == undisturbed, role
-            assert undisturbed.repeats == 0, role
-            await promises.check(role, calm, undisturbed, frozen)
-            await promises.check(role, killed, disturbed, frozen)
+        async with deployed(bench, role, "killed") as run:
+            await run.crash_sweep(crashes(role))
+            audit = await run.audit()
+            assert audit == undisturbed[role], role
+            assert audit.off_chain == 0, role
+            await promises.check(role, run, audit, frozen)
 
     async with asyncio.TaskGroup() as group:
-        for role in ROLES:
+        for role in HOMES:
             group.create_task(sweep(role))
+
+
+async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
+) -> None:
+    async def restarted(role: str) -> None:
+        async with deployed(bench, role, "bare", snapshot_interval_seconds=1000) as run:
+            await run.crash_sweep([("journal_sent", 0, 4), ("released", 1, 2), ("folded", 0, 20)])
+            audit = await run.audit()
+            assert audit == undisturbed[role], role
+            await promises.check(role, run, audit, frozen)
+
+    async with asyncio.TaskGroup() as group:
+        for role in HOMES:
+            group.create_task(restarted(role))

@@ -132,7 +132,7 @@ class _Population:
         for round_index in range(rounds):
             event_id = f"{user}:{round_index}"
             eligible = None if self._draw.random() < 0.7 else sorted(self._draw.sample(range(ARMS), 3))
-            decision = await client.decide(event_id, user, self._context(), eligible, timeout=None, line=line)
+            decision = await client.decide(event_id, user, self._context(), eligible, timeout=20.0, line=line)
             self._frozen.events[home].append(event_id)
             await self._answer(client, event_id, user, decision.arm)
             if self._draw.random() < 0.06:

@@ -1,0 +1,87 @@
+"""Clean ends, and connections that drop and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from hushstream.schemas import codec
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROLES = ("learner", "shuffler", "aggregator")
+BRIEF_SECONDS = 0.5
+PAST_THE_SESSION_SECONDS = 2.5
+
+
+async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
+) -> None:
+    async def ended(role: str) -> None:
+        async with deployed(bench, role, "ended", schedule="live", batch_records=6, buffer_records=6) as run:
+            run.pace_seconds = 0.02
+            for _ in range(3):
+                worker = await run.start()
+                await worker.logged("at journal record")
+                await asyncio.sleep(0.25)
+                worker.kill(signal.SIGTERM)
+                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            await run.finish()
+            audit = await run.audit()
+            await promises.check(role, run, audit, frozen)
+        assert audit.repeats == audit.off_chain == 0, role
+        if role != "learner":
+            assert (audit.journals, audit.releases) == (undisturbed[role].journals, undisturbed[role].releases)
+        if role == "shuffler":
+            check_windows_are_whole(audit, frozen)
+
+    async with asyncio.TaskGroup() as group:
+        for role in ROLES:
+            group.create_task(ended(role))
+
+
+def check_windows_are_whole(audit: Any, frozen: Any) -> None:
+    """A window is full, or a seal or log time closed it; and some slots stand behind the last window, unreleased."""
+    full = frozen.system.config.release.window_slots
+    for partition, values in audit.journals.items():
+        records = [codec.decode(value)[1] for value in values[1:]]
+        assert all((r["slots"] == full) == (r["closed_by"] == "slots") for r in records)
+        assert {r["closed_by"] for r in records} == {"slots", "seal", "time"}
+        assert records[-1]["head"]["inputs"][0]["high"] < len(frozen.logs["reports", partition])
+
+
+async def test_a_connection_that_drops_and_comes_back_changes_no_byte(
+    bench: Any,
+    harness: Any,
+    deployed: Callable[..., Any],
+    frozen: Any,
+    promises: Any,
+    undisturbed: Mapping[str, Any],
+) -> None:
+    port = int(bench.bootstrap.rpartition(":")[2])
+
+    async def cut_off(role: str) -> None:
+        async with harness.Tunnel(port) as tunnel, deployed(bench, role, "cut-off") as run:
+            run.pace_seconds = 0.05
+            worker = await run.start(bootstrap=f"127.0.0.1:{tunnel.port}")
+            await worker.logged("at journal record")
+            for away_seconds in (0.0, BRIEF_SECONDS, PAST_THE_SESSION_SECONDS):
+                await asyncio.sleep(0.3)
+                tunnel.open = False
+                tunnel.cut()
+                await asyncio.sleep(away_seconds)
+                tunnel.open = True
+            await run.folded_all()
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            audit = await run.audit()
+            assert audit == undisturbed[role], role
+            await promises.check(role, run, audit, frozen)
+
+    async with asyncio.TaskGroup() as group:
+        for role in ROLES:
+            group.create_task(cut_off(role))

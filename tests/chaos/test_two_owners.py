@@ -1,0 +1,44 @@
+"""A worker that is stopped between two steps, loses its partitions, and wakes: one content on the chain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any], role: str
+) -> None:
+    async def woken(stage: str) -> None:
+        # The heir cuts other batches: what the sleeper had folded would be told by its values.
+        async with deployed(bench, role, f"woken-{stage}", schedule="live") as run:
+            run.pace_seconds = 0.01
+            sleeper = await run.start((stage, 0, 4), signal.SIGSTOP, batch_records=11)
+            await sleeper.logged("observer: signal")
+            heir = await run.start(batch_records=17)
+            await run.folded_all()
+            assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
+            sleeper.kill(signal.SIGCONT)
+            await asyncio.sleep(1.0)
+            await run.folded_all()
+            for worker in (heir, sleeper):
+                worker.kill(signal.SIGTERM)
+                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            audit = await run.audit()  # asserts that nothing off the chain was released
+            await promises.check(role, run, audit, frozen)
+        if role != "learner":  # a learner's journal says which batches were cut, the others' do not
+            assert (audit.journals, audit.releases) == (undisturbed[role].journals, undisturbed[role].releases)
+
+    async with asyncio.TaskGroup() as group:
+        for stage in STAGES:
+            group.create_task(woken(stage))
