@@ -81,9 +81,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("place", ["data/toy", "data/toy-files", "data"])
-def test_a_data_folder_may_hold_the_dataset_under_its_names_or_be_it(
-    tmp_path, toy, cache, monkeypatch, place
-):
+def test_a_data_folder_may_hold_the_dataset_under_its_names_or_be_it(tmp_path, toy, cache, monkeypatch, place):
     folder = _put(tmp_path / place)
     assert locate("toy", tmp_path / "data") == folder
     monkeypatch.setenv("HUSHSTREAM_DATA", str(tmp_path / "data"))

@@ -145,9 +145,7 @@ def test_a_dropped_connection_is_taken_up_where_it_ended(site, single, tmp_path)
 
 def test_a_later_call_goes_on_from_what_an_earlier_one_left(site, single, tmp_path):
     site.drop_after = [70_000] * 3
-    with pytest.raises(
-        DatasetError, match=r"not loaded after 3 attempts: the connection ended \d+ bytes early"
-    ):
+    with pytest.raises(DatasetError, match=r"not loaded after 3 attempts: the connection ended \d+ bytes early"):
         _fetch(single, tmp_path)
     assert _left(tmp_path) == {"toy/deep/rows.bin.part"}
     folder = _fetch(single, tmp_path)

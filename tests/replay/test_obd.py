@@ -77,8 +77,6 @@ def test_unknown_logs_are_refused(folder):
 def test_the_real_logs_have_their_published_clicks(data_folder):
     folder = data_folder / "open-bandit-small"
     clicks = {
-        (policy, c): load_obd(folder, policy, c).rewards.sum()
-        for policy in ("random", "bts")
-        for c in ("all", "men")
+        (policy, c): load_obd(folder, policy, c).rewards.sum() for policy in ("random", "bts") for c in ("all", "men")
     }
     assert clicks == {("random", "all"): 38, ("random", "men"): 46, ("bts", "all"): 42, ("bts", "men"): 69}

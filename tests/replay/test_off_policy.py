@@ -138,9 +138,7 @@ def test_few_effective_rows_few_clicks_and_wrong_propensities_are_warned_of():
     assert any("rewarded rows count" in warning for warning in few.warnings)
     long = _log(5000, 1)
     wrong = LoggedDataset(**{**_fields(long), "propensities": np.full(5000, 0.5)})
-    assert any(
-        "mean" in warning for warning in importance_sampling(wrong, _new_probabilities(wrong)).warnings
-    )
+    assert any("mean" in warning for warning in importance_sampling(wrong, _new_probabilities(wrong)).warnings)
 
 
 def test_what_cannot_be_judged_is_refused():

@@ -68,10 +68,7 @@ def test_a_csv_is_read_with_and_without_a_byte_order_mark(tmp_path, mapping, enc
 def test_a_parquet_file_holds_the_same_log(tmp_path, mapping):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    at = [
-        datetime(2024, 5, 1, 10, 0, second, part, tzinfo=UTC)
-        for second, part in ((0, 0), (0, 250_000), (1, 0))
-    ]
+    at = [datetime(2024, 5, 1, 10, 0, second, part, tzinfo=UTC) for second, part in ((0, 0), (0, 250_000), (1, 0))]
     table = pyarrow.table(
         {
             "at": pyarrow.array(at, pyarrow.timestamp("us", tz="UTC")),
@@ -105,9 +102,7 @@ def test_pieces_of_any_size_join_to_the_whole(tmp_path, mapping):
 
 def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
     path = _csv(tmp_path, "x;a;r\n0.5;1;0\n0.25;0;1\n")
-    mapping = parse_mapping(
-        {"context": ["x"], "arm": "a", "arms": 2, "reward": "r", "delimiter": ";"}, "here"
-    )
+    mapping = parse_mapping({"context": ["x"], "arm": "a", "arms": 2, "reward": "r", "delimiter": ";"}, "here")
     pieces = list(stream_table(path, mapping, chunk_rows=1))
     assert [piece.users[0] for piece in pieces] == ["0", "1"]
     assert [int(piece.timestamps_ms[0]) for piece in pieces] == [0, 1]
@@ -141,9 +136,7 @@ def test_times_may_be_counts(tmp_path, unit, text, milliseconds):
         ("place", "1.5", "line 3, column place: expected an integer, got a fraction"),
     ],
 )
-def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(
-    tmp_path, mapping, column, value, message
-):
+def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(tmp_path, mapping, column, value, message):
     names = HEADER.strip().split(",")
     good, target = ROWS.splitlines()[0], ROWS.splitlines()[2].split(",")
     target[names.index(column)] = value

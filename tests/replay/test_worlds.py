@@ -68,9 +68,7 @@ def _allowed_arms(world: World, users: np.ndarray, round_index: int) -> np.ndarr
     masks = world.eligible(users, round_index)
     if masks is None:
         return (users + round_index) % world.arms
-    bits = np.unpackbits(
-        np.frombuffer(b"".join(masks), np.uint8).reshape(users.size, -1), axis=1, bitorder="little"
-    )
+    bits = np.unpackbits(np.frombuffer(b"".join(masks), np.uint8).reshape(users.size, -1), axis=1, bitorder="little")
     return np.array([np.flatnonzero(row)[-1] for row in bits])
 
 
@@ -111,9 +109,7 @@ class TestEveryWorld:
         assert rewards.min() >= 0.0
         assert rewards.max() <= 1.0
 
-    @pytest.mark.parametrize(
-        ("user", "round_index", "arm"), [(-1, 0, 0), (10**9, 0, 0), (0, -1, 0), (0, 10**9, 0)]
-    )
+    @pytest.mark.parametrize(("user", "round_index", "arm"), [(-1, 0, 0), (10**9, 0, 0), (0, -1, 0), (0, 10**9, 0)])
     def test_users_and_rounds_that_are_not_there_are_refused(self, world, user, round_index, arm):
         with pytest.raises(WorldError, match=r"must be in 0\.\."):
             world.contexts(np.array([user]), round_index)
@@ -132,9 +128,7 @@ class TestSynthetic:
         # d=3, q=1: 66 points; chi-squared with 65 degrees of freedom, bound at false alarm 1e-6 (fixed seed);
         # a law in which one tenth of the points is drawn half as often gives a statistic above 500.
         world = synthetic(dimension=3, users=66_000)
-        points, counts = np.unique(
-            np.round(world.contexts(np.arange(66_000), 0) * 10), axis=0, return_counts=True
-        )
+        points, counts = np.unique(np.round(world.contexts(np.arange(66_000), 0) * 10), axis=0, return_counts=True)
         assert len(points) == 66
         assert ((counts - 1000.0) ** 2 / 1000.0).sum() < 135.0
 
@@ -286,9 +280,7 @@ class TestFilms:
         users = np.arange(20)
         arms = _allowed_arms(half, users, 0)
         for round_index in range(6):
-            assert np.array_equal(
-                half.rewards(users, round_index, arms), all_users.rewards(users, round_index, arms)
-            )
+            assert np.array_equal(half.rewards(users, round_index, arms), all_users.rewards(users, round_index, arms))
 
 
 def _columns(ratings, **replaced):

@@ -9,10 +9,7 @@ _MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
     "/data/multi-label/tmc2007/"
 )
-_LIBREC = (
-    "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add"
-    "/data/filmtrust/"
-)
+_LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
 _UNVERIFIED = "The addresses were taken from public descriptions and not tried; the checksums decide."
 
 

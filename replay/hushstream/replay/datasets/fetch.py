@@ -191,9 +191,7 @@ def _unpack(archive: Path, files: list[DatasetFile], folder: Path, url: str) -> 
             for file in files:
                 _unpack_one(packed, file, folder, url)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise DatasetError(
-            f"{url}: expected a whole zip archive, got something else; it was removed"
-        ) from error
+        raise DatasetError(f"{url}: expected a whole zip archive, got something else; it was removed") from error
 
 
 def _unpack_one(packed: zipfile.ZipFile, file: DatasetFile, folder: Path, url: str) -> None:

@@ -83,9 +83,7 @@ def known_datasets() -> dict[str, Dataset]:
     for entry in entry_points(group=GROUP):
         dataset = entry.load()
         if not isinstance(dataset, Dataset):
-            raise DatasetError(
-                f"entry point {entry.name} of {GROUP}: expected a Dataset, got {type(dataset).__name__}"
-            )
+            raise DatasetError(f"entry point {entry.name} of {GROUP}: expected a Dataset, got {type(dataset).__name__}")
         if found.setdefault(dataset.name, dataset) is not dataset:
             raise DatasetError(f"two packages offer a dataset named {dataset.name!r}; remove one of them")
     return dict(sorted(found.items()))

@@ -174,9 +174,7 @@ def _propensities(log: LoggedDataset) -> npt.NDArray[np.float64]:
     return log.propensities
 
 
-def _probabilities_shown(
-    log: LoggedDataset, probabilities: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _probabilities_shown(log: LoggedDataset, probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     if probabilities.shape not in ((len(log),), (len(log), log.arms)):
         raise LogError(
             f"{log.name}: expected probabilities of shape ({len(log)}, {log.arms}) or ({len(log)},), "
@@ -202,17 +200,11 @@ def _standard_error(values: npt.NDArray[np.float64]) -> float:
 def _sample_warnings(effective: float, rows: int, rewarded: int) -> list[str]:
     warnings = []
     if effective < SMALL_SAMPLE:
-        warnings.append(
-            f"effective sample size {effective:.0f} is below {SMALL_SAMPLE}: do not rely on the interval"
-        )
+        warnings.append(f"effective sample size {effective:.0f} is below {SMALL_SAMPLE}: do not rely on the interval")
     elif effective < SMALL_SHARE * rows:
-        warnings.append(
-            f"effective sample size {effective:.0f} is below {SMALL_SHARE:.0%} of the {rows} rows"
-        )
+        warnings.append(f"effective sample size {effective:.0f} is below {SMALL_SHARE:.0%} of the {rows} rows")
     if rewarded < FEW_REWARDS:
-        warnings.append(
-            f"only {rewarded} rewarded rows count: differences between policies are not significant"
-        )
+        warnings.append(f"only {rewarded} rewarded rows count: differences between policies are not significant")
     return warnings
 
 

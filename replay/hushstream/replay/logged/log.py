@@ -81,10 +81,7 @@ class LoggedDataset:
             raise LogError(f"{self.name}: every context must be finite")
         if not ((self.rewards >= 0.0) & (self.rewards <= 1.0)).all():
             raise LogError(f"{self.name}: every reward must be in [0, 1]")
-        if (
-            self.propensities is not None
-            and not ((self.propensities > 0.0) & (self.propensities <= 1.0)).all()
-        ):
+        if self.propensities is not None and not ((self.propensities > 0.0) & (self.propensities <= 1.0)).all():
             raise LogError(f"{self.name}: every propensity must be in (0, 1]")
         if self.eligible is not None and not self.eligible[np.arange(len(self)), self.chosen].all():
             raise LogError(f"{self.name}: an arm was shown that was not eligible")

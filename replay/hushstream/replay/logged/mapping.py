@@ -69,9 +69,7 @@ def load_mapping(path: str | Path) -> TableMapping:
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise LogError(
-            f"{path}: expected a readable UTF-8 mapping file, got {type(error).__name__}"
-        ) from error
+        raise LogError(f"{path}: expected a readable UTF-8 mapping file, got {type(error).__name__}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""

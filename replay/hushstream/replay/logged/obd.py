@@ -57,9 +57,7 @@ def load_obd(folder: str | Path, policy: str = "random", campaign: str = "all") 
             times.append(round(datetime.fromisoformat(row[0]).timestamp() * 1000.0))
             plain.append((int(row[1]), int(row[2]), float(row[3]), float(row[4])))
         except ValueError as error:
-            raise LogError(
-                f"{path}, line {line}: expected a time, three integers and a propensity"
-            ) from error
+            raise LogError(f"{path}, line {line}: expected a time, three integers and a propensity") from error
         active.append([code[value] for code, value in zip(codes, features, strict=True)])
     if not plain:
         raise LogError(f"{path}: the log has no rows")
@@ -111,7 +109,5 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         places = [header.index(column) for column in _COLUMNS]
         for row in reader:
             if len(row) != len(header):
-                raise LogError(
-                    f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}"
-                )
+                raise LogError(f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}")
             yield reader.line_num, [row[place] for place in places]

@@ -94,9 +94,7 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     if eligible is not None:
         outside = np.flatnonzero(~eligible[np.arange(rows), chosen])
         if outside.size:
-            raise LogError(
-                f"{path}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones"
-            )
+            raise LogError(f"{path}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones")
     return LoggedDataset(
         name=path.name,
         arms=mapping.arm_count,
@@ -116,12 +114,8 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     )
 
 
-def _propensities(
-    values: Sequence[Any], name: str, place: tuple[str, Sequence[str]]
-) -> npt.NDArray[np.float64]:
-    return numbers(
-        values, name, place, least=float(np.nextafter(0.0, 1.0)), most=1.0, form="a number in (0, 1]"
-    )
+def _propensities(values: Sequence[Any], name: str, place: tuple[str, Sequence[str]]) -> npt.NDArray[np.float64]:
+    return numbers(values, name, place, least=float(np.nextafter(0.0, 1.0)), most=1.0, form="a number in (0, 1]")
 
 
 def _read_csv(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
@@ -146,9 +140,7 @@ def _csv_chunks(path: Path, reader: Any, mapping: TableMapping, chunk_rows: int)
             if not row:
                 continue
             if len(row) != len(header):
-                raise LogError(
-                    f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}"
-                )
+                raise LogError(f"{path}, line {reader.line_num}: expected {len(header)} fields, got {len(row)}")
             rows.append(row)
             names.append(f"line {reader.line_num}")
             if len(rows) == chunk_rows:

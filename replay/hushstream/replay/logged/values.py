@@ -85,9 +85,7 @@ def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> np
     return parsed
 
 
-def arm_numbers(
-    values: Sequence[Any], name: str, place: Place, mapping: TableMapping
-) -> npt.NDArray[np.int64]:
+def arm_numbers(values: Sequence[Any], name: str, place: Place, mapping: TableMapping) -> npt.NDArray[np.int64]:
     """Convert to arm numbers, (n,) int64 in 0 .. K - 1.
 
     Raises:
@@ -102,15 +100,11 @@ def arm_numbers(
     number_of = {arm: number for number, arm in enumerate(mapping.arms)}
     found = [number_of.get(str(value), -1) for value in values]
     if -1 in found:
-        raise _error(
-            place, found.index(-1), name, f"one of the {len(number_of)} arms of the mapping", "another"
-        )
+        raise _error(place, found.index(-1), name, f"one of the {len(number_of)} arms of the mapping", "another")
     return np.array(found, dtype=np.int64)
 
 
-def eligible_arms(
-    values: Sequence[Any], name: str, place: Place, mapping: TableMapping
-) -> npt.NDArray[np.bool_]:
+def eligible_arms(values: Sequence[Any], name: str, place: Place, mapping: TableMapping) -> npt.NDArray[np.bool_]:
     """Convert lists of arms to (n, K) booleans.
 
     Raises:
@@ -134,9 +128,7 @@ def _instant(value: Any, index: int, name: str, place: Place) -> int:
     return round(aware.timestamp() * 1000.0)
 
 
-def _refuse(
-    values: Sequence[Any], name: str, place: Place, form: str, convert: Callable[[Any], object]
-) -> None:
+def _refuse(values: Sequence[Any], name: str, place: Place, form: str, convert: Callable[[Any], object]) -> None:
     """Raise for the first value that does not convert."""
     for index, value in enumerate(values):
         try:

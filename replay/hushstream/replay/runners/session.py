@@ -63,4 +63,3 @@ class DirectSession:
         for step in self._driver.steps:
             total.update(step.counts)
         return {str(name): number for name, number in sorted(total.items())}
-

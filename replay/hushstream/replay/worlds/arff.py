@@ -12,9 +12,7 @@ import numpy.typing as npt
 
 from hushstream.replay.worlds.world import WorldError
 
-_ATTRIBUTE = re.compile(
-    r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s*\{\s*0\s*,\s*1\s*\}\s*", re.IGNORECASE
-)
+_ATTRIBUTE = re.compile(r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s*\{\s*0\s*,\s*1\s*\}\s*", re.IGNORECASE)
 _ROW = re.compile(r"\{\s*(?:\d+ [01](?:\s*,\s*\d+ [01])*)?\s*\}\s*")
 
 

@@ -86,9 +86,7 @@ class Draws:
             out[rows] = self._rows(users[rows].astype(np.uint64), round_index, lanes, blocks_per_user)
         return out[:, :count]
 
-    def normals(
-        self, users: IntArray, round_index: int, lane: IntArray | None = None
-    ) -> npt.NDArray[np.float64]:
+    def normals(self, users: IntArray, round_index: int, lane: IntArray | None = None) -> npt.NDArray[np.float64]:
         """Draw one standard normal per user, (n,) float64 (Box and Muller 1958)."""
         pair = self.uniforms(users, round_index, 2, lane)
         radius = np.sqrt(-2.0 * np.log1p(-pair[:, 0]))
@@ -123,6 +121,4 @@ class Draws:
         return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
 
     def _digest(self, size: int) -> bytes:
-        return blake2b(
-            f"{self.seed}|{self.purpose}".encode(), digest_size=size, person=b"hush-world"
-        ).digest()
+        return blake2b(f"{self.seed}|{self.purpose}".encode(), digest_size=size, person=b"hush-world").digest()

@@ -121,9 +121,7 @@ class FilmWorld:
             WorldError: an arm is not eligible for its user.
         """
         count = self._counts(users, round_index, arms)
-        return np.asarray(
-            self.answers[self.answer_start[users, arms] + round_index % count], dtype=np.float64
-        )
+        return np.asarray(self.answers[self.answer_start[users, arms] + round_index % count], dtype=np.float64)
 
     def expected(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
         """Return the (n,) shares of likes among the user's later ratings of the kind (mean over seeds)."""
@@ -203,9 +201,7 @@ def read_ratings(folder: Path) -> Ratings:
     for number, line in enumerate(_lines(folder / "u.item"), start=1):
         flags = line.split("|")[_ITEM_FIELDS_BEFORE_GENRES:]
         if len(flags) != len(names) or not set(flags) <= {"0", "1"}:
-            raise WorldError(
-                f"{folder / 'u.item'}, line {number}: expected {len(names)} genre flags of 0 or 1"
-            )
+            raise WorldError(f"{folder / 'u.item'}, line {number}: expected {len(names)} genre flags of 0 or 1")
         genres.append([flag == "1" for flag in flags])
     rows = []
     for number, line in enumerate(_lines(folder / "u.data"), start=1):

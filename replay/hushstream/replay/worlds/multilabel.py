@@ -225,9 +225,7 @@ def chi2_scores(words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_]) -> 
     scores = np.zeros(with_label.shape)
     for observed, portion in ((with_label.astype(np.float64), share), (counts - with_label, 1.0 - share)):
         expected = portion * counts
-        scores += np.divide(
-            (observed - expected) ** 2, expected, out=np.zeros_like(scores), where=expected > 0
-        )
+        scores += np.divide((observed - expected) ** 2, expected, out=np.zeros_like(scores), where=expected > 0)
     return np.asarray(scores.mean(axis=0), dtype=np.float64)
 
 

@@ -226,9 +226,7 @@ def _grid_points(
     return (counts / total).astype(np.float32)
 
 
-def _uniform_shares(
-    draws: Draws, users: IntArray, round_index: int, dimension: int
-) -> npt.NDArray[np.float32]:
+def _uniform_shares(draws: Draws, users: IntArray, round_index: int, dimension: int) -> npt.NDArray[np.float32]:
     raw = draws.uniforms(users, round_index, dimension)
     raw /= raw.sum(axis=1, keepdims=True)
     return raw.astype(np.float32)
