@@ -182,6 +182,23 @@ def test_every_count_stands_with_its_class(page):
     assert "Rewarded zone-private 32,000" in page.text
 
 
+def test_measured_quantities_stand_with_their_units(make_result):
+    measured = {
+        "seconds": 17.25,
+        "events_per_second": 3706.4,
+        "decision_seconds_p99": 0.0441,
+        "peak_memory_bytes_learner": 181_400_000.0,
+    }
+    text = words(make_result(throughput=measured)).text
+    for line in (
+        "Duration 17.25 s",
+        "Events per second 3,706",
+        "Decision p99 0.0441 s",
+        "Peak memory learner 181.4 MB",
+    ):
+        assert line in text
+
+
 def test_what_verify_found_stands_on_the_page(make_result):
     page = words(make_result(verify={"learner": RoleCheck(27), "shuffler": RoleCheck(2, changed=1)}))
     assert "Verify: changed (at least one published record differs" in page.text

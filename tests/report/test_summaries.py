@@ -32,6 +32,18 @@ def test_nobody_has_no_mean(shape):
         summarise("cold", np.zeros(shape))
 
 
+@pytest.mark.parametrize("value", [-0.1, 1.1, np.nan, np.inf])
+def test_rewards_outside_their_range_are_refused(value):
+    with pytest.raises(BadResult, match="in \\[0, 1\\]"):
+        summarise("cold", np.array([[0.5, value]]))
+
+
+def test_one_user_alone_gives_an_interval_that_claims_nothing():
+    summary, rows = summarise("cold", np.array([[1.0, 0.0]]))
+    assert summary.ci95 == rows[0].ci95 == 1.0
+    assert compare(summary, summary) is None
+
+
 def test_the_ratio_stands_inside_its_interval_and_touches_significance_at_its_bounds():
     above, below = ArmSummary(0.438, 0.0125, 600), ArmSummary(0.1205, 0.0097, 600)
     compared = compare(above, below)

@@ -27,9 +27,9 @@ from hushstream.replay.report.wording import (
     ARM_NAMES,
     ARM_STARTS,
     MARK_MEANINGS,
-    THROUGHPUT_NAMES,
     deployment_text,
     interval,
+    measure_name,
     number,
     overall_status,
     plain_name,
@@ -230,8 +230,5 @@ def _verify(result: RunResult) -> list[dict[str, str]]:
 
 
 def _speed(result: RunResult) -> list[tuple[str, str]]:
-    measured = [
-        (THROUGHPUT_NAMES.get(name, plain_name(name.removesuffix("_seconds"))), quantity(name, value))
-        for name, value in result.throughput.items()
-    ]
+    measured = [(measure_name(name), quantity(name, value)) for name, value in result.throughput.items()]
     return measured + [(plain_name(name), str(value)) for name, value in result.environment.items()]

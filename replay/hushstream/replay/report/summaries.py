@@ -22,13 +22,15 @@ def summarise(arm: str, rewards: NDArray[np.float64]) -> tuple[ArmSummary, tuple
 
     Args:
         arm: one of `results.ARMS`.
-        rewards: (users, rounds), finite.
+        rewards: (users, rounds), in [0, 1].
 
     Raises:
-        BadResult: no users or no rounds, or a value that is not finite.
+        BadResult: no users or no rounds, or a value that is not in [0, 1].
     """
     if rewards.ndim != 2 or 0 in rewards.shape:
         raise BadResult(f"rewards: expected (users, rounds) with at least one of each, got shape {rewards.shape}")
+    if not (rewards.min() >= 0 and rewards.max() <= 1):
+        raise BadResult("rewards: expected values in [0, 1], got one outside or not a number")
     users = len(rewards)
     per_user = rewards.mean(axis=1)
     spread = half_width(rewards)
@@ -40,13 +42,15 @@ def summarise(arm: str, rewards: NDArray[np.float64]) -> tuple[ArmSummary, tuple
 
 
 def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half-width of the 95 % interval of each column's mean, (columns,); 0 for a single row.
+    """Half-width of the 95 % interval of each column's mean, (columns,).
+
+    A single row says nothing of the spread: its half-width is 1, which always covers a mean in [0, 1].
 
     Args:
-        values: (n, columns), independent rows.
+        values: (n, columns), independent rows in [0, 1].
     """
     if len(values) < 2:
-        return np.zeros(values.shape[1])
+        return np.ones(values.shape[1])
     return np.asarray(NORMAL_975 * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
 
 

@@ -31,6 +31,7 @@ THROUGHPUT_NAMES = {
     "decisions_per_second": "Decisions per second",
     "seconds": "Duration",
 }
+_UNITS = {"seconds": "s", "bytes": "B"}
 
 
 def number(value: float) -> str:
@@ -40,9 +41,24 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
+def unit(name: str) -> str:
+    """The unit that a key such as ``decision_seconds_p99`` names; empty for a rate or a count."""
+    words = name.split("_")
+    return "" if "per" in words else next((_UNITS[word] for word in words if word in _UNITS), "")
+
+
 def quantity(name: str, value: float) -> str:
-    """A number with the unit that its name ends in."""
-    return f"{number(value)} s" if name == "seconds" or name.endswith("_seconds") else number(value)
+    """A number with the unit that its name says; bytes as megabytes."""
+    sign = unit(name)
+    if sign == "B":
+        return f"{number(value / 1e6)} MB"
+    return f"{number(value)} {sign}".rstrip()
+
+
+def measure_name(name: str) -> str:
+    """The key of a measured quantity as words, without its unit."""
+    words = [word for word in name.split("_") if not unit(name) or word not in _UNITS]
+    return THROUGHPUT_NAMES.get(name) or plain_name("_".join(words))
 
 
 def plain_name(name: str) -> str:
