@@ -31,6 +31,7 @@ from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import LINES, P2BSystem
 from hushstream.systems.p2b_models import PrivateTotals, RawTotals
 
@@ -47,7 +48,13 @@ class AggregatorMachine:
     """The aggregator of one model line."""
 
     def __init__(self, system: P2BSystem, line: int) -> None:
-        """Bind to a deployment and a line (0 private, 1 non-private)."""
+        """Bind to a deployment and a line (0 private, 1 non-private).
+
+        Raises:
+            HushstreamError: the deployment has no such line; the non-private one exists for public data only.
+        """
+        if not 0 <= line < system.line_count:
+            raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
         self.system = system
         self.line = line
         self.version = 0
@@ -164,7 +171,9 @@ class AggregatorMachine:
         if fields["config_digest"] != self.system.digest:
             self._refuse(dead, counts, Refusal.OTHER_CONFIGURATION, record)
             return False
-        return self._crowd(fields, record, dead, counts) if name == "Crowd" else self._seal(fields, counts)
+        if name == "Crowd":
+            return self._crowd(fields, record, dead, counts)
+        return self._seal(fields, record, dead, counts)
 
     def _crowd(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
         window_id = fields["window_id"].hex()
@@ -188,10 +197,13 @@ class AggregatorMachine:
             self._refuse(dead, counts, Refusal.MALFORMED_INTERACTIONS, record)
         return False
 
-    def _seal(self, fields: dict[str, Any], counts: Counter[str]) -> bool:
+    def _seal(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        origins = range(self.system.config.partitions.learner)
+        if fields["origin"] not in origins or fields["phase"] < 0:
+            self._refuse(dead, counts, Refusal.UNKNOWN_ORIGIN, record)
+            return False
         counts[Outcome.SEAL] += 1
         self.seals[fields["origin"]] = max(self.seals.get(fields["origin"], -1), fields["phase"])
-        origins = range(self.system.config.partitions.learner)
         complete = min(self.seals.get(origin, -1) for origin in origins)
         if complete <= self.sealed_phase:
             return False

@@ -209,12 +209,13 @@ class ShufflerMachine:
         return self._slot(fields, record, gathered)
 
     def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
-        gathered.counts[Outcome.SEAL] += 1
         try:
-            return self._windows.seal(fields["phase"], fields["origin"])
+            sealed = self._windows.seal(fields["phase"], fields["origin"])
         except ShufflingError:
             self._refuse(gathered, Refusal.UNKNOWN_ORIGIN, record)
             return None
+        gathered.counts[Outcome.SEAL] += 1
+        return sealed
 
     def _slot(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
         config = self.system.config

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -27,6 +28,10 @@ class ConfigurationError(HushstreamError):
     """A configuration value is impossible; the message names the field, what it takes and what came."""
 
 
+_MOST_SECONDS = 1e10
+"""Some 300 years: log times in milliseconds stay far below 2^63."""
+
+
 def _require(condition: bool, name: str, expected: str, got: object) -> None:
     if not condition:
         raise ConfigurationError(f"{name}: expected {expected}, got {got!r}")
@@ -37,8 +42,20 @@ def _whole(name: str, value: object, low: int, high: int) -> None:
     _require(ok, name, f"a whole number from {low} to {high}", value)
 
 
-def _positive(name: str, value: float) -> None:
-    _require(math.isfinite(value) and value > 0, name, "a finite number above 0", value)
+def _number(name: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
+    """The value as a float (so that 1 and 1.0 have one digest), if it is a finite number that fits."""
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    _require(math.isfinite(number) and fits(number), name, expected, value)
+    return number
+
+
+def _seconds(name: str, value: object, least: float) -> float:
+    expected = f"a number of seconds from {least:g} to {_MOST_SECONDS:g}"
+    return _number(name, value, expected, lambda seconds: least <= seconds <= _MOST_SECONDS)
+
+
+def _positive(name: str, value: object) -> float:
+    return _number(name, value, "a finite number above 0", lambda number: number > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +84,9 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(math.isfinite(self.alpha) and self.alpha >= 0, "learner.alpha", "a finite number >= 0", self.alpha)
-        _positive("learner.ridge", self.ridge)
+        alpha = _number("learner.alpha", self.alpha, "a finite number >= 0", lambda number: number >= 0)
+        object.__setattr__(self, "alpha", alpha)
+        object.__setattr__(self, "ridge", _positive("learner.ridge", self.ridge))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +127,8 @@ class SlotConfig:
         """Refuse impossible values."""
         _whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
         _whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
-        _require(
-            math.isfinite(self.settle_seconds) and self.settle_seconds >= 0,
-            "slot.settle_seconds",
-            "a number of seconds >= 0",
-            self.settle_seconds,
-        )
-        _positive("slot.period_seconds", self.period_seconds)
+        object.__setattr__(self, "settle_seconds", _seconds("slot.settle_seconds", self.settle_seconds, 0))
+        object.__setattr__(self, "period_seconds", _seconds("slot.period_seconds", self.period_seconds, 0.001))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,8 @@ class FeedbackConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _positive("feedback.reward_wait_seconds", self.reward_wait_seconds)
+        wait = _seconds("feedback.reward_wait_seconds", self.reward_wait_seconds, 0.001)
+        object.__setattr__(self, "reward_wait_seconds", wait)
         _whole("feedback.parked_clicks", self.parked_clicks, 1, 10_000_000)
         _whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
 
@@ -168,18 +182,22 @@ class ReleaseConfig:
             "slot-sums, tuples or paper",
             self.mode,
         )
-        _positive("release.epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", _positive("release.epsilon", self.epsilon))
         _require(self.epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", self.epsilon)
-        _require(0 < self.sampling <= 1, "release.sampling", "a probability above 0 and at most 1", self.sampling)
+        kept = "a probability above 0 and at most 1"
+        sampling = _number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
+        object.__setattr__(self, "sampling", sampling)
         if self.mode != "slot-sums":
             _require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
         _whole("release.levels", self.levels, 1, 256)
         if self.threshold != "auto":
             _whole("release.threshold", self.threshold, 1, 10_000_000)
-        _require(0 < self.target_delta < 1, "release.target_delta", "a probability in (0, 1)", self.target_delta)
+        name, expected = "release.target_delta", "a probability in (0, 1)"
+        object.__setattr__(self, "target_delta", _number(name, self.target_delta, expected, lambda x: 0 < x < 1))
         _whole("release.window_slots", self.window_slots, 1, 100_000_000)
         if self.window_seconds is not None:
-            _positive("release.window_seconds", self.window_seconds)
+            seconds = _seconds("release.window_seconds", self.window_seconds, 0.001)
+            object.__setattr__(self, "window_seconds", seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +246,8 @@ class P2BConfig:
         _whole("arms", self.arms, 2, 65_536)
         _whole("expected_slots", self.expected_slots, 1, 10**12)
         _require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+        _require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
+        _require(self.system == "p2b", "system", "p2b", self.system)
 
 
 def configuration_digest(config: P2BConfig, centroids: bytes) -> bytes:
