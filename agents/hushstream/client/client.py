@@ -12,18 +12,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hushstream.client.decisions import DecisionReader
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 REMEMBERED_ANSWERS = 10_000
-"""How many answers a client keeps, so that a repeated event id gets the same one without asking."""
+"""How many answers a client keeps, so that a repeated event id gets the same one without asking; and how many
+questions that nobody waits for any more."""
 
 REMEMBERED_USERS = 200_000
 """For how many users the client keeps the offset of their last click."""
@@ -57,6 +59,13 @@ class Decision:
     model_version: int
 
 
+class _Question(NamedTuple):
+    """A context on its way: whose it is, and where its answer will be."""
+
+    user: str
+    answer: asyncio.Future[Decision]
+
+
 class EventLog(Protocol):
     """What the client needs of a log: acknowledged appends, and the decisions as they come."""
 
@@ -85,8 +94,9 @@ class Client:
         self._log = log
         self._line = line
         self._readers: dict[int, DecisionReader] = {}
-        self._waiting: dict[str, asyncio.Future[Decision]] = {}
-        self._users: dict[str, str] = {}
+        self._waiting: dict[str, _Question] = {}
+        self._overdue: OrderedDict[str, None] = OrderedDict()
+        self._sending: set[asyncio.Task[None]] = set()
         self._answers: OrderedDict[str, Decision] = OrderedDict()
         self._last_click: OrderedDict[str, int] = OrderedDict()
         self._last_click_of_partition: dict[int, int] = {}
@@ -100,8 +110,12 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Flush and close; decisions that are still awaited are cancelled."""
-        for future in self._waiting.values():
-            future.cancel()
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        for question in self._waiting.values():
+            question.answer.cancel()
+        self._waiting.clear()
         await self._log.stop()
 
     async def decide(
@@ -117,7 +131,8 @@ class Client:
         """Ask which arm to show.
 
         Args:
-            event_id: names this decision (1 to 128 characters); the same id always gets the same answer.
+            event_id: names this decision (1 to 128 bytes of UTF-8); the same id always gets the same answer. A
+                timeout is no answer: who asks again later may get the learner's.
             user: the account, as the application authenticates it.
             context: (d,) finite numbers, a normalised histogram.
             eligible: arms that may be shown; None for all.
@@ -127,28 +142,27 @@ class Client:
 
         Raises:
             DecisionTimeout: no answer in time and no baseline.
-            HushstreamError: the context is not a vector of finite numbers.
+            HushstreamError: the context is not a vector of finite numbers, an argument is impossible, the event
+                id is another user's, or the log refused the record.
         """
         known = self._answers.get(event_id)
         if known is not None:
+            _require_user(known.user, user)
             return known
-        future = self._waiting.get(event_id)
-        if future is None:
-            future = self._waiting[event_id] = asyncio.get_running_loop().create_future()
-            self._users[event_id] = user
-            partition = partition_of(user, self._log.partitions())
-            try:
-                value = self._context(event_id, user, context, eligible, baseline, line)
-                await self._log.append("contexts", partition, value)
-            except BaseException:
-                self._forget(event_id)
-                raise
+        question = self._waiting.get(event_id)
+        if question is None:
+            value = self._context(event_id, user, context, eligible, baseline, line)
+            question = self._ask(event_id, user, value)
+        _require_user(question.user, user)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), timeout)
+            return await asyncio.wait_for(asyncio.shield(question.answer), timeout)
         except TimeoutError:
             if baseline is None:
                 raise DecisionTimeout(f"decide: no answer within {timeout} s, and no baseline arm was given") from None
             return Decision(event_id, user, baseline, None, "timeout", 0)
+        finally:
+            if not question.answer.done():
+                self._note_overdue(event_id)
 
     async def shown(self, event_id: str, user: str, arm: int) -> None:
         """Report that ``arm`` was on screen for this event; returns when the log holds it."""
@@ -174,12 +188,35 @@ class Client:
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
             await self._log.append("contexts", partition, codec.encode("Seal", fields))
 
-    def _forget(self, event_id: str) -> None:
-        """Let a question that never reached the log be asked again."""
-        self._users.pop(event_id, None)
-        future = self._waiting.pop(event_id, None)
-        if future is not None:
-            future.cancel()
+    def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
+        """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
+        question = self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
+        task = asyncio.create_task(self._send(event_id, question, value))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return question
+
+    async def _send(self, event_id: str, question: _Question, value: bytes) -> None:
+        partition = partition_of(question.user, self._log.partitions())
+        try:
+            await self._log.append("contexts", partition, value)
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
+            # It never reached the log: it may be asked again.
+            self._drop(event_id)
+            if not question.answer.done():
+                question.answer.set_exception(error)
+                question.answer.exception()  # Known to be there, also when nobody waits any more.
+
+    def _note_overdue(self, event_id: str) -> None:
+        """Keep a question that nobody waits for, but not for ever: it may have been refused."""
+        self._overdue[event_id] = None
+        self._overdue.move_to_end(event_id)
+        if len(self._overdue) > REMEMBERED_ANSWERS:
+            self._drop(next(iter(self._overdue)))
+
+    def _drop(self, event_id: str) -> None:
+        self._overdue.pop(event_id, None)
+        self._waiting.pop(event_id, None)
 
     def _context(
         self,
@@ -190,9 +227,11 @@ class Client:
         baseline: int | None,
         line: str | None,
     ) -> bytes:
-        vector = np.asarray(context, dtype="<f4")
-        if vector.ndim != 1 or not np.isfinite(vector).all():
-            raise HushstreamError(f"context: expected a vector of finite numbers, got shape {vector.shape}")
+        for name, text in (("event_id", event_id), ("user", user)):
+            _require_id(name, text)
+        if baseline is not None and (baseline < 0 or (eligible is not None and baseline not in eligible)):
+            raise HushstreamError("baseline: expected one of the eligible arms, numbered from 0")
+        vector = _vector(context)
         return codec.encode(
             "Context",
             {
@@ -218,19 +257,42 @@ class Client:
 
     def _on_decisions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, DecisionReader())
-        for answer in reader.read(value):
-            future = self._waiting.pop(answer.event_id, None)
-            user = self._users.pop(answer.event_id, None)
-            if future is None or user is None:
+        for answer in reader.read(offset, value):
+            question = self._waiting.get(answer.event_id)
+            if question is None:
                 continue
+            self._drop(answer.event_id)
             decision = Decision(
-                answer.event_id, user, answer.arm, answer.propensity, answer.policy, answer.model_version
+                answer.event_id, question.user, answer.arm, answer.propensity, answer.policy, answer.model_version
             )
             self._answers[answer.event_id] = decision
             if len(self._answers) > REMEMBERED_ANSWERS:
                 self._answers.popitem(last=False)
-            if not future.done():
-                future.set_result(decision)
+            if not question.answer.done():
+                question.answer.set_result(decision)
+
+
+def _vector(context: ArrayLike) -> NDArray[np.float32]:
+    try:
+        # What is beyond float32 becomes infinite, and is refused as that.
+        with np.errstate(over="ignore"):
+            vector = np.asarray(context, dtype="<f4")
+    except (TypeError, ValueError):
+        raise HushstreamError("context: expected a vector of numbers, got something else") from None
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise HushstreamError(f"context: expected a vector of finite numbers, got shape {vector.shape}")
+    return vector
+
+
+def _require_id(name: str, text: str) -> None:
+    if id_fault(text) is not None:
+        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
+
+
+def _require_user(known: str, user: str) -> None:
+    # The arm tells of the clicks of the user whose it is: nobody else may have it.
+    if known != user:
+        raise HushstreamError("event_id: expected one of this user's or a new one, got another user's")
 
 
 def _mask(eligible: Sequence[int] | None) -> bytes:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
 from hushstream.schemas import codec
-from hushstream.schemas.records import JournalHead
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.records import Decisions, JournalHead
+
+STALE_RECORDS = 64
+"""A worker that lost its partition stops at the first record that is not acknowledged where it expects it, so
+it leaves at most as many records off the chain as it may have on their way (`WorkerSettings.in_flight`)."""
 
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")
 
@@ -23,50 +28,91 @@ class Answer(NamedTuple):
     model_version: int
 
 
+class _Place(NamedTuple):
+    """A sequence number and the input offsets up to which a chain has come."""
+
+    sequence: int
+    highs: Mapping[tuple[str, int], int]
+
+    def continued_by(self, head: JournalHead) -> bool:
+        known = self.highs
+        return head["sequence"] == self.sequence + 1 and all(
+            known.get(place, low) == low for place, low in _lows(head).items()
+        )
+
+
 class DecisionReader:
     """Follows one partition's decisions: a record counts only if it continues the chain.
 
-    A reader that starts in the middle of the log takes the first record as its place. A record with a higher
-    sequence number than expected moves it on (retention may have taken what lies between); one with a lower
-    number, or with other lows, was written by a worker that no longer owned the partition.
+    A reader that starts in the middle of the log, or meets a hole that retention left in it, takes the next
+    record as its place. Between those, a record whose number or lows do not continue was written by a worker
+    that no longer owned the partition. If the place itself was such a worker's, the true chain is told by its
+    length: one that goes on for more than `STALE_RECORDS` records is adopted.
     """
 
     def __init__(self) -> None:
         """Start without a place."""
-        self._sequence = -1
-        self._highs: dict[tuple[str, int], int] = {}
+        self._place: _Place | None = None
+        self._rival: _Place | None = None
+        self._rival_records = 0
+        self._next_offset = -1
 
-    def read(self, value: bytes) -> Iterator[Answer]:
-        """Yield the answers of one record; nothing when it is off the chain or is the genesis record."""
-        name, record = codec.decode(value, frozenset({"Decisions", "Genesis"}))
-        if name == "Genesis":
-            self._sequence = max(self._sequence, 0)
+    def read(self, offset: int, value: bytes) -> Iterator[Answer]:
+        """Yield the answers of the record at ``offset``; nothing when it is off the chain or no decisions."""
+        if offset != self._next_offset:
+            self._place = self._rival = None
+        self._next_offset = offset + 1
+        record = _decoded(value)
+        if record is None or not self._continues(record["head"]) or not _sound(record):
             return
-        if not self._continues(record["head"]):
-            return
-        arms = np.frombuffer(record["arms"], "<i4")
-        propensities = np.frombuffer(record["propensities"], "<u4")
-        versions = np.frombuffer(record["model_versions"], "<i4")
-        for row, event_id in enumerate(record["event_ids"]):
-            yield Answer(
-                event_id,
-                int(arms[row]),
-                int(propensities[row]),
-                _POLICIES[record["policies"][row]],
-                int(versions[row]),
-            )
+        columns = [np.frombuffer(record[name], kind).tolist() for name, kind in _COLUMNS]
+        for event_id, policy, arm, propensity, version in zip(
+            record["event_ids"], record["policies"], *columns, strict=True
+        ):
+            yield Answer(event_id, arm, propensity, _POLICIES[policy], version)
 
     def _continues(self, head: JournalHead) -> bool:
-        sequence = head["sequence"]
-        ranges = head["inputs"]
-        if self._sequence >= 0 and sequence <= self._sequence:
+        if self._place is None or self._place.continued_by(head):
+            self._place = _advanced(self._place, head)
+            self._rival = None
+            return True
+        follows = self._rival is not None and self._rival.continued_by(head)
+        self._rival_records = self._rival_records + 1 if follows else 1
+        self._rival = _advanced(self._rival if follows else None, head)
+        if self._rival_records <= STALE_RECORDS:
             return False
-        if sequence == self._sequence + 1:
-            for part in ranges:
-                high = self._highs.get((part["topic"], part["partition"]))
-                if high is not None and high != part["low"]:
-                    return False
-        self._sequence = sequence
-        for part in ranges:
-            self._highs[part["topic"], part["partition"]] = part["high"]
+        self._place, self._rival = self._rival, None
         return True
+
+
+_COLUMNS: tuple[tuple[Literal["arms", "propensities", "model_versions"], str], ...] = (
+    ("arms", "<i4"),
+    ("propensities", "<u4"),
+    ("model_versions", "<i4"),
+)
+
+
+def _decoded(value: bytes) -> Decisions | None:
+    """The record, if it is one of decisions; anything else in the log is nobody's answer."""
+    try:
+        name, fields = codec.decode(value, frozenset({"Decisions", "Genesis"}))
+    except CodecError:
+        return None
+    return cast(Decisions, fields) if name == "Decisions" else None
+
+
+def _sound(record: Decisions) -> bool:
+    """Whether the columns agree."""
+    rows = len(record["event_ids"])
+    lengths = (len(record["policies"]), *(len(record[name]) for name, _ in _COLUMNS))
+    return lengths == (rows, 4 * rows, 4 * rows, 4 * rows) and max(record["policies"], default=0) < len(_POLICIES)
+
+
+def _advanced(place: _Place | None, head: JournalHead) -> _Place:
+    before = place.highs if place is not None else {}
+    highs = {(part["topic"], part["partition"]): part["high"] for part in head["inputs"]}
+    return _Place(head["sequence"], {**before, **highs})
+
+
+def _lows(head: JournalHead) -> dict[tuple[str, int], int]:
+    return {(part["topic"], part["partition"]): part["low"] for part in head["inputs"]}

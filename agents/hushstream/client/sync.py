@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from numpy.typing import ArrayLike
 
 from hushstream.client.client import Client, Decision
+from hushstream.schemas.errors import HushstreamError
 
 Result = TypeVar("Result")
 
@@ -74,6 +75,9 @@ class SyncClient:
         self._run(self._client.seal(phase))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        if not self._thread.is_alive():
+            coroutine.close()
+            raise HushstreamError("client: expected it to be started (use `with`), it is not")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop_loop(self) -> None:
