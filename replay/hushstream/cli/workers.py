@@ -20,6 +20,7 @@ from hushstream.cli.options import (
     key_source,
     prefix_of,
 )
+from hushstream.schemas.errors import HushstreamError
 
 
 class RoleChoice(StrEnum):
