@@ -196,7 +196,7 @@ class Metrics:
         """One step is done: its event counts, and how long it took from being taken to being released."""
         for name, count in counts.items():
             self._of("hushstream_events_total", outcome=self._known(name, self._labels.outcomes)).inc(count)
-        self._of("hushstream_slots_total").inc(counts.get("slot", 0))
+        self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
         self._of("hushstream_windows_sealed_total").inc(counts.get("window", 0))
         self._of("hushstream_batch_seconds").observe(seconds)
 

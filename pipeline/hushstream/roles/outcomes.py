@@ -14,6 +14,7 @@ class Outcome(StrEnum):
     DECIDED = "decided"
     REPEATED_CONTEXT = "repeated_context"
     PARKED = "parked"
+    SLOT_SENT = "slot_sent"
     SLOT = "slot"
     REPEATED_SLOT = "repeated_slot"
     WINDOW = "window"

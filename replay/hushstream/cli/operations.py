@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from hushstream.agents.deployment import load, read_security
-from hushstream.agents.roles import ROLES, RoleName
+from hushstream.agents.roles import ROLES
 from hushstream.cli.options import (
     AsJson,
     Bootstrap,
@@ -160,7 +160,7 @@ def verify_command(
 
     system, connection = _place(deployment, bootstrap, prefix, security)
     source = key_source(deployment, keys, seed)
-    roles: tuple[RoleName, ...] = ROLES if role is RoleOrAll.ALL else (role.value,)
+    roles = [name for name in ROLES if role is RoleOrAll.ALL or name == role.value]
     if log is not None:
         found = verify_export(log, system, source, roles)
     else:

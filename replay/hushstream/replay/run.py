@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.roles import ROLES
@@ -24,7 +23,8 @@ from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
 from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import ArmRow, ArmSummary, CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.report.results import CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.session import DirectSession
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.replay.worlds.catalogue import make_world, world_options
@@ -36,8 +36,6 @@ from hushstream.systems.p2b import P2BSystem
 Runner = Literal["direct", "stream"]
 NEVER_SECONDS = 10.0**7
 """A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
-
-Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,8 @@ def _result(
 ) -> RunResult:
     promise = system.guarantee().under_key(reproducible=True)
     public = system.config.public_dataset
-    compared = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
+    shown = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
+    compared = {name: summarise(name, rewards) for name, rewards in shown.items()}
     return RunResult(
         system=options.system,
         dataset=options.dataset,
@@ -198,10 +197,10 @@ def _result(
         release_mode=system.config.release.mode,
         sampling=system.config.release.sampling,
         privacy=StatedGuarantee.of(promise),
-        arms={name: _summary(rewards) for name, rewards in compared.items()},
-        rows=tuple(row for name, rewards in compared.items() for row in _rows(name, rewards)),
+        arms={name: summary for name, (summary, _) in compared.items()},
+        rows=tuple(row for _, rows in compared.values() for row in rows),
         counts={**counts, **_records(logs)} if public else slot_public({**counts, **_records(logs)}),
-        throughput=_throughput(played, counts, memory),
+        throughput=_throughput(played, counts if public else {}, memory),
         cells=tuple(_cells(system, logs)) if public else None,
         verify=_verified(system, logs, options.seed) if options.verify else None,
         environment={
@@ -238,27 +237,8 @@ def _records(logs: LogCopy) -> dict[str, int]:
     return dict(sorted(totals.items()))
 
 
-def _summary(rewards: NDArray[np.float64]) -> ArmSummary:
-    """Mean reward over users, with the normal 95 % interval of the mean of their means."""
-    means = rewards.mean(axis=1)
-    return ArmSummary(mean=float(means.mean()), ci95=_half_width(means), users=len(means))
-
-
-def _rows(name: str, rewards: NDArray[np.float64]) -> list[ArmRow]:
-    users = len(rewards)
-    return [
-        ArmRow(arm=name, round=number + 1, users=users, mean=float(column.mean()), ci95=_half_width(column))
-        for number, column in enumerate(rewards.T)
-    ]
-
-
-def _half_width(values: NDArray[np.float64]) -> float:
-    if len(values) < 2:
-        return float("nan")
-    return float(Z95 * values.std(ddof=1) / np.sqrt(len(values)))
-
-
 def _throughput(played: Played, counts: Mapping[str, int], memory: Mapping[str, int]) -> dict[str, float]:
+    # How many rewards came is zone-private: a live run gives no counts here, and its events are decisions.
     events = played.decisions + counts.get("rewarded", 0)
     figures = {
         "seconds": played.seconds,

@@ -22,6 +22,7 @@ RECORDS_PREFIX = "records_"
 
 _PUBLIC_OUTCOMES = frozenset(
     {
+        Outcome.SLOT_SENT,
         Outcome.SLOT,
         Outcome.REPEATED_SLOT,
         Outcome.WINDOW,
