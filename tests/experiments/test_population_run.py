@@ -17,6 +17,7 @@ from hushstream.replay.experiments.population_run import (
     PopulationError,
     interval,
     run_population,
+    run_systems,
 )
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -230,8 +231,24 @@ def test_what_cannot_be_played_is_refused_with_a_reason(change, words):
         run_population(dataclasses.replace(_config(), **change), _world(), CONTRIBUTORS, EVALUATED)
 
 
-def test_too_few_users_and_unknown_arms_are_refused():
+def test_too_few_users_are_refused():
     with pytest.raises(PopulationError, match="at most 280"):
         run_population(_config(), _world(), CONTRIBUTORS, EVALUATED + 1)
-    with pytest.raises(PopulationError, match="lukewarm"):
-        run_population(_config(), _world(), CONTRIBUTORS, EVALUATED, arms=("lukewarm",))
+
+
+def test_deployments_run_together_get_what_each_gets_alone():
+    world = _world(seed=6)
+    systems = [P2BSystem.fitted(_config(epsilon=epsilon)) for epsilon in (0.5, 2.0)]
+    together = run_systems(systems, world, CONTRIBUTORS, EVALUATED, 2)
+    for system, run in zip(systems, together, strict=True):
+        alone = run_population(system, world, CONTRIBUTORS, EVALUATED, 2)
+        for arm in ARMS:
+            np.testing.assert_array_equal(alone.rewards[arm], run.rewards[arm])
+        assert alone.guarantee == run.guarantee
+
+
+def test_deployments_with_other_learners_are_not_run_together():
+    other = dataclasses.replace(_config(), learner=LearnerConfig(alpha=2.0))
+    systems = [P2BSystem.fitted(_config()), P2BSystem.fitted(other)]
+    with pytest.raises(PopulationError, match="learner"):
+        run_systems(systems, _world(), CONTRIBUTORS, EVALUATED)

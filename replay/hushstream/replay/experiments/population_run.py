@@ -22,9 +22,9 @@ p), it learns from a share p of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,8 @@ from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.promise import Guarantee
+from hushstream.replay.experiments.coins import Coins, SeededCoins
 from hushstream.replay.experiments.released import Released, count_released
-from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import World
 from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
@@ -62,38 +62,9 @@ CHUNK_USERS = 20_000
 NORMAL_95 = 1.959963984540054
 """Half the width of a 95 % normal interval, in standard errors."""
 
-_TIES = float(1 << 52)
-
 
 class PopulationError(HushstreamError):
     """A run that cannot be played: the message says what was expected and what came."""
-
-
-class Coins(Protocol):
-    """Where the users' own chance comes from."""
-
-    def ties(self, arm: str, users: Int64, round_index: int) -> Int64:
-        """Draws of at least 0, (n,): of m tied arms number ``draw mod m`` is taken."""
-
-    def targets(self, users: Int64, slot: int, below: int) -> Int64:
-        """Which of its ``below`` interactions a slot reports, (n,) in [0, below)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SeededCoins:
-    """Uniform draws addressed by (seed, user, round); the same for a user in every arm of the comparison."""
-
-    seed: int
-
-    def ties(self, arm: str, users: Int64, round_index: int) -> Int64:
-        """See `Coins.ties`."""
-        draws = Draws(self.seed, "ties").uniforms(users, round_index, 1)[:, 0]
-        return np.asarray(draws * _TIES, dtype=np.int64)
-
-    def targets(self, users: Int64, slot: int, below: int) -> Int64:
-        """See `Coins.targets`."""
-        draws = Draws(self.seed, "slot-targets").uniforms(users, slot, 1)[:, 0]
-        return np.asarray(draws * below, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,7 +146,6 @@ def run_population(
     evaluated: int,
     seed: int = 0,
     *,
-    arms: tuple[str, ...] = ARMS,
     coins: Coins | None = None,
     key: Key | None = None,
     progress: Progress | None = None,
@@ -188,7 +158,6 @@ def run_population(
         contributors: at least 1.
         evaluated: at least 1.
         seed: of the users' coins and the shuffler's key.
-        arms: which arms of the comparison are played.
         coins: in place of `SeededCoins`.
         key: the shuffler's key, in place of the seeded one.
         progress: called after every round of every chunk of users.
@@ -198,17 +167,49 @@ def run_population(
             are not public; or the deployment learns on one-hot codes.
     """
     system = deployment if isinstance(deployment, P2BSystem) else P2BSystem.fitted(deployment)
-    _require(system, world, contributors, evaluated, arms)
-    play = _Play(system, world, SeededCoins(seed) if coins is None else coins, progress)
-    play.expect((contributors + evaluated * len(arms)) * world.rounds)
+    return run_systems((system,), world, contributors, evaluated, seed, coins=coins, key=key, progress=progress)[0]
+
+
+def run_systems(
+    systems: Sequence[P2BSystem],
+    world: World,
+    contributors: int,
+    evaluated: int,
+    seed: int = 0,
+    *,
+    coins: Coins | None = None,
+    key: Key | None = None,
+    progress: Progress | None = None,
+) -> list[PopulationRun]:
+    """`run_population` for deployments that differ in encoder and release alone.
+
+    What they share is played once: the contributors, the cold arm and the non-private one.
+
+    Raises:
+        PopulationError: as there; or the deployments have other learners, contexts or slots.
+    """
+    first = systems[0]
+    for system in systems:
+        _require(system, world, contributors, evaluated)
+        _require_shared(first.config, system.config)
+    play = _Play(first, world, SeededCoins(seed) if coins is None else coins, progress)
+    play.expect((contributors + evaluated * (2 + len(systems))) * world.rounds)
     shuffler = seeded_key(seed, "shuffler") if key is None else key
     given = play.contribute(np.arange(contributors, dtype=np.int64))
-    private, released = _private_model(system, shuffler, given)
-    models = {WARM_PRIVATE: private, WARM_NONPRIVATE: _raw_model(system, given)}
     users = np.arange(contributors, contributors + evaluated, dtype=np.int64)
-    rewards = {arm: play.evaluate(arm, _start(system, models.get(arm)), users) for arm in arms}
-    guarantee = system.guarantee().under_key(shuffler.reproducible)
-    return PopulationRun(system, world.name, contributors, seed, rewards, guarantee, released, models)
+    raw = _raw_model(first, given)
+    shared = {
+        COLD: play.evaluate(COLD, _start(first, None), users),
+        WARM_NONPRIVATE: play.evaluate(WARM_NONPRIVATE, _start(first, raw), users),
+    }
+    runs: list[PopulationRun] = []
+    for system in systems:
+        private, released = _private_model(system, shuffler, given)
+        rewards = {**shared, WARM_PRIVATE: play.evaluate(WARM_PRIVATE, _start(system, private), users)}
+        guarantee = system.guarantee().under_key(shuffler.reproducible)
+        models = {WARM_NONPRIVATE: raw, WARM_PRIVATE: private}
+        runs.append(PopulationRun(system, world.name, contributors, seed, rewards, guarantee, released, models))
+    return runs
 
 
 class _Play:
@@ -319,11 +320,14 @@ def _chunks(users: Int64) -> list[Int64]:
     return [users[low : low + CHUNK_USERS] for low in range(0, len(users), CHUNK_USERS)]
 
 
-def _require(system: P2BSystem, world: World, contributors: int, evaluated: int, arms: tuple[str, ...]) -> None:
+def _require_shared(first: P2BConfig, other: P2BConfig) -> None:
+    for name in ("arms", "context", "learner", "slot"):
+        if getattr(first, name) != getattr(other, name):
+            raise PopulationError(f"{name}: expected the same in every deployment that is run together, got others")
+
+
+def _require(system: P2BSystem, world: World, contributors: int, evaluated: int) -> None:
     config = system.config
-    unknown = sorted(set(arms) - set(ARMS))
-    if unknown or not arms:
-        raise PopulationError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(unknown) or 'none'}")
     if not (config.public_dataset and world.public):
         raise PopulationError("expected data marked as public: a run shows exact figures and a non-private arm")
     if config.encoder.features != "centroid":

@@ -1,0 +1,223 @@
+"""What an experiment found: rows, targets, and what a reader must know beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.privacy.promise import Guarantee
+from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.points import Played, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """One private deployment that figures come from.
+
+    Attributes:
+        label: of its line.
+        guarantee: what it promises.
+        digest: of its configuration and encoder, in hexadecimal.
+    """
+
+    label: str
+    guarantee: Guarantee
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a reader must know.
+
+    Attributes:
+        name: of the experiment.
+        title: in a line.
+        source: the paper's table or figure.
+        worlds: variants used, in words.
+        seeds: each seed is of a world, its users' coins and the keys.
+        settings: what holds for the whole of it, one sentence each.
+        deployments: with guarantees and digests.
+    """
+
+    name: str
+    title: str
+    source: str
+    worlds: tuple[str, ...]
+    seeds: tuple[int, ...]
+    settings: tuple[str, ...]
+    deployments: tuple[Provenance, ...] = ()
+
+    def facts(self) -> list[str]:
+        """What a terminal or a caption says of it: source, worlds, seeds, settings, and what each line promises."""
+        seeds = ", ".join(map(str, self.seeds)) or "none"
+        promises = dict.fromkeys(f"{known.label}: {promise(known.guarantee)}" for known in self.deployments)
+        return [
+            f"Source: {self.source}.",
+            *(f"World {world}." for world in self.worlds),
+            f"Seeds: {seeds}.",
+            *self.settings,
+            *(f"{text}." for text in promises),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "source": self.source,
+            "worlds": list(self.worlds),
+            "seeds": list(self.seeds),
+            "settings": list(self.settings),
+            "deployments": [
+                {"label": known.label, "digest": known.digest, "guarantee": known.guarantee.as_json()}
+                for known in self.deployments
+            ],
+        }
+
+
+def promise(guarantee: Guarantee) -> str:
+    """A guarantee in a line: its marks, one slot's price, the lifetime's where it differs, and the deployment."""
+    parts = [*guarantee.marks]
+    if guarantee.claimed is not None:
+        parts.append(f"claimed epsilon {epsilon_text(guarantee.claimed.epsilon_micro)}")
+    parts.append(f"epsilon {epsilon_text(guarantee.epsilon_micro)}, delta {delta_text(guarantee.delta_units)} a slot")
+    lifetime = guarantee.lifetime
+    if lifetime.slots > 1:
+        parts.append(f"epsilon {epsilon_text(lifetime.cost.epsilon_micro)} for {lifetime.slots} slots")
+    return "; ".join([*parts, "null-slot relation", f"deployment {guarantee.deployment}"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Findings:
+    """All that an experiment found.
+
+    Attributes:
+        description: what a reader must know.
+        rows: flat, one for each arm of each point.
+        targets: figures held to a target.
+    """
+
+    description: Description
+    rows: list[Row]
+    targets: list[BenchRow]
+
+    def describe(self) -> dict[str, Any]:
+        """Source, world variants, seeds, guarantees and configuration digests."""
+        return self.description.as_json()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; what is not a number is null."""
+        return {
+            "description": self.describe(),
+            "rows": [{name: _plain(value) for name, value in row.items()} for row in self.rows],
+            "targets": [asdict(target) for target in self.targets],
+        }
+
+    def as_csv(self) -> str:
+        """The rows, with every column that any of them has."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        target = io.StringIO()
+        writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return target.getvalue()
+
+    def table(self) -> Group:
+        """The rows and targets, for a terminal."""
+        return Group(_rows_table(self), _targets_table(self.targets), Text("\n".join(self.description.facts())))
+
+
+def provenance(played: Sequence[Played]) -> tuple[Provenance, ...]:
+    """The deployments of some points."""
+    return tuple(
+        Provenance(line.label, guarantee, system.digest.hex())
+        for one in played
+        for line, guarantee, system in zip(one.point.lines, one.guarantees, one.systems, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """Findings with the files that they were written to."""
+
+    findings: Findings
+    files: tuple[Path, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The findings, and the files' names."""
+        return {**self.findings.as_json(), "files": [str(path) for path in self.files]}
+
+    def table(self) -> Group:
+        """See `Findings.table`."""
+        return self.findings.table()
+
+
+def write_findings(findings: Findings, folder: Path) -> list[Path]:
+    """Write ``NAME.csv``, ``NAME-targets.csv`` and ``NAME.json``; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = findings.description.name
+    rows, targets, whole = folder / f"{name}.csv", folder / f"{name}-targets.csv", folder / f"{name}.json"
+    rows.write_text(findings.as_csv(), encoding="utf-8")
+    target = io.StringIO()
+    writer = csv.DictWriter(target, list(BenchRow.__dataclass_fields__), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in findings.targets)
+    targets.write_text(target.getvalue(), encoding="utf-8")
+    whole.write_text(json.dumps(findings.as_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return [rows, targets, whole]
+
+
+_HIDDEN = frozenset(
+    {
+        "relation",
+        "deployment",
+        "digest",
+        "marks",
+        "lifetime_epsilon",
+        "lifetime_delta",
+        "unsampled_share",
+        "mode",
+        "seeds",
+    }
+)
+
+
+def _rows_table(findings: Findings) -> Table:
+    names = [name for name in dict.fromkeys(name for row in findings.rows for name in row) if name not in _HIDDEN]
+    shown = [name for name in names if not name.endswith(("_low", "_high"))]
+    table = Table(*shown, title=findings.description.title)
+    for row in findings.rows:
+        table.add_row(*(_cell(row, name) for name in shown))
+    return table
+
+
+def _cell(row: Row, name: str) -> str:
+    value = row.get(name, "")
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.4g}"
+    half = (row.get(f"{name}_high", math.nan) - row.get(f"{name}_low", math.nan)) / 2
+    return text if math.isnan(half) else f"{text} ± {half:.2g}"
+
+
+def _targets_table(targets: Sequence[BenchRow]) -> Table:
+    table = Table("name", "value", "unit", "target", "reached", title="Targets")
+    for row in targets:
+        reached = {True: "yes", False: "no", None: ""}[row.reached]
+        table.add_row(row.name, f"{row.value:.4g}", row.unit, row.target, reached)
+    return table
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
