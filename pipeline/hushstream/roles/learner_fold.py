@@ -294,7 +294,7 @@ class LearnerFold:
         if self._taken:
             self.releases.extend(slot_outputs(self._machine.system, self._taken, phase))
             self._slots += len(self._taken)
-            self.counts[Outcome.SLOT] += len(self._taken)
+            self.counts[Outcome.SLOT_SENT] += len(self._taken)
             self._taken.clear()
 
     def _refuse(self, reason: str, part: InputSlice, offset: int, row: int) -> None:
