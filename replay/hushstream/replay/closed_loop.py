@@ -11,24 +11,19 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client, EventLog
 from hushstream.edge.policy import COLD
+from hushstream.replay.models_ready import await_models
 from hushstream.replay.population import BlockedWorld
 from hushstream.replay.worlds.world import World
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
 
 ARMS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
 """Arms of the comparison and the model line from which their users start."""
-
-MODEL_TIMEOUT_SECONDS = 60.0
-POLL_SECONDS = 0.1
-STEADY_POLLS = 5
 
 Progress = Callable[[int, int, str], None]
 """Called with (interactions done, interactions in all, what is going on)."""
@@ -119,35 +114,12 @@ class ClosedLoop:
         async with Client(log) as client:
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
             await client.seal(0)
-            for line in sorted({ARMS[arm] for arm in plan.arms} - {COLD}):
-                for partition in range(log.partitions()):
-                    await self._await_model(client, line, partition, log.partitions())
+            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
+            await await_models(client, lines, log.partitions(), self._blocked.context(0, 0))
             evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
             await asyncio.gather(*(self._phase(client, arm, evaluated, ARMS[arm], "phase 1") for arm in plan.arms))
         self.played.seconds = time.perf_counter() - self._started
         return self.played
-
-    async def _await_model(self, client: Client, line: str, partition: int, partitions: int) -> None:
-        """Ask for a user who does nothing else until his learner holds the model of the sealed phase.
-
-        Several windows give several versions: the model counts as complete when `STEADY_POLLS` answers in a
-        row came from the same version.
-        """
-        user = next(name for n in count() if partition_of(name := f"probe-{line}-{n}", partitions) == partition)
-        context = self._blocked.context(0, 0)
-        deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
-        versions: list[int] = []
-        for poll in count():
-            decision = await client.decide(f"{user}:{poll}", user, context, timeout=60.0, line=line)
-            versions.append(decision.model_version)
-            if versions[-1] > 0 and len(set(versions[-STEADY_POLLS:])) == 1 and len(versions) >= STEADY_POLLS:
-                return
-            if time.perf_counter() > deadline:
-                raise HushstreamError(
-                    f"model line {line}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
-                    f"are the shuffler and the aggregator running?"
-                )
-            await asyncio.sleep(POLL_SECONDS)
 
     async def _phase(self, client: Client, arm: str, users: Sequence[int], line: str, what: str) -> None:
         rounds = self._world.rounds

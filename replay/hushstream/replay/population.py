@@ -28,7 +28,8 @@ class BlockedWorld:
     def context(self, user: int, round_index: int) -> NDArray[np.float32]:
         """The context of one user in one round, (d,) float32."""
         block, row = self._find(user, round_index)
-        return block.contexts[row]
+        context: NDArray[np.float32] = block.contexts[row]
+        return context
 
     def reward(self, user: int, round_index: int, arm: int) -> float:
         """What that user gives for an arm in that round, in [0, 1]."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +25,13 @@ from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progre
 from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, RoleCheck, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
-from hushstream.replay.runners.session import DirectSession
-from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import P2BSystem
 
-Runner = Literal["direct", "stream"]
 NEVER_SECONDS = 10.0**7
 """A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
 
@@ -98,8 +96,7 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
     """`run` for options that were put together already."""
     if options.system != "p2b":
         raise HushstreamError(f"system: expected p2b, got {options.system!r}")
-    if options.runner not in ("direct", "stream"):
-        raise HushstreamError(f"runner: expected direct or stream, got {options.runner!r}")
+    require_runner(options.runner)
     world = _world(options)
     plan = _plan(options, world)
     with ExitStack() as stack:
@@ -107,31 +104,9 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         system = prepare(folder, parse_config(_config(options, world, plan)))
-        played, logs, counts, memory = asyncio.run(_play(options, world, plan, system, folder, progress))
-    return _result(options, world, system, played, logs, counts, memory)
-
-
-async def _play(
-    options: RunOptions, world: World, plan: Plan, system: P2BSystem, folder: Path, progress: Progress | None
-) -> tuple[Played, LogCopy, Mapping[str, int], Mapping[str, int]]:
-    loop = ClosedLoop(world, plan, progress)
-    if options.runner == "direct":
-        async with DirectSession(system, options.seed) as direct:
-            played = await loop.run(direct.event_log())
-            return played, await direct.logs(), direct.counts(), {}
-    async with StreamSession(system, StreamPlace(folder, options.bootstrap, options.seed, options.first > 0)) as stream:
-        playing = asyncio.create_task(loop.run(stream.event_log()))
-        watching = asyncio.create_task(stream.watch())
-        await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
-        watching.cancel()
-        if not playing.done():
-            playing.cancel()
-            await asyncio.gather(playing, return_exceptions=True)
-            watching.result()
-        played = playing.result()
-        memory = stream.peak_memory_bytes()
-        counts = await stream.counts()
-        return played, await stream.logs(), counts, memory
+        place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
+        recording = asyncio.run(play(system, place, ClosedLoop(world, plan, progress).run))
+    return _result(options, system, recording)
 
 
 def _world(options: RunOptions) -> World:
@@ -162,26 +137,20 @@ def _config(options: RunOptions, world: World, plan: Plan) -> dict[str, Any]:
         "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
         "public_dataset": world.public,
     }
-    return _merged(values, options.config)
+    return merged_values(values, options.config)
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values, with what ``over`` says in place of what ``base`` says."""
     merged = dict(base)
     for name, value in over.items():
         below = merged.get(name)
-        merged[name] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+        merged[name] = merged_values(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
     return merged
 
 
-def _result(
-    options: RunOptions,
-    world: World,
-    system: P2BSystem,
-    played: Played,
-    logs: LogCopy,
-    counts: Mapping[str, int],
-    memory: Mapping[str, int],
-) -> RunResult:
+def _result(options: RunOptions, system: P2BSystem, recording: Recording[Played]) -> RunResult:
+    played, logs, counts = recording.played, recording.logs, recording.counts
     promise = system.guarantee().under_key(reproducible=True)
     public = system.config.public_dataset
     shown = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
@@ -199,10 +168,10 @@ def _result(
         privacy=StatedGuarantee.of(promise),
         arms={name: summary for name, (summary, _) in compared.items()},
         rows=tuple(row for _, rows in compared.values() for row in rows),
-        counts={**counts, **_records(logs)} if public else slot_public({**counts, **_records(logs)}),
-        throughput=_throughput(played, counts if public else {}, memory),
+        counts={**counts, **record_counts(logs)} if public else slot_public({**counts, **record_counts(logs)}),
+        throughput=_throughput(played, counts if public else {}, recording.peak_memory_bytes),
         cells=tuple(_cells(system, logs)) if public else None,
-        verify=_verified(system, logs, options.seed) if options.verify else None,
+        verify=role_checks(system, logs, options.seed) if options.verify else None,
         environment={
             "python": platform.python_version(),
             "numpy": np.__version__,
@@ -211,10 +180,10 @@ def _result(
     )
 
 
-def _verified(system: P2BSystem, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
+def role_checks(system: P2BSystem, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
     """What recomputing everything found, by role."""
     found = verify(logs, system, KeySource(seed=seed))
-    checks = {}
+    checks: dict[str, RoleCheck] = {}
     for role in ROLES:
         counts: Counter[Status] = Counter()
         for tally in found.tallies:
@@ -229,7 +198,7 @@ def _verified(system: P2BSystem, logs: LogCopy, seed: int) -> dict[str, RoleChec
     return checks
 
 
-def _records(logs: LogCopy) -> dict[str, int]:
+def record_counts(logs: LogCopy) -> dict[str, int]:
     """Records per topic."""
     totals: Counter[str] = Counter()
     for (topic, _), part in logs.parts.items():

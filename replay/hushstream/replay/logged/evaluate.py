@@ -84,23 +84,41 @@ def rejection_replay(
     Raises:
         LogError: the log has no propensities or no rows, or no row was kept.
     """
-    propensities = _propensities(log)
-    generator = np.random.default_rng(seed)
-    bound = float(propensities.min()) if least_propensity is None else least_propensity
-    if not 0.0 < bound <= float(propensities.min()):
-        raise LogError(f"{log.name}: least_propensity must be in (0, {propensities.min():g}], got {bound:g}")
-    keep_below = bound / propensities
-    coins = generator.random(len(log))
-    kept: list[float] = []
+    survives = thinned(log, seed, least_propensity)
+    kept = np.zeros(len(log), dtype=np.bool_)
     for row in range(len(log)):
         eligible = None if log.eligible is None else log.eligible[row]
         arm = policy.choose(log.contexts[row], eligible)
-        if arm == log.chosen[row] and coins[row] < keep_below[row]:
+        if arm == log.chosen[row] and survives[row]:
             policy.learn(log.contexts[row], arm, float(log.rewards[row]))
-            kept.append(float(log.rewards[row]))
-    if not kept:
+            kept[row] = True
+    return replay_value(log, kept, seed)
+
+
+def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = None) -> npt.NDArray[np.bool_]:
+    """The rows that a replay keeps if its policy agrees with them: each with probability c / propensity, (n,).
+
+    Arguments and errors as in `rejection_replay`. For a uniform policy all rows are kept.
+    """
+    propensities = _propensities(log)
+    bound = float(propensities.min()) if least_propensity is None else least_propensity
+    if not 0.0 < bound <= float(propensities.min()):
+        raise LogError(f"{log.name}: least_propensity must be in (0, {propensities.min():g}], got {bound:g}")
+    keep: npt.NDArray[np.bool_] = np.random.default_rng(seed).random(len(log)) < bound / propensities
+    return keep
+
+
+def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_], seed: int = 0) -> PolicyValue:
+    """The estimate of a replay that kept these rows (n,); ``seed`` is that of the bootstrap.
+
+    Raises:
+        LogError: no row was kept.
+    """
+    rewards = log.rewards[kept]
+    if not rewards.size:
         raise LogError(f"{log.name}: the policy agreed with none of the {len(log)} rows kept by thinning")
-    rewards = np.array(kept)
+    # Another stream than that of the thinning, which has the seed itself.
+    generator = np.random.default_rng([seed, 1])
     return PolicyValue(
         estimator="replay",
         value=float(rewards.mean()),

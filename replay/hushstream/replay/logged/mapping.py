@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ class TableMapping:
     """Columns of a table, by their names in the file.
 
     Attributes:
-        context: the d columns of the context, in order.
+        context: the columns of the context, in order.
         arm: the arm that was shown.
         arms: K, or the names of the K arms in order (then the arm column holds names).
         reward: in [0, 1].
@@ -33,6 +34,10 @@ class TableMapping:
         eligible_separator: see there.
         position: place on the screen, an integer.
         delimiter: of the fields of a CSV file.
+        uniform: the log has no propensities, and every eligible arm was shown with the same probability.
+        bounds: (low, high) of a number, by column of the context; public, never taken from the rows.
+        categories: the values of a column of the context that holds names; public, in order.
+        public: whether exact figures on the log may be shown.
     """
 
     context: tuple[str, ...]
@@ -47,6 +52,10 @@ class TableMapping:
     eligible_separator: str = "|"
     position: str | None = None
     delimiter: str = ","
+    uniform: bool = False
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    public: bool = False
 
     @property
     def arm_count(self) -> int:
@@ -96,14 +105,57 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     values["context"] = _names(source, "context", values["context"])
     values["arms"] = _arms(source, values["arms"])
     for key, value in values.items():
-        if key not in ("context", "arms") and not (isinstance(value, str) and value):
+        if key in ("public", "uniform"):
+            if not isinstance(value, bool):
+                raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
+        elif key in ("bounds", "categories"):
+            values[key] = _features(source, key, value, values["context"])
+        elif key not in ("context", "arms") and not (isinstance(value, str) and value):
             raise LogError(f"{source}: {key}: expected a non-empty text, got {type(value).__name__}")
     mapping = TableMapping(**values)
+    _check_features(source, mapping)
+    if mapping.uniform and mapping.propensity is not None:
+        raise LogError(f"{source}: uniform: expected it or a propensity column, got both")
     if mapping.timestamp_unit not in TIMESTAMP_UNITS:
         raise LogError(f"{source}: timestamp_unit: expected one of {', '.join(TIMESTAMP_UNITS)}")
     if len(mapping.delimiter) != 1:
         raise LogError(f"{source}: delimiter: expected one character, got {len(mapping.delimiter)}")
     return mapping
+
+
+def _features(source: str, key: str, value: object, context: tuple[str, ...]) -> dict[str, Any]:
+    """The entries of ``bounds`` or ``categories``, checked."""
+    if not isinstance(value, dict):
+        raise LogError(f"{source}: {key}: expected columns with values, got {type(value).__name__}")
+    unknown = sorted(str(name) for name in value if name not in context)
+    if unknown:
+        raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
+    read = _bounds if key == "bounds" else _names
+    return {name: read(source, f"{key}.{name}", given) for name, given in value.items()}
+
+
+def _bounds(source: str, key: str, value: object) -> tuple[float, float]:
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or not all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+        or value[0] >= value[1]
+    ):
+        raise LogError(f"{source}: {key}: expected [low, high], two finite numbers with low below high")
+    return (float(value[0]), float(value[1]))
+
+
+def _check_features(source: str, mapping: TableMapping) -> None:
+    """All columns of the context are converted, or none is."""
+    both = sorted(set(mapping.bounds) & set(mapping.categories))
+    if both:
+        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
+    bare = [name for name in mapping.context if name not in mapping.bounds and name not in mapping.categories]
+    if bare and len(bare) < len(mapping.context):
+        raise LogError(
+            f"{source}: expected bounds or categories for every column of the context or for none, "
+            f"got none for {', '.join(bare)}"
+        )
 
 
 def _names(source: str, key: str, value: object) -> tuple[str, ...]:

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import TableMapping, load_mapping
 from hushstream.replay.logged.values import (
+    Place,
     arm_numbers,
+    category_numbers,
     eligible_arms,
     integers,
     numbers,
@@ -88,13 +91,18 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     def column(name: str) -> tuple[Sequence[Any], str, tuple[str, Sequence[str]]]:
         return chunk.columns[name], name, place
 
-    context = [numbers(*column(name), least=-np.inf, most=np.inf) for name in mapping.context]
     eligible = eligible_arms(*column(mapping.eligible), mapping) if mapping.eligible else None
     chosen = arm_numbers(*column(mapping.arm), mapping)
     if eligible is not None:
         outside = np.flatnonzero(~eligible[np.arange(rows), chosen])
         if outside.size:
             raise LogError(f"{path}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones")
+    if mapping.uniform:
+        propensities: npt.NDArray[np.float64] | None = 1.0 / (
+            np.full(rows, mapping.arm_count) if eligible is None else eligible.sum(axis=1)
+        )
+    else:
+        propensities = _propensities(*column(mapping.propensity)) if mapping.propensity else None
     return LoggedDataset(
         name=path.name,
         arms=mapping.arm_count,
@@ -104,14 +112,29 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
             if mapping.timestamp
             else numbers_from.astype(np.int64)
         ),
-        contexts=np.stack(context, axis=1).astype(np.float32),
+        contexts=_contexts(mapping, chunk.columns, place),
         chosen=chosen,
         rewards=numbers(*column(mapping.reward), least=0.0, most=1.0),
-        propensities=_propensities(*column(mapping.propensity)) if mapping.propensity else None,
+        propensities=propensities,
         eligible=eligible,
         positions=integers(*column(mapping.position)) if mapping.position else None,
         arm_names=mapping.arms if isinstance(mapping.arms, tuple) else (),
     )
+
+
+def _contexts(mapping: TableMapping, columns: dict[str, Sequence[Any]], place: Place) -> npt.NDArray[np.float32]:
+    """The context as it is, or converted where the mapping has bounds and categories."""
+    entries = []
+    for name in mapping.context:
+        if name in mapping.categories:
+            known = mapping.categories[name]
+            entries.append(category_entries(category_numbers(columns[name], name, place, known), len(known)))
+            continue
+        values = numbers(columns[name], name, place, least=-np.inf, most=np.inf)
+        entries.append(bounded_entries(values, *mapping.bounds[name]) if name in mapping.bounds else values[:, None])
+    if mapping.bounds or mapping.categories:
+        return histogram(entries)
+    return np.concatenate(entries, axis=1).astype(np.float32)
 
 
 def _propensities(values: Sequence[Any], name: str, place: tuple[str, Sequence[str]]) -> npt.NDArray[np.float64]:

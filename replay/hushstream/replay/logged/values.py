@@ -104,6 +104,19 @@ def arm_numbers(values: Sequence[Any], name: str, place: Place, mapping: TableMa
     return np.array(found, dtype=np.int64)
 
 
+def category_numbers(values: Sequence[Any], name: str, place: Place, known: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Convert names to their numbers in ``known``, (n,) int64.
+
+    Raises:
+        LogError: a value is none of them.
+    """
+    number_of = {category: number for number, category in enumerate(known)}
+    found = [number_of.get(str(value), -1) for value in values]
+    if -1 in found:
+        raise _error(place, found.index(-1), name, f"one of the {len(known)} categories of the mapping", "another")
+    return np.array(found, dtype=np.int64)
+
+
 def eligible_arms(values: Sequence[Any], name: str, place: Place, mapping: TableMapping) -> npt.NDArray[np.bool_]:
     """Convert lists of arms to (n, K) booleans.
 

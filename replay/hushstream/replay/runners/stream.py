@@ -139,8 +139,8 @@ class StreamSession:
         created = await apply_async(self._connection(), counts)
         if len(created) < len(counts) and not self._place.resume:
             raise HushstreamError(
-                f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of an "
-                f"earlier run; choose another name (--set deployment=NAME) or resume it (--from)"
+                f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of "
+                f"an earlier run; choose another name (--set deployment=NAME) or resume it (--from)"
             )
 
     def _start_worker(self, role: str) -> None:

@@ -1,0 +1,58 @@
+"""From the features of a log to contexts that P2B takes: normalised histograms.
+
+Every feature gets an equal share 1/m of the histogram's mass. A number within public bounds [low, high] divides
+its share over two entries in proportion to u and 1 - u, with u = (x - low) / (high - low): one entry alone
+would lose the number's size as soon as the histogram is normalised. A number outside is taken as the nearest
+bound. A category puts its whole share on its own entry. Bounds and categories stand in the mapping file and
+must be public: if they came from the rows, they would tell of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.logged.log import LogError, LoggedDataset
+
+HISTOGRAM_TOLERANCE = 1e-3
+"""How far a row may be from summing to 1, as the learners take it (float32 rounding)."""
+
+
+def bounded_entries(values: npt.NDArray[np.float64], low: float, high: float) -> npt.NDArray[np.float64]:
+    """Two entries (n, 2) that sum to 1 for numbers (n,) with public bounds ``low < high``."""
+    share = (np.clip(values, low, high) - low) / (high - low)
+    return np.stack([share, 1.0 - share], axis=1)
+
+
+def category_entries(values: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.float64]:
+    """One entry (n, count) of 1 for each category number (n,) in 0 .. count - 1."""
+    entries = np.zeros((len(values), count))
+    entries[np.arange(len(values)), values] = 1.0
+    return entries
+
+
+def histogram(features: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float32]:
+    """Join the entries of m features, each (n, width) with rows that sum to 1, into histograms (n, d)."""
+    return (np.concatenate(features, axis=1) / len(features)).astype(np.float32)
+
+
+def dimension_of(context: Sequence[str], bounds: Mapping[str, object], categories: Mapping[str, Sequence[str]]) -> int:
+    """Length of a context: two entries a bounded number, one a category, one a column that is neither."""
+    return sum(2 if name in bounds else len(categories.get(name, (name,))) for name in context)
+
+
+def require_histograms(log: LoggedDataset) -> None:
+    """Refuse a log whose contexts the learners would refuse.
+
+    Raises:
+        LogError: an entry is below 0, or a row does not sum to 1; says which row, and what to put into the mapping.
+    """
+    sums = log.contexts.sum(axis=1, dtype=np.float64)
+    wrong = np.flatnonzero((log.contexts.min(axis=1) < 0) | (np.abs(sums - 1.0) > HISTOGRAM_TOLERANCE))
+    if wrong.size:
+        raise LogError(
+            f"{log.name}: row {wrong[0] + 1}: expected a context of entries of at least 0 that sum to 1, got another; "
+            f"give `bounds` for numbers and `categories` for names in the mapping"
+        )

@@ -1,0 +1,102 @@
+"""Playing against a deployment that runs for as long as the play lasts, whichever runner it is on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Literal, TypeVar, get_args
+
+from hushstream.client.client import EventLog
+from hushstream.ops.copies import LogCopy
+from hushstream.replay.runners.session import DirectSession
+from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+T = TypeVar("T")
+
+Runner = Literal["direct", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a play runs.
+
+    Attributes:
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        folder: the deployment's folder.
+        bootstrap: a Kafka to use; the embedded broker by default.
+        seed: of the keys (public data only).
+        resume: go on with topics of an earlier run.
+    """
+
+    runner: Runner
+    folder: Path
+    bootstrap: str | None
+    seed: int
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown runner."""
+        require_runner(self.runner)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording(Generic[T]):
+    """What came of a play.
+
+    Attributes:
+        played: what the player returned.
+        logs: every topic, as it was at the end.
+        counts: events by outcome over all roles.
+        peak_memory_bytes: by process; empty for the direct runner.
+    """
+
+    played: T
+    logs: LogCopy
+    counts: Mapping[str, int]
+    peak_memory_bytes: Mapping[str, int]
+
+
+def require_runner(runner: str) -> None:
+    """Refuse an unknown runner.
+
+    Raises:
+        HushstreamError: it is none of `Runner`.
+    """
+    if runner not in get_args(Runner):
+        raise HushstreamError(f"runner: expected {' or '.join(get_args(Runner))}, got {runner!r}")
+
+
+async def play(system: P2BSystem, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
+    """Start a deployment, let ``player`` talk to it, and take what it leaves.
+
+    Raises:
+        WorkerDied: a process of the stream ended while it was needed.
+        HushstreamError: what the player raised; no broker; topics of an earlier run.
+    """
+    if place.runner == "direct":
+        async with DirectSession(system, place.seed) as direct:
+            played = await player(direct.event_log())
+            return Recording(played, await direct.logs(), direct.counts(), {})
+    where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume)
+    async with StreamSession(system, where) as stream:
+        played = await _watched(stream, player)
+        memory = stream.peak_memory_bytes()
+        counts = await stream.counts()
+        return Recording(played, await stream.logs(), counts, memory)
+
+
+async def _watched(stream: StreamSession, player: Callable[[EventLog], Awaitable[T]]) -> T:
+    """Let the player play for as long as all processes live."""
+    playing = asyncio.ensure_future(player(stream.event_log()))
+    watching = asyncio.ensure_future(stream.watch())
+    await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
+    watching.cancel()
+    if not playing.done():
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+        watching.result()
+    return playing.result()
