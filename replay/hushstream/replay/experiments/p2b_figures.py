@@ -20,6 +20,9 @@ FIG4_TITLE = "Mean reward against the number of users, for 10, 20 and 50 arms"
 FIG5_TITLE = "Mean reward against the dimension of the context"
 FIG6_TITLE = "Accuracy on TMC2007 against the interactions of an agent"
 
+ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
+"""What an agent of Figure 6 owes."""
+
 LN_2 = math.log(2)
 PAPER_RELEASE = ReleaseConfig(mode="paper", sampling=0.5)
 SLOT_SUMS_LN_2 = ReleaseConfig(mode="slot-sums", epsilon=LN_2)
@@ -97,10 +100,10 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     world = WorldSpec("tmc2007", "TMC2007, 20 words by chi-squared, 20 labels", "tmc2007", options)
     lives = (10, 30) if quick else (10, 25, 50, 100)
     once = lines(32)
-    often = (Line("slot sums, a slot every 10", "auto", SLOT_SUMS_LN_2),)
-    points = [Point(FIG6, {"rounds": life, "slots": 1}, world, 275, life, 20, 20, once) for life in lives]
+    often = (Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2),)
+    points = [Point(FIG6, {"rounds": life, "plan": ONE_SLOT}, world, 275, life, 20, 20, once) for life in lives]
     points += [
-        Point(FIG6, {"rounds": life, "slots": life // 10}, world, 275, life, 20, 20, often, slot_every=10)
+        Point(FIG6, {"rounds": life, "plan": SLOT_EVERY_10}, world, 275, life, 20, 20, often, slot_every=10)
         for life in lives
         if life % 10 == 0
     ]
