@@ -19,6 +19,7 @@ PLACES = {
     "bench": HERE.parent / "agents" / "harness",
     "frozen": HERE / "harness",
     "promises": HERE / "harness",
+    "refusals": HERE / "harness",
     "roles": HERE / "harness",
 }
 UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
@@ -46,6 +47,18 @@ def harness() -> Any:
 def promises() -> Any:
     """The module of what must hold after any fault, role by role."""
     return load("promises")
+
+
+@pytest.fixture(scope="session")
+def refusals() -> Any:
+    """The module of workers that must refuse to work."""
+    return load("refusals")
+
+
+@pytest.fixture(scope="session")
+def key_seed() -> int:
+    """The seed of the keys under which the frozen logs were made."""
+    return int(load("frozen").KEY_SEED)
 
 
 @pytest.fixture(scope="session")

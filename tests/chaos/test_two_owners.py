@@ -11,15 +11,15 @@ import pytest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released")
+ROLES = ("learner", "shuffler", "aggregator")
+STAGES = ("folded", "journal_sent", "journal_acked", "released")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
 async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any], role: str
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:
-    async def woken(stage: str) -> None:
+    async def woken(role: str, stage: str) -> None:
         # The heir cuts other batches: what the sleeper had folded would be told by its values.
         async with deployed(bench, role, f"woken-{stage}", schedule="live") as run:
             run.pace_seconds = 0.01
@@ -40,5 +40,6 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
             assert (audit.journals, audit.releases) == (undisturbed[role].journals, undisturbed[role].releases)
 
     async with asyncio.TaskGroup() as group:
-        for stage in STAGES:
-            group.create_task(woken(stage))
+        for role in ROLES:
+            for stage in STAGES:
+                group.create_task(woken(role, stage))

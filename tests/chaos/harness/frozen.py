@@ -77,6 +77,11 @@ class Frozen:
         """The inputs of one role."""
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
+    def records_of(self, topic: str, partition: int) -> list[InputRecord]:
+        """One partition as a machine reads it."""
+        log = self.logs[topic, partition]
+        return [InputRecord(offset, time_ms, value) for offset, (time_ms, value) in enumerate(log)]
+
 
 def configuration() -> P2BConfig:
     """Windows that close on a count, on log time and on seals; several periods; short memories."""
@@ -229,8 +234,3 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
     if topic == "models":
         return [*values[1:4:2], values[2], b"no model"]
     return []
-
-
-def records(log: Sequence[tuple[int, bytes]]) -> list[InputRecord]:
-    """A log as a machine reads it."""
-    return [InputRecord(offset, time_ms, value) for offset, (time_ms, value) in enumerate(log)]
