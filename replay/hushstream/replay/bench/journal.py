@@ -1,0 +1,129 @@
+"""What the logs themselves say of a run: how much was folded by when, by the broker's log times."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hushstream.agents.logs import LogReader
+from hushstream.agents.settings import WorkerSettings
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.schemas import codec
+
+POLL_SECONDS = 0.2
+STALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """One decisions record: when it was appended, and what it covers."""
+
+    log_time_ms: int
+    contexts: tuple[int, int]
+    """Offsets of the contexts that it covers, low and high."""
+    clicks: tuple[int, int]
+    decided: int
+    arms: bytes
+    """int32, one for each decision."""
+
+
+@dataclass(slots=True)
+class DecisionsTail:
+    """Follows partition 0 of one deployment's decisions, of which one worker is the only writer."""
+
+    settings: WorkerSettings
+    records: list[Folded] = field(default_factory=list)
+    _offset: int = 0
+
+    async def until(self, contexts: int, clicks: int, check: Callable[[], None]) -> None:
+        """Read on until both inputs were folded up to these offsets.
+
+        Args:
+            contexts, clicks: the offsets.
+            check: called now and then; raises when there is nothing to wait for any more.
+
+        Raises:
+            BenchFailed: nothing was folded for a minute.
+        """
+        source = ("decisions", 0)
+        progressed = time.monotonic()
+        async with LogReader(self.settings) as reader:
+            reader.open({source: self._offset})
+            while self.position("contexts") < contexts or self.position("clicks") < clicks:
+                check()
+                end = (await reader.end_offsets([source]))[source]
+                if end == self._offset:
+                    if time.monotonic() - progressed > STALL_SECONDS:
+                        raise BenchFailed(f"expected the learner to go on, it has folded nothing for {STALL_SECONDS} s")
+                    await asyncio.sleep(POLL_SECONDS)
+                    continue
+                progressed = time.monotonic()
+                found = await reader.read(source, self._offset, end)
+                self.records += [folded for record in found for folded in _folded(record.timestamp_ms, record.value)]
+                self._offset = end
+
+    def position(self, topic: str) -> int:
+        """Up to which offset of ``contexts`` or ``clicks`` the worker has folded."""
+        return max((getattr(record, topic)[1] for record in self.records), default=0)
+
+    def arms(self) -> list[int]:
+        """What was decided, in the order of the contexts."""
+        found: list[int] = np.frombuffer(b"".join(record.arms for record in self.records), "<i4").tolist()
+        return found
+
+
+def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
+    name, fields = codec.decode(value, frozenset({"Genesis", "Decisions"}))
+    if name == "Genesis":
+        return []
+    ranges = {part["topic"]: (part["low"], part["high"]) for part in fields["head"]["inputs"]}
+    nothing = (0, 0)
+    return [
+        Folded(
+            log_time_ms,
+            ranges.get("contexts", nothing),
+            ranges.get("clicks", nothing),
+            len(fields["event_ids"]),
+            fields["arms"],
+        )
+    ]
+
+
+def events_per_second(records: Sequence[Folded], events_per_record: float) -> float:
+    """Folded events by the time between the first and the last append.
+
+    What was appended together with the first record is not counted: it was folded before the time began.
+
+    Args:
+        records: in log order.
+        events_per_record: events in an input record.
+
+    Raises:
+        BenchFailed: everything was appended at once.
+    """
+    begun, ended = records[0].log_time_ms, records[-1].log_time_ms
+    if begun == ended:
+        raise BenchFailed("expected decisions at two log times at least, got all at one: the run is too short")
+    timed = [record for record in records if record.log_time_ms > begun]
+    folded = sum(part[1] - part[0] for record in timed for part in (record.contexts, record.clicks))
+    return folded * events_per_record * 1000 / (ended - begun)
+
+
+def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int]) -> list[int]:
+    """Milliseconds from a context's append to the append of its decision.
+
+    Args:
+        records: decisions, in log order.
+        first: offset of the first context.
+        log_times_ms: log times of the contexts from that offset on, one event a record.
+    """
+    return [
+        record.log_time_ms - log_times_ms[offset - first]
+        for record in records
+        for offset in range(*record.contexts)
+        if 0 <= offset - first < len(log_times_ms)
+    ]

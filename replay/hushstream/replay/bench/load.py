@@ -1,0 +1,98 @@
+"""The events of a benchmark: users with random contexts, and random rewards for what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from numpy.typing import NDArray
+
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.schemas.columns import REWARD
+
+REWARD_RATE = 0.2
+"""Probability that a decision is rewarded with 1; the others are rewarded with 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """n requests for decisions: ids, users, contexts of shape (n, d) whose rows sum to 1."""
+
+    event_ids: Sequence[str]
+    users: Sequence[str]
+    contexts: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.event_ids)
+
+    def part(self, first: int, last: int) -> Load:
+        """The requests from ``first`` up to ``last``."""
+        return Load(self.event_ids[first:last], self.users[first:last], self.contexts[first:last])
+
+
+def make_load(events: int, users: int, dimension: int, seed: int) -> Load:
+    """Random requests, from users drawn with equal chances."""
+    rng = np.random.default_rng(seed)
+    return Load(
+        [f"event-{number:08d}" for number in range(events)],
+        [f"user-{number:04d}" for number in rng.integers(0, users, events)],
+        rng.dirichlet(np.ones(dimension), events).astype(np.float32),
+    )
+
+
+def context_events(load: Load) -> list[bytes]:
+    """One record for each request."""
+    rows = zip(load.event_ids, load.users, load.contexts, strict=True)
+    return [
+        codec.encode("Context", {"event_id": event_id, "user": user, "context": context.tobytes()})
+        for event_id, user, context in rows
+    ]
+
+
+def context_batches(load: Load, rows: int) -> list[bytes]:
+    """Columnar records of ``rows`` requests each (the last may be shorter)."""
+    return [
+        encode_context_batch(part.event_ids, part.users, part.contexts)
+        for part in (load.part(first, first + rows) for first in range(0, len(load), rows))
+    ]
+
+
+def draw_rewards(count: int, seed: int) -> list[float]:
+    """Rewards of 0 and 1."""
+    return [float(reward) for reward in np.random.default_rng(seed).random(count) < REWARD_RATE]
+
+
+def reward_events(load: Load, arms: Sequence[int], rewards: Sequence[float]) -> list[bytes]:
+    """One record for the reward of each decision."""
+    rows = zip(load.event_ids, load.users, arms, rewards, strict=True)
+    return [
+        codec.encode("Feedback", {"kind": "reward", "event_id": event_id, "user": user, "arm": arm, "reward": reward})
+        for event_id, user, arm, reward in rows
+    ]
+
+
+def reward_batches(load: Load, arms: Sequence[int], rewards: Sequence[float], rows: int) -> list[bytes]:
+    """Columnar records of ``rows`` rewards each (the last may be shorter)."""
+    values = []
+    for first in range(0, len(load), rows):
+        part, cut = load.part(first, first + rows), slice(first, first + rows)
+        values.append(encode_feedback_batch([REWARD] * len(part), part.event_ids, part.users, arms[cut], rewards[cut]))
+    return values
+
+
+async def append_all(producer: AIOKafkaProducer, topic: str, values: Iterable[bytes]) -> None:
+    """Append values to partition 0 of a topic, many to a request, and wait until all are acknowledged."""
+    sent = []
+    batch = producer.create_batch()
+    for value in values:
+        if batch.append(key=None, value=value, timestamp=None) is None:
+            sent.append(await producer.send_batch(batch, topic, partition=0))
+            batch = producer.create_batch()
+            batch.append(key=None, value=value, timestamp=None)
+    if batch.record_count():
+        sent.append(await producer.send_batch(batch, topic, partition=0))
+    for acknowledged in sent:
+        await acknowledged

@@ -1,0 +1,91 @@
+"""The processes of a benchmark: an embedded broker, a learner worker, and the yardstick beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from asyncio.subprocess import STDOUT, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from hushstream.replay.bench.errors import BenchFailed
+
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process of the benchmark, and where its output goes."""
+
+    name: str
+    process: Process
+    log: Path
+
+    def check(self) -> None:
+        """Raise if it has ended.
+
+        Raises:
+            BenchFailed: with the last line that it wrote.
+        """
+        if self.process.returncode is not None:
+            lines = self.log.read_text(errors="replace").strip().splitlines() or ["it wrote nothing"]
+            raise BenchFailed(f"{self.name} ended with code {self.process.returncode}: {lines[-1]}")
+
+    def peak_memory_bytes(self) -> int:
+        """The most memory that it has held so far (VmHWM).
+
+        Raises:
+            BenchFailed: this system does not say.
+        """
+        try:
+            status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        except OSError as error:
+            raise BenchFailed(f"memory of {self.name}: expected /proc, got {error.strerror}") from None
+        return 1024 * int(next(line for line in status if line.startswith("VmHWM")).split()[1])
+
+
+@asynccontextmanager
+async def started(name: str, arguments: Sequence[str], folder: Path, *, kill: bool = False) -> AsyncIterator[Running]:
+    """Run ``python ARGUMENTS`` for as long as the context is open; it ends by SIGTERM, or by SIGKILL if asked."""
+    log = folder / f"{name}.log"
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdout=output, stderr=STDOUT, env=environment
+        )
+    try:
+        yield Running(name, process, log)
+    finally:
+        await _end(process, kill)
+
+
+async def _end(process: Process, kill: bool) -> None:
+    # A process that has ended meanwhile needs no signal.
+    with suppress(ProcessLookupError):
+        if not kill:
+            process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        if process.returncode is None:
+            process.kill()
+    await process.wait()
+
+
+@asynccontextmanager
+async def embedded_broker(folder: Path) -> AsyncIterator[str]:
+    """An embedded broker; gives its ``host:port``."""
+    ready = folder / "broker.ready"
+    arguments = ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)]
+    async with started("broker", arguments, folder, kill=True) as broker:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready.exists():
+            broker.check()
+            if time.monotonic() > deadline:
+                raise BenchFailed(f"expected the broker to listen within {START_SECONDS:g} s")
+            await asyncio.sleep(0.02)
+        yield ready.read_text().strip()

@@ -1,0 +1,46 @@
+"""One row of a benchmark's result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+Progress = Callable[[str], None]
+"""Told in a few words what is being measured now."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """A figure, and the target that it is held to, if there is one.
+
+    Attributes:
+        name: what was measured, with the size of the run.
+        value: the figure, a median over rounds unless the name says otherwise.
+        unit: of ``value`` and of the number in ``target``.
+        target: in words ("at least 3.5"), or "" for a figure without one.
+        reached: whether the value meets the target; None without one.
+    """
+
+    name: str
+    value: float
+    unit: str
+    target: str = ""
+    reached: bool | None = None
+
+
+def figure(name: str, values: Sequence[float], unit: str) -> BenchRow:
+    """The median of some rounds, without a target."""
+    return BenchRow(name, median(values), unit)
+
+
+def at_least(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
+    """The median of some rounds, which should not lie below ``bound``."""
+    value = median(values)
+    return BenchRow(name, value, unit, f"at least {bound:g}", value >= bound)
+
+
+def at_most(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
+    """The median of some rounds, which should not lie above ``bound``."""
+    value = median(values)
+    return BenchRow(name, value, unit, f"at most {bound:g}", value <= bound)

@@ -1,0 +1,291 @@
+"""The runs of a stream benchmark: what is prefilled, which process works on it, what the logs say then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
+
+from hushstream.agents.deployment import KEYS, prepare
+from hushstream.agents.logs import LogReader
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.privacy.keys import Zone, key_path, write_key
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, DecisionsTail, events_per_second, waits_ms
+from hushstream.replay.bench.load import (
+    Load,
+    append_all,
+    context_batches,
+    context_events,
+    draw_rewards,
+    make_load,
+    reward_batches,
+    reward_events,
+)
+from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.rows import Progress
+from hushstream.schemas.topics import physical
+from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig
+from hushstream.systems.p2b import P2BSystem
+
+BATCH_ROWS = 256
+SEED = 0
+
+_DEPLOYMENT = "deployment"
+
+PACE_TOLERANCE = 0.97
+"""A paced run that appended less than this part of what it should have is no measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """How large the runs are.
+
+    Attributes:
+        dimension, arms, users: of the learner.
+        event_pairs, batch_pairs: contexts, and as many rewards, of a round with one event a record and of one
+            with columnar records.
+        pace: contexts a second of the run that measures latency.
+        paced_seconds: its length.
+        memory_events: contexts and rewards together of the run that measures memory.
+        memory_mark: the number of events from which on its peak should not grow.
+        memory_chunk: contexts between two visits of its load generator.
+    """
+
+    dimension: int = 25
+    arms: int = 25
+    users: int = 400
+    event_pairs: int = 60_000
+    batch_pairs: int = 20 * 16 * BATCH_ROWS
+    pace: int = 8_000
+    paced_seconds: float = 8.0
+    memory_events: int = 1_000_000
+    memory_mark: int = 200_000
+    memory_chunk: int = 100 * BATCH_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round's figures: events/s of each form, and the waits of the paced contexts."""
+
+    passthrough: float
+    events: float
+    batches: float
+    p50_ms: float
+    p99_ms: float
+
+
+def prepare_deployment(folder: Path, sizes: StreamSizes) -> P2BSystem:
+    """Make the folder of the deployment inside ``folder``, with a key for the learner's zone."""
+    place = folder / _DEPLOYMENT
+    config = P2BConfig(
+        "bench", sizes.arms, ContextConfig(sizes.dimension), expected_slots=1000, encoder=EncoderConfig(codes=8)
+    )
+    system = prepare(place, config)
+    (place / KEYS).mkdir(mode=0o700)
+    write_key(key_path(place / KEYS, Zone.EDGE))
+    return system
+
+
+def _new_folder(folder: Path) -> None:
+    folder.mkdir()
+
+
+@asynccontextmanager
+async def open_bench(folder: Path, system: P2BSystem, sizes: StreamSizes) -> AsyncIterator[Bench]:
+    """A fresh broker and a producer on it; ``folder`` is made, beside that of the deployment."""
+    _new_folder(folder)
+    async with embedded_broker(folder) as bootstrap:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
+        await producer.start()
+        try:
+            yield Bench(folder, bootstrap, producer, system, sizes)
+        finally:
+            await producer.stop()
+
+
+class Bench:
+    """The runs of one round."""
+
+    def __init__(
+        self, folder: Path, bootstrap: str, producer: AIOKafkaProducer, system: P2BSystem, sizes: StreamSizes
+    ) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self._producer = producer
+        self._system = system
+        self._sizes = sizes
+
+    async def round(self, progress: Progress) -> Round:
+        """Measure each form once."""
+        progress("pass-through")
+        passthrough = await self._passthrough()
+        progress("learner, one event a record, then paced")
+        events, waits = await self._events()
+        progress("learner, columnar records")
+        batches = await self._batches()
+        p50, p99 = np.percentile(waits, [50, 99])
+        return Round(passthrough, events, batches, float(p50), float(p99))
+
+    async def _passthrough(self) -> float:
+        """Records per second through a bare Faust agent: the same records as the learner's, in one topic."""
+        pairs = self._sizes.event_pairs
+        load = self._load(pairs)
+        values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
+        source, target = "passthrough.source", "passthrough.target"
+        connection = Connection(self._bootstrap, "")
+        async with connection.admin("create topics") as admin:
+            settings = {"message.timestamp.type": "LogAppendTime"}
+            await admin.create_topics([NewTopic(name, 1, 1, topic_configs=settings) for name in (source, target)])
+        await append_all(self._producer, source, values)
+        arguments = ["-m", "hushstream.replay.bench.passthrough", self._bootstrap, source, target, str(self._folder)]
+        async with started("passthrough", arguments, self._folder, kill=True) as agent:
+            times = await _log_times(connection, (target, 0), len(values), agent)
+        seconds = (times[-1] - times[0]) / 1000
+        return sum(moment > times[0] for moment in times) / seconds
+
+    async def _events(self) -> tuple[float, list[int]]:
+        """Events per second with one event a record, and the waits of contexts that come at a pace."""
+        sizes = self._sizes
+        paced = round(sizes.pace * sizes.paced_seconds)
+        load = self._load(2 * sizes.event_pairs + paced)
+        first, second, third = _split(load, sizes.event_pairs)
+        learner = await self._learner("events")
+        await learner.append("contexts", context_events(first))
+        async with learner.running() as worker:
+            await learner.tail.until(len(first), 0, worker.check)
+        rewards = draw_rewards(len(first), SEED)
+        await learner.append("clicks", reward_events(first, learner.tail.arms(), rewards))
+        await learner.append("contexts", context_events(second))
+        values = context_events(third)
+        async with learner.running() as worker:
+            seen = len(learner.tail.records)
+            await learner.tail.until(2 * sizes.event_pairs, sizes.event_pairs, worker.check)
+            rate = events_per_second(learner.tail.records[seen:], 1)
+            waits = await self._paced(learner, values, worker)
+        return rate, waits
+
+    async def _paced(self, learner: Learner, values: Sequence[bytes], worker: Running) -> list[int]:
+        """Append contexts at the stated pace; give how long each waited for its decision."""
+        sizes = self._sizes
+        low = learner.tail.position("contexts")
+        begun = time.monotonic()
+        sent = 0
+        tasks = []
+        while sent < len(values):
+            due = min(len(values), round((time.monotonic() - begun) * sizes.pace))
+            if due > sent:
+                tasks.append(asyncio.create_task(learner.append("contexts", values[sent:due])))
+                sent = due
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*tasks)
+        await learner.tail.until(low + len(values), 0, worker.check)
+        times = await _log_times(learner.connection, ("contexts", 0), low + len(values), worker, low)
+        appended = (len(times) - 1) * 1000 / max(1, times[-1] - times[0])
+        if appended < PACE_TOLERANCE * sizes.pace:
+            raise BenchFailed(f"expected {sizes.pace} contexts/s to be appended, got {appended:.0f}")
+        return waits_ms(learner.tail.records, low, times)
+
+    async def _batches(self) -> float:
+        """Events per second with columnar records."""
+        pairs = self._sizes.batch_pairs
+        first, second, _ = _split(self._load(2 * pairs), pairs)
+        learner = await self._learner("batches")
+        records = -(-pairs // BATCH_ROWS)
+        await learner.append("contexts", context_batches(first, BATCH_ROWS))
+        async with learner.running() as worker:
+            await learner.tail.until(records, 0, worker.check)
+        rewards = draw_rewards(pairs, SEED)
+        await learner.append("clicks", reward_batches(first, learner.tail.arms(), rewards, BATCH_ROWS))
+        await learner.append("contexts", context_batches(second, BATCH_ROWS))
+        async with learner.running() as worker:
+            seen = len(learner.tail.records)
+            await learner.tail.until(2 * records, records, worker.check)
+        return events_per_second(learner.tail.records[seen:], pairs / records)
+
+    async def memory(self) -> tuple[int, int]:
+        """Peak bytes of a worker after the mark and at the end; snapshots are taken all the time."""
+        sizes = self._sizes
+        learner = await self._learner("memory")
+        load = self._load(sizes.memory_events // 2)
+        contexts = clicks = early = done = 0
+        async with learner.running("--snapshot-interval", "2") as worker:
+            while done < len(load):
+                part = load.part(done, done + sizes.memory_chunk)
+                values = context_batches(part, BATCH_ROWS)
+                contexts += len(values)
+                await learner.append("contexts", values)
+                await learner.tail.until(contexts, clicks, worker.check)
+                arms = learner.tail.arms()[-len(part) :]
+                clicks += len(values)
+                await learner.append("clicks", reward_batches(part, arms, draw_rewards(len(part), done), BATCH_ROWS))
+                await learner.tail.until(contexts, clicks, worker.check)
+                done += len(part)
+                if not early and 2 * done >= sizes.memory_mark:
+                    early = worker.peak_memory_bytes()
+            return early, worker.peak_memory_bytes()
+
+    def _load(self, events: int) -> Load:
+        return make_load(events, self._sizes.users, self._sizes.dimension, SEED)
+
+    async def _learner(self, name: str) -> Learner:
+        """Topics of its own for one run of the deployment."""
+        connection = Connection(self._bootstrap, f"{name}.")
+        await apply_async(connection, partition_counts(self._system), replication=1)
+        return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """One run's topics, its worker, and what is read of its decisions."""
+
+    name: str
+    folder: Path
+    connection: Connection
+    producer: AIOKafkaProducer
+    tail: DecisionsTail
+
+    async def append(self, topic: str, values: Sequence[bytes]) -> None:
+        """Append to a logical topic."""
+        await append_all(self.producer, physical(self.connection.prefix, topic), values)
+
+    @asynccontextmanager
+    async def running(self, *options: str) -> AsyncIterator[Running]:
+        """The worker; it goes on where it ended before."""
+        arguments = ["-m", "hushstream.cli", "worker", "learner"]
+        arguments += ["--deployment", str(self.folder.parent / _DEPLOYMENT), "--state", str(self.folder / self.name)]
+        arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
+        arguments += ["--group", f"{self.name}.learner", *options]
+        async with started(self.name, arguments, self.folder) as worker:
+            yield worker
+
+
+def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
+    return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
+
+
+async def _log_times(
+    connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
+) -> list[int]:
+    """Log times of the records from ``first`` up to ``end``, once all of them are there."""
+    async with LogReader(connection.settings()) as reader:
+        have, moved = -1, time.monotonic()
+        while have < end:
+            writer.check()
+            found = (await reader.end_offsets([source]))[source]
+            if found > have:
+                have, moved = found, time.monotonic()
+            elif time.monotonic() - moved > STALL_SECONDS:
+                raise BenchFailed(f"{source[0]}: expected {end} records, got {have} and nothing for {STALL_SECONDS} s")
+            if have < end:
+                await asyncio.sleep(POLL_SECONDS)
+        reader.open({source: first})
+        return [record.timestamp_ms for record in await reader.read(source, first, end)]

@@ -1,0 +1,58 @@
+"""The stream's benchmark runs with real processes and gives its rows; how fast is not asked here."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.processes import started
+from hushstream.replay.bench.runs import StreamSizes
+from hushstream.replay.bench.stream import stream_rows
+
+SIZES = StreamSizes(
+    dimension=4,
+    arms=3,
+    users=20,
+    event_pairs=12_000,
+    batch_pairs=40 * 256,
+    pace=200,
+    paced_seconds=0.5,
+    memory_events=4096,
+    memory_mark=2048,
+    memory_chunk=512,
+)
+
+
+@pytest.mark.slow
+def test_a_small_run_gives_every_row_with_its_size_unit_and_target() -> None:
+    told: list[str] = []
+    rows = stream_rows(told.append, rounds=1, sizes=SIZES)
+    assert [(row.unit, row.target) for row in rows] == [
+        ("events/s", ""),
+        ("events/s", ""),
+        ("events/s", ""),
+        ("x", "at least 3.5"),
+        ("x", "at least 5"),
+        ("ms", ""),
+        ("ms", "at most 100"),
+        ("MB", ""),
+        ("MB", ""),
+        ("x", "at most 1.05"),
+    ]
+    assert all(row.value > 0 for row in rows[:5])
+    assert all(row.value >= 0 for row in rows)
+    assert all((row.reached is None) == (not row.target) for row in rows)
+    assert "24000 records" in rows[0].name
+    assert "12000 contexts + 12000 rewards" in rows[1].name
+    assert len(told) == 4
+
+
+def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with started("sleeper", ["-c", "print('nothing to do')"], tmp_path) as running:
+            await asyncio.wait_for(running.process.wait(), 10)
+            running.check()
+
+    with pytest.raises(BenchFailed, match="sleeper ended with code 0: nothing to do"):
+        asyncio.run(run())
