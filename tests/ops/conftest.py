@@ -142,7 +142,7 @@ def deploy(name: str, foreign: bool) -> Deployment:
         for number in range(first, last):
             context = world.contexts(np.array([user]), number)[0]
             event = f"u{user}:{number}"
-            decision = await client.decide(event, f"u{user}", context, line=line, timeout=None)
+            decision = await client.decide(event, f"u{user}", context, line=line, timeout=30)
             reward = float(world.rewards(np.array([user]), number, np.array([decision.arm]))[0])
             await client.reward(event, f"u{user}", decision.arm, reward)
 

@@ -87,11 +87,11 @@ def verify_live(
     Raises:
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
-    topics = verified_topics(system, keys, roles)
+    topics = verified_topics(system, roles)
     return verify(copy(connection, partition_counts(system), topics), system, keys, roles)
 
 
-def verified_topics(system: P2BSystem, keys: KeySource, roles: Collection[RoleName]) -> frozenset[str]:
+def verified_topics(system: P2BSystem, roles: Collection[RoleName]) -> frozenset[str]:
     """The topics that a check of these roles reads."""
     topics: set[str] = set()
     for role in roles:
@@ -128,11 +128,23 @@ def _role(role: RoleName, system: P2BSystem, keys: KeySource, digester: Digester
     homes = range(partition_counts(system)[_journal_topic(role)])
     walks = {home: walk(role, work.make_machine(home), digester, logs) for home in homes}
     tallies = [found.tally for found in walks.values()]
+    tallies += _homeless(role, len(homes), logs)
     for topic in work.topics.writes:
         there = {(topic, partition) for partition, _ in logs.of_topic(topic)}
         due = {source for found in walks.values() for source in found.expected if source[0] == topic}
         declared = {(topic, partition) for partition in range(partition_counts(system)[topic])}
         tallies += [_outputs(role, source, walks, system, logs) for source in sorted(there | due | declared)]
+    return tallies
+
+
+def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
+    """Journals of home partitions that the deployment does not have."""
+    tallies = []
+    for partition, part in logs.of_topic(_journal_topic(role)):
+        if partition >= homes and part.records:
+            tally = Tally(role, (_journal_topic(role), partition))
+            tally.find(Status.CHANGED, None, f"expected {homes} partitions, found records here", len(part.records))
+            tallies.append(tally)
     return tallies
 
 

@@ -22,7 +22,6 @@ from hushstream.roles.machine import (
     Machine,
     OffChain,
     Output,
-    ReplayMismatch,
     Step,
     TopicPartition,
 )
@@ -86,6 +85,7 @@ class _Walker:
         self._head = _BLANK
         self._sequence = -1
         self._broken = False
+        """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""
         self._lost = ""
         """Why the machine cannot follow any more; empty while it can."""
         self._walk = Walk(Tally(role, machine.journal))
@@ -97,9 +97,9 @@ class _Walker:
             self._lost = f"the journal begins at offset {journal.low}: its genesis was taken by retention"
         for record in journal.records:
             self._record(record)
-        if not self._lost:
+        self._walk.complete = not (self._lost or self._broken)
+        if self._walk.complete:
             self._tail()
-        self._walk.complete = not self._lost
         return self._walk
 
     # One record of the journal.
@@ -168,14 +168,19 @@ class _Walker:
             self._lose(record, status, reason)
             self._advance(record)
             return
+        # Asked first: a machine need not bear inputs that it could never have read.
+        if not self._intact(record, ranges):
+            self._lose(record, Status.CHANGED, _not_those(ranges))
+            self._advance(record)
+            return
         ties = self._ties()
         try:
             step = self._machine.replay(record.value, [self._slice(part) for part in needed])
         except OffChain:
             self._tally.count(Status.OFF_CHAIN)
             return
-        except ReplayMismatch as error:
-            self._lose(record, Status.CHANGED, self._why(record, ranges, error))
+        except HushstreamError as error:
+            self._lose(record, Status.CHANGED, str(error))
         else:
             self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
             self._expect((*step.releases, *step.dead_letters), record.offset)
@@ -223,9 +228,6 @@ class _Walker:
             self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)
         else:
             self._tally.find(status, record.offset, reason)
-
-    def _why(self, record: InputRecord, ranges: Sequence[InputRange], error: ReplayMismatch) -> str:
-        return str(error) if self._intact(record, ranges) else _not_those(ranges)
 
     # Outputs.
 

@@ -1,0 +1,340 @@
+"""What verify finds, and what it rightly leaves alone."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import ROLES, RoleName, all_machines
+from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.findings import Status
+from hushstream.ops.verify import verified_topics, verify, verify_log
+from hushstream.privacy.keys import Zone
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.machine import InputRecord, InputSlice
+from hushstream.schemas import codec
+from hushstream.schemas.topics import TOPICS
+
+BYTES_A_TOPIC = 5
+
+CASES: list[tuple[str, str, tuple[RoleName, ...]]] = [
+    *(
+        ("deployment", topic, ROLES)
+        for topic in TOPICS
+        if topic not in ("dead-letters-shuffler", "dead-letters-server")
+    ),
+    # Only a foreign writer makes these roles refuse anything; what he wrote is changed before anything is planted.
+    ("invaded", "dead-letters-shuffler", ("shuffler",)),
+    ("invaded", "dead-letters-server", ("aggregator",)),
+]
+
+
+@pytest.fixture(params=CASES, ids=[topic for _, topic, _ in CASES])
+def case(request: pytest.FixtureRequest) -> Any:
+    name, topic, roles = request.param
+    editor = request.getfixturevalue("editor" if name == "deployment" else "invaded_editor")
+    return request.getfixturevalue(name), editor, topic, roles, random.Random(f"{topic}")
+
+
+def changes(deployment: Any, copy: LogCopy, roles: tuple[RoleName, ...] = ROLES) -> int:
+    return verify(copy, deployment.system, deployment.keys, roles).totals[Status.CHANGED]
+
+
+def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any) -> None:
+    result = verify_log(deployment.log, deployment.system, deployment.keys)
+    expected = sum(
+        len(records) for (topic, _), records in deployment.log.partitions() if topic not in ("contexts", "clicks")
+    )
+    assert result.ok
+    assert result.exit_code == 0
+    assert result.totals[Status.EQUAL] == sum(result.totals.values()) == expected
+    assert result.of("crowds")[Status.EQUAL] >= 8
+    assert result.of("dead-letters-edge")[Status.EQUAL] == 12
+    assert not result.findings
+
+
+def test_one_changed_byte_is_found_in_every_topic(case: Any) -> None:
+    deployment, editor, topic, roles, draw = case
+    before = changes(deployment, editor.copy, roles)
+    for _ in range(BYTES_A_TOPIC):
+        source = draw.choice(editor.holding(topic))
+        records = editor.copy.part(source).records
+        index = draw.choice([i for i, record in enumerate(records) if record.value])
+        position = draw.randrange(len(records[index].value))
+        altered = editor.byte_changed(source, index, position, 1 << draw.randrange(8))
+        assert changes(deployment, altered, roles) > before, (source, index, position)
+
+
+def test_a_dropped_record_is_found_in_every_topic(case: Any) -> None:
+    deployment, editor, topic, roles, draw = case
+    before = changes(deployment, editor.copy, roles)
+    for drop in (editor.without, editor.closed_up):
+        source = draw.choice(editor.holding(topic))
+        index = draw.randrange(len(editor.copy.part(source).records))
+        assert changes(deployment, drop(source, index), roles) > before, (source, index)
+
+
+def test_a_swapped_pair_is_found_in_every_topic(case: Any) -> None:
+    deployment, editor, topic, roles, draw = case
+    source = draw.choice(editor.holding(topic, least=2))
+    records = editor.copy.part(source).records
+    pairs = [i for i in range(len(records) - 1) if records[i].value != records[i + 1].value]
+    index = draw.choice(pairs)
+    before = changes(deployment, editor.copy, roles)
+    assert changes(deployment, editor.swapped(source, index, index + 1), roles) > before, (source, index)
+
+
+def test_an_extra_record_is_found_in_every_topic(case: Any) -> None:
+    deployment, editor, topic, roles, draw = case
+    source = draw.choice(editor.holding(topic))
+    index = draw.randrange(len(editor.copy.part(source).records))
+    before = changes(deployment, editor.copy, roles)
+    assert changes(deployment, editor.inserted(source, index, draw.randbytes(40)), roles) > before, (source, index)
+
+
+@pytest.mark.parametrize("topic", [t for t in TOPICS if t not in ("contexts", "clicks")])
+def test_an_extra_record_at_the_end_of_what_roles_write_is_found(deployment: Any, editor: Any, topic: str) -> None:
+    source = (topic, 0)
+    end = len(editor.copy.part(source).records)
+    assert changes(deployment, editor.inserted(source, end, b"put here")) == 1
+
+
+def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment: Any, editor: Any) -> None:
+    assert changes(deployment, editor.inserted(("decisions", 9), 0, b"put here")) == 1
+    assert changes(deployment, editor.inserted(("ledger", 9), 0, b"put here")) == 1
+
+
+def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded: Any) -> None:
+    result = verify_log(invaded.log, invaded.system, invaded.keys)
+    assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "crowds", "interactions")} == {
+        "reports": 8,
+        "crowds": 2,
+        "interactions": 2,
+    }
+    assert result.totals[Status.CHANGED] == 12
+    assert result.exit_code == 1
+
+
+def test_ticks_are_allowed_and_altered_ticks_are_not(deployment: Any, editor: Any) -> None:
+    source = ("reports", 0)
+    end = len(editor.copy.part(source).records)
+    tick = codec.encode("Tick", {"config_digest": deployment.system.digest})
+    other = codec.encode("Tick", {"config_digest": bytes(16)})
+    assert not changes(deployment, editor.inserted(source, end, tick))
+    assert changes(deployment, editor.inserted(source, end, other)) == 1
+
+
+def test_a_finding_says_where_and_never_what(deployment: Any, editor: Any) -> None:
+    altered = editor.byte_changed(("contexts", 0), 30, 40, 4)
+    result = verify(altered, deployment.system, deployment.keys)
+    finding = result.findings[0]
+    assert (finding.status, finding.topic, finding.partition) == (Status.CHANGED, "decisions", 0)
+    assert "contexts/0 offsets" in finding.reason
+    assert result.totals[Status.CHANGED] == 1
+    assert "u1:" not in result.as_text()
+    assert result.as_json()["ok"] is False
+
+
+def test_input_that_no_journal_record_covers_is_left_alone(deployment: Any, editor: Any) -> None:
+    for topic in ("contexts", "clicks"):
+        source = (topic, 1)
+        end = len(editor.copy.part(source).records)
+        result = verify(editor.inserted(source, end, b"not read yet"), deployment.system, deployment.keys)
+        assert result.ok
+        journal = next(tally for tally in result.tallies if tally.source == ("decisions", 1))
+        assert journal.uncovered == {source: 1}
+
+
+def test_a_dead_letter_of_input_beyond_the_journal_is_explained_but_not_demanded(invaded: Any) -> None:
+    # Appended behind the last window: the shuffler refuses it at once, and journals only with the next window.
+    source, home = ("reports", 0), 0
+    log = MemoryLog()
+    for where, records in invaded.log.partitions():
+        log.load(*where, list(records))
+    log.append(*source, b"noise again")
+    before = verify(LogCopy.of(log), invaded.system, invaded.keys, ("shuffler",))
+    assert before.of("dead-letters-shuffler")[Status.CHANGED] == 0
+    machine = all_machines(invaded.system, invaded.keys)[2 + home]
+    journal = log.slice("journal-shuffler", home, 0).records
+    machine.start(journal[0].value)
+    for record in journal[1:]:
+        ranges = machine.recovery_ranges(record.value)
+        machine.replay(record.value, [log.slice(*part) for part in ranges])
+    position = machine.positions()[source]
+    (step,) = machine.fold([log.slice(*source, position)])
+    (letter,) = step.dead_letters
+    log.append(letter.topic, letter.partition, letter.value)
+    after = verify(LogCopy.of(log), invaded.system, invaded.keys, ("shuffler",))
+    assert after.of("dead-letters-shuffler")[Status.CHANGED] == 0
+    assert after.of("dead-letters-shuffler")[Status.EQUAL] == before.of("dead-letters-shuffler")[Status.EQUAL] + 1
+
+
+def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None:
+    for topic in ("reports", "interactions", "crowds", "ledger", "dead-letters-edge"):
+        source = editor.holding(topic)[-1]
+        records = editor.copy.part(source).records
+        result = verify(editor.inserted(source, len(records), records[-2].value), deployment.system, deployment.keys)
+        assert result.ok
+        assert result.of(topic)[Status.REPEATED] == 1
+
+
+def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(deployment: Any, editor: Any) -> None:
+    source, at = ("decisions", 0), 4
+    journal = editor.copy.part(source).records
+    stopped = LearnerMachine(deployment.system, 0, deployment.keys.key(Zone.EDGE))
+    stopped.start(journal[0].value)
+    for record in journal[1:at]:
+        stopped.replay(record.value, [deployment.log.slice(*part) for part in stopped.recovery_ranges(record.value)])
+    rival = []
+    for _ in range(2):
+        low = stopped.read["contexts", 0]
+        (step,) = stopped.fold([deployment.log.slice("contexts", 0, low, low + 1)])
+        rival.append(step.journal)
+    # It had two appends on their way when the other owner's record came first.
+    copy = editor.inserted(source, at + 1, rival[0])
+    second = [*copy.part(source).records]
+    values = [record[1:] for record in second]
+    values.insert(at + 2, (values[at][0], rival[1]))
+    result = verify(editor.renumbered(source, values), deployment.system, deployment.keys)
+    assert result.ok
+    assert result.of("decisions")[Status.OFF_CHAIN] == 2
+    assert (
+        result.of("decisions")[Status.EQUAL]
+        == verify(editor.copy, deployment.system, deployment.keys).of("decisions")[Status.EQUAL]
+    )
+
+
+def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
+    """The logs as they were when one learner had journaled ``at`` records, the last with other arms."""
+    key = deployment.keys.key(Zone.EDGE)
+    journal = deployment.log.slice("decisions", 0, 0).records
+    _, fields = codec.decode(journal[at].value)
+    arms = bytearray(fields["arms"])
+    arms[0] = arm_of_row(arms[0])
+    content = codec.encode("Decisions", {**fields, "arms": bytes(arms), "chain": bytes(16)})[:-16]
+    altered = content + key.digest("chain", journal[at - 1].value[-16:], content)
+    records = [*journal[:at], InputRecord(at, journal[at].timestamp_ms, altered)]
+    inputs = {s: p for s, p in LogCopy.of(deployment.log).parts.items() if s[0] in ("contexts", "clicks", "models")}
+    machine = LearnerMachine(deployment.system, 0, key)
+    machine.start(journal[0].value)
+    outputs: dict[Any, list[InputRecord]] = {}
+    for record in journal[1 : at + 1]:
+        step = machine.replay(record.value, [deployment.log.slice(*p) for p in machine.recovery_ranges(record.value)])
+        for output in (*step.releases, *step.dead_letters):
+            place = outputs.setdefault((output.topic, output.partition), [])
+            place.append(InputRecord(len(place), 1, output.value))
+    written = {source: PartitionCopy(0, len(stored), stored) for source, stored in outputs.items()}
+    return LogCopy({**inputs, **written, ("decisions", 0): PartitionCopy(0, at + 1, records)})
+
+
+def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) -> None:
+    # The first decision of a cold learner: every arm has the same score.
+    copy = _first_decision(deployment, lambda arm: (arm + 1) % 5, at=1)
+    result = verify(copy, deployment.system, deployment.keys, ("learner",))
+    assert result.ok
+    assert result.of("decisions")[Status.FLOAT_TIE] == 1
+
+
+def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment: Any) -> None:
+    key = deployment.keys.key(Zone.EDGE)
+    machine = LearnerMachine(deployment.system, 0, key)
+    journal = deployment.log.slice("decisions", 0, 0).records
+    machine.start(journal[0].value)
+    for record in journal[1:]:
+        machine.replay(record.value, [deployment.log.slice(*p) for p in machine.recovery_ranges(record.value)])
+    at = next(at for at in range(3, len(journal)) if codec.decode(journal[at].value)[1]["arms"][:1] != b"\0")
+    copy = _first_decision(deployment, lambda arm: (arm + 1) % 5, at)
+    result = verify(copy, deployment.system, deployment.keys, ("learner",))
+    assert result.of("decisions")[Status.CHANGED] == 1
+
+
+def test_what_retention_took_makes_uncheckable_not_changed(deployment: Any, editor: Any) -> None:
+    source = ("contexts", 0)
+    kept = list(editor.copy.part(source).records)[50:]
+    result = verify(editor.with_records(source, kept, low=50), deployment.system, deployment.keys)
+    assert result.ok
+    assert result.of("decisions")[Status.UNCHECKABLE] > 0
+    assert result.of("reports")[Status.UNCHECKABLE] > 0
+    assert result.of("journal-shuffler")[Status.UNCHECKABLE] == 0
+
+
+def test_inputs_that_are_left_are_still_compared_when_retention_took_those_before(deployment: Any, editor: Any) -> None:
+    source = ("contexts", 0)
+    kept = list(editor.copy.part(source).records)[50:]
+    kept[-10] = kept[-10]._replace(value=kept[-10].value[:-1] + b"?")
+    result = verify(editor.with_records(source, kept, low=50), deployment.system, deployment.keys)
+    assert result.of("decisions")[Status.CHANGED] == 1
+
+
+def test_outputs_that_retention_took_are_not_missing(deployment: Any, editor: Any) -> None:
+    source = ("ledger", 1)
+    kept = list(editor.copy.part(source).records)[2:]
+    result = verify(editor.with_records(source, kept, low=2), deployment.system, deployment.keys)
+    assert result.ok
+    assert result.of("ledger")[Status.UNCHECKABLE] == 2
+
+
+def test_without_a_genesis_a_journal_is_uncheckable(deployment: Any, editor: Any) -> None:
+    source = ("models", 0)
+    kept = list(editor.copy.part(source).records)[3:]
+    result = verify(editor.with_records(source, kept, low=3), deployment.system, deployment.keys, ("aggregator",))
+    assert result.ok
+    assert result.of("models")[Status.UNCHECKABLE] == len(kept)
+
+
+def test_a_role_whose_key_is_not_there_is_uncheckable(deployment: Any, tmp_path: Path) -> None:
+    result = verify(deployment.copy, deployment.system, KeySource(folder=tmp_path))
+    assert result.ok
+    assert result.of("decisions")[Status.EQUAL] == 0
+    assert result.of("decisions")[Status.UNCHECKABLE] == sum(
+        len(part.records) for _, part in deployment.copy.of_topic("decisions")
+    )
+    assert result.of("models")[Status.UNCHECKABLE] == 0
+    assert any("edge" in finding.reason for finding in result.findings)
+
+
+def test_another_key_verifies_nothing(deployment: Any) -> None:
+    result = verify(deployment.copy, deployment.system, KeySource(seed=8), ("shuffler",))
+    assert result.exit_code == 1
+    assert result.totals[Status.EQUAL] == 0
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_is_checked_with_its_own_topics_alone(deployment: Any, role: RoleName) -> None:
+    topics = verified_topics(deployment.system, [role])
+    assert ("contexts" in topics) == (role == "learner")
+    assert ("journal-shuffler" in topics) == (role == "shuffler")
+    parts = {source: part for source, part in deployment.copy.parts.items() if source[0] in topics}
+    result = verify(LogCopy(parts), deployment.system, deployment.keys, [role])
+    assert result.ok
+    assert result.totals[Status.EQUAL] > 0
+
+
+def test_a_copy_of_a_busy_deployment_may_end_before_what_its_journals_name(deployment: Any, editor: Any) -> None:
+    source = ("reports", 0)
+    records = list(editor.copy.part(source).records)[:-4]
+    shorter = {**editor.copy.parts, source: PartitionCopy(0, len(records), records)}
+    assert not verify(LogCopy(shorter, quiet=True), deployment.system, deployment.keys).ok
+    result = verify(LogCopy(shorter, quiet=False), deployment.system, deployment.keys)
+    assert result.ok
+    assert result.totals[Status.UNCHECKABLE] > 0
+
+
+def test_a_release_without_its_journal_record_is_found(deployment: Any, editor: Any) -> None:
+    source = ("journal-shuffler", 1)
+    last = len(editor.copy.part(source).records) - 1
+    result = verify(editor.closed_up(source, last), deployment.system, deployment.keys, ("shuffler",))
+    assert result.of("crowds")[Status.CHANGED] == 1
+    assert result.of("ledger")[Status.CHANGED] == 1
+
+
+def test_slices_are_read_by_offset_where_offsets_have_holes() -> None:
+    records = [InputRecord(offset, offset, b"v") for offset in (0, 3, 4, 9)]
+    part = PartitionCopy(0, 12, records)
+    assert [record.offset for record in part.read(1, 9)] == [3, 4]
+    assert InputSlice("contexts", 0, 1, 9, part.read(1, 9)).records == records[1:3]
