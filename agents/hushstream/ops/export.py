@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ async def export_async(
         _prepare(directory)
         lines = []
         for source, (low, high) in logs.cut.bounds.items():
-            with PartitionWriter(directory / _file(source), source, low, high) as writer:
+            with _writing(directory), PartitionWriter(directory / _file(source), source, low, high) as writer:
                 async for portion in logs.records(source):
                     writer.add(portion)
                 lines.append(_line(source, low, high, writer.finish()))
@@ -141,7 +142,7 @@ def export_copy(copy: LogCopy, system: P2BSystem, directory: Path) -> Manifest:
     lines = []
     for source in dict.fromkeys((*declared, *copy.parts)):
         part = copy.part(source)
-        with PartitionWriter(directory / _file(source), source, part.low, part.high) as writer:
+        with _writing(directory), PartitionWriter(directory / _file(source), source, part.low, part.high) as writer:
             writer.add(part.records)
             lines.append(_line(source, part.low, part.high, writer.finish()))
     return _finish(directory, system, counts, copy.quiet, lines)
@@ -193,14 +194,23 @@ def read_manifest(directory: Path) -> Manifest:
         raise DamagedExport(f"{path}: expected an export's manifest, got {type(error).__name__}") from None
 
 
-def _prepare(directory: Path) -> None:
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """Say in one line that the folder cannot be written to; errors of the network are not meant."""
     try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        raise ExportRefused(f"export: cannot write to {directory} ({error.strerror})") from None
+
+
+def _prepare(directory: Path) -> None:
+    with _writing(directory):
         directory.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise ExportRefused(f"export: expected {directory} to be new or empty, it holds files")
         directory.chmod(_FOLDER_MODE)
-    except OSError as error:
-        raise ExportRefused(f"export: cannot write to {directory} ({error.strerror})") from None
 
 
 def _file(source: TopicPartition) -> str:
@@ -215,7 +225,8 @@ def _finish(
     directory: Path, system: P2BSystem, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
 ) -> Manifest:
     manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines))
-    handle = os.open(directory / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(manifest.as_json(), file, indent=2)
+    with _writing(directory):
+        handle = os.open(directory / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(manifest.as_json(), file, indent=2)
     return manifest

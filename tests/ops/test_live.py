@@ -1,0 +1,153 @@
+"""The same against a broker: topics, copies, export and verify."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
+
+from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
+from hushstream.broker import EmbeddedBroker
+from hushstream.ops import topics
+from hushstream.ops.budget import LEDGER_TOPICS
+from hushstream.ops.budget import read as read_budget
+from hushstream.ops.connection import BrokerRefused, Connection
+from hushstream.ops.export import export, export_async, open_export
+from hushstream.ops.findings import Status
+from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.verify import verify, verify_live
+from hushstream.schemas.topics import TOPICS
+
+QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
+
+
+@pytest_asyncio.fixture
+async def broker() -> AsyncIterator[Any]:
+    async with EmbeddedBroker() as running:
+        yield running
+
+
+async def published(deployment: Any, connection: Connection) -> None:
+    """Put a finished run on a broker, with its log times (which a real deployment takes from the broker)."""
+    counts = topics.partition_counts(deployment.system)
+    async with connection.admin("create topics") as admin:
+        settings = {"message.timestamp.type": "CreateTime"}
+        await admin.create_topics(
+            [NewTopic(connection.prefix + name, n, 1, topic_configs=settings) for name, n in counts.items()]
+        )
+    async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap, enable_idempotence=True) as producer:
+        sent = [
+            await producer.send(
+                connection.prefix + topic, record.value, partition=number, timestamp_ms=record.timestamp_ms
+            )
+            for (topic, number), records in deployment.log.partitions()
+            for record in records
+        ]
+        await asyncio.gather(*sent)
+
+
+async def test_topics_are_created_once_and_then_are_as_declared(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "mine.")
+    counts = topics.partition_counts(deployment.system)
+    missing = await topics.check_async(connection, counts)
+    assert [(one.topic, one.what) for one in missing] == [(name, "topic") for name in TOPICS]
+    created = await topics.apply_async(connection, counts)
+    assert [new.topic for new in created] == list(TOPICS)
+    assert await topics.apply_async(connection, counts) == ()
+    assert await topics.check_async(connection, counts) == ()
+    existing = await topics.describe_async(connection, counts)
+    assert {name: found.partitions for name, found in existing.items()} == counts
+
+
+async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "mine.")
+    counts = topics.partition_counts(deployment.system)
+    async with connection.admin("create topics") as admin:
+        await admin.create_topics([NewTopic("mine.ledger", 5, 1)])
+    created = await topics.apply_async(connection, counts)
+    assert {new.topic for new in created} == set(TOPICS) - {"ledger"}
+    found = {one.what: (one.topic, one.expected, one.found) for one in await topics.check_async(connection, counts)}
+    assert found["partitions"] == ("ledger", "2", "5")
+    assert found["message.timestamp.type"] == ("ledger", "LogAppendTime", "CreateTime")
+    assert found["retention.ms"] == ("ledger", "-1", "604800000")
+
+
+async def test_a_broker_that_refuses_says_why_in_one_line(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "mine.")
+    with pytest.raises(BrokerRefused, match=r"create topic mine\.\S+: InvalidReplicationFactorError") as refused:
+        await topics.apply_async(connection, topics.partition_counts(deployment.system), replication=3)
+    assert "\n" not in str(refused.value)
+
+
+async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, broker: Any, tmp_path: Path) -> None:
+    connection = Connection(broker.bootstrap, "copy.")
+    await published(deployment, connection)
+    manifest = await export_async(connection, deployment.system, tmp_path / "export", quiet=QUICK)
+    exported = open_export(tmp_path / "export")
+    for source, records in deployment.log.partitions():
+        assert list(exported.part(source).records) == records
+    assert manifest.quiet
+    assert verify(exported, deployment.system, deployment.keys).ok
+
+    live = await asyncio.to_thread(verify_live, connection, deployment.system, deployment.keys)
+    assert live.ok
+    assert live.totals[Status.UNCHECKABLE] == 0
+
+    counts = topics.partition_counts(deployment.system)
+    ledger = await copy_async(connection, counts, LEDGER_TOPICS, QUICK)
+    assert {topic for topic, _ in ledger.parts} == {"ledger"}
+    assert read_budget(ledger, deployment.system) == read_budget(deployment.copy, deployment.system)
+
+
+async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "busy.")
+    await published(deployment, connection)
+    counts = topics.partition_counts(deployment.system)
+    stop = asyncio.Event()
+
+    async def write() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+            while not stop.is_set():
+                await producer.send_and_wait("busy.contexts", b"more", partition=0)
+
+    writing = asyncio.create_task(write())
+    try:
+        copied = await copy_async(connection, counts, ["contexts"], Quiet(0.05, 0.1))
+    finally:
+        stop.set()
+        await writing
+    part = copied.part(("contexts", 0))
+    assert not copied.quiet
+    assert len(part.records) == part.high
+    assert part.records[-1].offset == part.high - 1
+
+
+async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "half.")
+    counts = topics.partition_counts(deployment.system)
+    with pytest.raises(TopicMissing, match=r"expected topic half\.contexts, there is none"):
+        await copy_async(connection, counts, quiet=QUICK)
+    await topics.apply_async(connection, {**counts, "clicks": 3})
+    with pytest.raises(PartitionCountWrong, match=r"topic half\.clicks: expected 2 partitions, found 3"):
+        await copy_async(connection, counts, quiet=QUICK)
+
+
+def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
+    connection = Connection("127.0.0.1:1", "any.", timeout_seconds=1.0)
+    counts = topics.partition_counts(deployment.system)
+    for attempt in (
+        lambda: topics.check(connection, counts),
+        lambda: topics.apply(connection, counts),
+        lambda: topics.describe(connection, counts),
+        lambda: export(connection, deployment.system, tmp_path / "none"),
+    ):
+        with pytest.raises(BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1 answered within 1 s") as absent:
+            attempt()
+        assert "\n" not in str(absent.value)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,86 @@
+"""Topics are created as declared, once, and every difference is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiokafka.errors import for_code
+
+from hushstream.agents.errors import AccessDenied
+from hushstream.ops.connection import BrokerRefused, guard_code
+from hushstream.ops.topics import Existing, differences, partition_counts, plan
+from hushstream.schemas.topics import TOPICS
+from hushstream.systems.p2b import P2BSystem
+
+GOOD = {name: Existing(2, spec.settings()) for name, spec in TOPICS.items()}
+
+
+def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> None:
+    config = replace(
+        deployment.system.config, partitions=replace(deployment.system.config.partitions, learner=7, shuffler=3)
+    )
+    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    assert counts["contexts"] == counts["decisions"] == counts["dead-letters-edge"] == 7
+    assert counts["reports"] == counts["ledger"] == counts["journal-shuffler"] == 3
+    assert counts["crowds"] == counts["models"] == counts["interactions"] == 2
+
+
+def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
+    config = replace(deployment.system.config, public_dataset=False)
+    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    assert "interactions" not in counts
+    assert counts["crowds"] == counts["models"] == 1
+
+
+def test_a_plan_holds_what_is_missing_and_nothing_else(deployment: Any) -> None:
+    counts = partition_counts(deployment.system)
+    there = {name: found for name, found in GOOD.items() if name not in ("ledger", "models")}
+    wanted = plan(counts, there, "d.")
+    assert [(new.topic, new.name, new.partitions) for new in wanted] == [
+        ("models", "d.models", 2),
+        ("ledger", "d.ledger", 2),
+    ]
+    assert wanted[1].settings["retention.ms"] == "-1"
+    assert not plan(counts, GOOD, "d.")
+
+
+def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
+    assert not differences(partition_counts(deployment.system), GOOD, "d.")
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ("cleanup.policy", "compact"),
+        ("retention.ms", "1000"),
+        ("message.timestamp.type", "CreateTime"),
+        ("max.message.bytes", "1000"),
+    ],
+)
+def test_every_other_setting_is_named_with_both_values(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["reports"].settings(), what: found}
+    (one,) = differences(partition_counts(deployment.system), {**GOOD, "reports": Existing(2, settings)}, "d.")
+    assert (one.topic, one.name, one.what, one.found) == ("reports", "d.reports", what, found)
+    assert one.expected == TOPICS["reports"].settings()[what]
+    assert str(one) == f"topic d.reports: expected {what} {one.expected}, found {found}"
+
+
+def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) -> None:
+    there = {name: found for name, found in GOOD.items() if name != "crowds"}
+    there["clicks"] = Existing(5, TOPICS["clicks"].settings())
+    found = differences(partition_counts(deployment.system), there, "d.")
+    assert [(one.topic, one.what, one.expected, one.found.split()[0]) for one in found] == [
+        ("clicks", "partitions", "2", "5"),
+        ("crowds", "topic", "to exist", "none"),
+    ]
+
+
+def test_a_missing_right_is_told_from_another_refusal() -> None:
+    guard_code("create topic x", 0, None, for_code)
+    for code in (29, 31):
+        with pytest.raises(AccessDenied, match="create topic x: the broker's access rules forbid it"):
+            guard_code("create topic x", code, None, for_code)
+    with pytest.raises(BrokerRefused, match="create topic x: InvalidReplicationFactorError, too few brokers"):
+        guard_code("create topic x", 38, "too few brokers", for_code)
