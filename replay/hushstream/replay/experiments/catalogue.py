@@ -59,7 +59,7 @@ _BUILTIN = (
         p2b_curve.NAME,
         p2b_curve.TITLE,
         lambda scale, progress: p2b_curve.run(scale.quick, progress),
-        (Picture("", "What a slot costs: epsilon and delta against p", 9.0, 3.9, figures.draw_curve),),
+        (Picture("", "What a slot costs: epsilon and delta against p", 9.0, 3.9, figures.draw_curve, 0),),
     ),
     Experiment(
         p2b_figures.FIG4,
@@ -85,7 +85,7 @@ _BUILTIN = (
         lambda scale, progress: p2b_modes.run(scale.quick, progress),
         (
             Picture("", "Three releases: reward against the number of codes", 10.5, 9.5, figures.draw_modes),
-            Picture("-withheld", "What the thresholds withhold", 10.5, 3.8, figures.draw_withheld),
+            Picture("-withheld", "What the thresholds withhold", 10.5, 3.3, figures.draw_withheld, 1),
         ),
     ),
 )

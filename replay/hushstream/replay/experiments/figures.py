@@ -26,7 +26,9 @@ from hushstream.replay.report.plots import LIGHT
 DOTS_PER_INCH = 150
 _CAPTION_POINTS = 7.0
 _CAPTION_LINE_INCHES = 0.135
-_CHARACTERS_PER_INCH = 17.5
+_CHARACTERS_PER_INCH = 15.5
+_TITLE_INCHES = 0.36
+_LEGEND_ROW_INCHES = 0.22
 _MOST_DIGESTS = 32
 
 
@@ -75,13 +77,23 @@ Draw = Callable[[Sequence[Row], Figure], None]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One picture: the end of its file's name, its size in inches, and who draws it."""
+    """One picture.
+
+    Attributes:
+        suffix: the end of its file's name.
+        title: above it.
+        width: in inches.
+        height: of the panels, in inches; title, legend and caption come on top of it.
+        draw: draws it.
+        legend_rows: rows of the legend between title and panels.
+    """
 
     suffix: str
     title: str
     width: float
     height: float
     draw: Draw
+    legend_rows: int = 2
 
 
 def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path) -> list[Path]:
@@ -99,7 +111,7 @@ def render(picture: Picture, findings: Findings) -> bytes:
     """A picture with its caption below, as PNG bytes."""
     lines = caption(findings.description, round(picture.width * _CHARACTERS_PER_INCH))
     below = _CAPTION_LINE_INCHES * len(lines) + 0.15
-    height = picture.height + below
+    height = picture.height + below + _TITLE_INCHES + _LEGEND_ROW_INCHES * picture.legend_rows
     with matplotlib.rc_context():
         # A matplotlibrc of the user's must not change a figure.
         matplotlib.rcdefaults()
@@ -107,8 +119,8 @@ def render(picture: Picture, findings: Findings) -> bytes:
         layout = ConstrainedLayoutEngine(rect=(0.0, below / height, 1.0, picture.height / height))
         figure = Figure(figsize=(picture.width, height), dpi=DOTS_PER_INCH, layout=layout)
         FigureCanvasAgg(figure)
-        figure.suptitle(picture.title, fontsize=11.5, fontweight="bold", x=0.01, ha="left")
         picture.draw(findings.rows, figure)
+        figure.text(0.012, 1 - 0.08 / height, picture.title, fontsize=11.5, fontweight="bold", va="top")
         figure.text(
             0.012,
             0.06 / height,
@@ -129,9 +141,9 @@ def caption(description: Description, columns: int) -> list[str]:
     facts = [f"{description.source}.", *(f"World {world}." for world in description.worlds)]
     if description.seeds:
         facts.append(f"Seeds {_spans(description.seeds)}; bands are 95 % intervals over seeds.")
-    facts += description.settings[:1] if not description.deployments else []
+    facts += [] if description.deployments else description.settings
     facts += [f"{text}." for text in _promises(description)]
-    digests = [known.digest[:8] for known in description.deployments]
+    digests = list(dict.fromkeys(known.digest[:8] for known in description.deployments))
     if len(digests) > _MOST_DIGESTS:
         facts.append(f"{len(digests)} deployments; configuration digests in column digest of the CSV.")
     elif digests:
@@ -165,11 +177,15 @@ def draw_curve(rows: Sequence[Row], figure: Figure) -> None:
         right.semilogy(chance, [row[name] for row in rows], color=pen.colour)
         place = len(rows) // 3
         label = f"threshold {name.rsplit('_', 1)[1]}"
-        right.annotate(label, (chance[place], rows[place][name]), (0, 5), textcoords="offset points", fontsize=8.5)
+        at = (chance[place], rows[place][name])
+        # The two upper curves run close together, and the third crosses the line below.
+        shift = (-30, 8) if name == names[0] else (4, -12)
+        right.annotate(label, at, shift, textcoords="offset points", fontsize=8.5)
     right.axhline(1e-6, color=LIGHT.text, linestyle="--", linewidth=0.9)
     right.annotate("delta = 1e-6", (0.02, 1e-6), (0, 4), textcoords="offset points", fontsize=8.5)
     right.set(xlabel="Probability p that a slot is kept", ylabel="Exact delta of one slot", xlim=(0, 1))
     right.set_title("delta of release mode tuples at that epsilon")
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
 
 
 def draw_users(rows: Sequence[Row], figure: Figure) -> None:
@@ -180,6 +196,7 @@ def draw_users(rows: Sequence[Row], figure: Figure) -> None:
         chosen = [row for row in rows if (row["world"], row["arms"]) == (world, arms)]
         _draw_arms(axes, chosen, "users")
         axes.set(xscale="log", xlabel="Users U", title=f"K = {arms} arms, world {world}")
+        _ticks(axes, sorted({row["users"] for row in chosen}))
     grid[0][0].set_ylabel("Mean reward of an interaction")
     _legend(figure, grid[0][0])
 
@@ -199,6 +216,7 @@ def draw_lives(rows: Sequence[Row], figure: Figure) -> None:
     for axes, plan in ((left, ONE_SLOT), (right, SLOT_EVERY_10)):
         _draw_arms(axes, [row for row in rows if row["plan"] == plan], "rounds")
         axes.set(xlabel="Interactions T of an agent", title=plan)
+        _ticks(axes, sorted({row["rounds"] for row in rows}))
     left.set_ylabel("Accuracy (mean reward)")
     _legend(figure, left, right)
 
@@ -216,8 +234,8 @@ def draw_modes(rows: Sequence[Row], figure: Figure) -> None:
                 axes.axhline(level, color=pen.colour, linestyle=pen.dashes, label=label)
             _draw_by_mode(axes, chosen, "reward")
             axes.set_title(f"{world}, U = {size:,}")
-            axes.set_ylim(bottom=0)
         line[0].set_ylabel("Mean reward")
+        _from_zero(line[0], [row for row in rows if row["world"] == world])
     _code_axis(grid[-1], rows)
     _legend(figure, grid[0][0])
 
@@ -253,7 +271,12 @@ def _draw_arms(axes: Axes, rows: Sequence[Row], across: str) -> None:
     for label in dict.fromkeys(row["line"] for row in private):
         chosen = [row for row in private if row["line"] == label]
         _draw_line(axes, chosen, across, "reward", MODE_PENS[chosen[0]["mode"]], f"warm, private: {_line_name(chosen)}")
-    axes.set_ylim(bottom=0)
+    _from_zero(axes, rows)
+
+
+def _from_zero(axes: Axes, rows: Sequence[Row]) -> None:
+    """From 0 to a little above the highest mean: few seeds give bands that would dwarf the lines."""
+    axes.set_ylim(0, 1.2 * max(row["reward"] for row in rows))
 
 
 def _draw_line(axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pen, label: str) -> None:
@@ -299,4 +322,14 @@ def _legend(figure: Figure, *panels: Axes) -> None:
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    figure.legend(list(entries.values()), list(entries), loc="outside upper left", ncols=min(len(entries), 3))
+    below_title = 1 - _TITLE_INCHES / figure.get_figheight()
+    legend = figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="upper left",
+        bbox_to_anchor=(0.0, below_title),
+        borderpad=0.2,
+        ncols=3 if len(entries) == 3 else math.ceil(len(entries) / 2),
+    )
+    # Its place is reserved already; the panels' layout is not to make room for it again.
+    legend.set_in_layout(False)

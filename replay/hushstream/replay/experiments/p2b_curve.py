@@ -64,7 +64,7 @@ def _description() -> Description:
         NAME,
         TITLE,
         "P2B (Malekzadeh et al. 2020), Figure 3 and Equation 3",
-        ("no data: exact computation",),
+        (),
         (),
         (
             f"Relation: {promise.relation}.",
