@@ -94,7 +94,7 @@ class PartitionDriver:
         self._failed = False
         self._last_arrival = time.monotonic()
         self._last_snapshot = time.monotonic()
-        self._snapshot_sequence = held.sequence
+        self._snapshot_place = self._place()
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
@@ -269,7 +269,8 @@ class PartitionDriver:
         """Save the state, if it has changed; all that it contains was confirmed and released before."""
         self._last_snapshot = time.monotonic()
         await self._drained.wait()
-        if self._snapshot_sequence == self._sequence:
+        place = self._place()
+        if self._snapshot_place == place:
             return
         snapshot = Snapshot(self._sequence, self._writer.next_offset, self._held.genesis, self._machine.snapshot())
         try:
@@ -277,8 +278,12 @@ class PartitionDriver:
         except OSError as error:
             logger.warning("partition %d: snapshot not written: %s", self.partition, error)
             return
-        self._snapshot_sequence = self._sequence
+        self._snapshot_place = place
         self._tools.observe("snapshot", self.partition, self._sequence)
+
+    def _place(self) -> tuple[int, Mapping[TopicPartition, int]]:
+        """How far the state has come: also inside a window that no journal record has closed yet."""
+        return self._sequence, dict(self._machine.positions())
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
         self._tools.metrics.reloaded()
