@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.edge.agent import EdgeAgent
+from hushstream.edge.deadlines import Deadlines
 from hushstream.feedback.memory import BoundedMap, Parking, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.roles import learner_state
@@ -52,8 +53,7 @@ class LearnerMachine:
         self.agents: dict[str, EdgeAgent] = {}
         self.past: BoundedMap[PastDecision] = BoundedMap(config.feedback.remembered_events)
         self.parking = Parking(config.feedback.parked_clicks)
-        self.deadlines: deque[tuple[int, EdgeAgent, str]] = deque()
-        """(deadline, whose, event id), in the order of both log and deadline: log time never goes back."""
+        self.deadlines = Deadlines()
         self.due: deque[tuple[int, str]] = deque()
         """(log time of the decision by which it fell due, user) of every slot not yet taken."""
         self.now_ms = 0

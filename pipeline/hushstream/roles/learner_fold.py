@@ -198,7 +198,7 @@ class LearnerFold:
         if self._journaled is not None:
             past = self._as_journaled(agent, event_id, past, self._journaled)
         machine.past.put(event_id, past)
-        machine.deadlines.append((now_ms + machine.terms.reward_wait_ms, agent, event_id))
+        machine.deadlines.add(now_ms + machine.terms.reward_wait_ms, agent, event_id)
         if choice.slot_due:
             machine.due.append((now_ms, user))
         self._answer(event_id, past, _MODEL)
@@ -257,14 +257,12 @@ class LearnerFold:
         """Let log time go on: what was shown and not clicked becomes reward 0, what has settled is taken."""
         machine = self._machine
         machine.now_ms = now_ms
-        deadlines, due, settle_ms = machine.deadlines, machine.due, machine.settle_ms
-        while deadlines and deadlines[0][0] <= now_ms:
-            _, agent, event_id = deadlines.popleft()
-            if event_id in agent.open:
-                self.counts[agent.expire(event_id)] += 1
-                past = machine.past.get(event_id)
-                if past is not None:
-                    machine.past.put(event_id, past._replace(expired=True))
+        due, settle_ms = machine.due, machine.settle_ms
+        for agent, event_id in machine.deadlines.passed(now_ms):
+            self.counts[agent.expire(event_id)] += 1
+            past = machine.past.get(event_id)
+            if past is not None:
+                machine.past.put(event_id, past._replace(expired=True))
         while due and due[0][0] + settle_ms <= now_ms:
             self._take_slot(due.popleft()[1])
 

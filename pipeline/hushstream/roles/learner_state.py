@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from hushstream.edge.agent import EdgeAgent
+from hushstream.edge.deadlines import Deadlines
 from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
@@ -169,4 +170,4 @@ def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
         for agent in machine.agents.values()
         for event_id, decision in agent.open.items()
     ]
-    machine.deadlines = deque(sorted(waiting, key=lambda item: item[0]))
+    machine.deadlines = Deadlines(sorted(waiting, key=lambda item: item[0]))
