@@ -1,0 +1,86 @@
+"""A context or a seal that names a click waits until that click is folded; one that never can be is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+MARGIN_SECONDS = 30
+
+
+@pytest.fixture
+def rig(rigs):
+    return rigs.LearnerRig()
+
+
+def test_a_context_waits_for_the_click_that_it_names(rig):
+    arm = rig.decide("e1")
+    rig.context("e2", after_click=0)
+    rig.context("e3", user="bob")
+    assert not rig.fold().steps
+    rig.reward("e1", arm, 1.0)
+    seen = rig.fold()
+    assert list(seen.arms) == ["e2", "e3"]
+    assert seen.counts["rewarded"] == 1
+
+
+def test_what_stands_before_a_waiting_context_is_decided_at_once(rig):
+    rig.context("e1")
+    rig.context("e2", after_click=0)
+    assert list(rig.fold().arms) == ["e1"]
+    assert rig.machine.positions()["contexts", 0] == 1
+
+
+def test_a_batch_with_one_waiting_row_waits_as_a_whole(rig, rigs):
+    vectors = rigs.np.stack([rigs.point(0), rigs.point(1)])
+    rig.put("contexts", rigs.encode_context_batch(["e1", "e2"], ["ann", "bob"], vectors, after_clicks=[-1, 0]))
+    assert not rig.fold().steps
+    rig.shown("e0", 0)
+    assert list(rig.fold().arms) == ["e1", "e2"]
+
+
+@pytest.mark.parametrize("kind", ["context", "seal"])
+def test_a_click_that_never_comes_is_known_only_by_younger_clicks(rig, kind):
+    if kind == "context":
+        rig.context("e1", after_click=5)
+    else:
+        rig.seal(0, after_click=5)
+    rig.wait(MARGIN_SECONDS)
+    rig.shown("other", 0)
+    assert rig.fold().reasons == []
+    assert rig.machine.positions()["contexts", 0] == 0
+    rig.wait(3600)
+    rig.context("e2", user="bob")
+    assert not rig.fold().steps, "the log time of contexts says nothing of clicks"
+    rig.shown("other", 0)
+    seen = rig.fold()
+    assert seen.reasons == ["after_click_unreachable"]
+    assert list(seen.arms) == ["e2"]
+    assert not seen.records("reports", "Seal")
+
+
+def test_a_click_that_comes_late_but_comes_is_waited_for(rig):
+    rig.context("e1", after_click=1)
+    rig.wait(MARGIN_SECONDS)
+    rig.shown("other", 0)
+    rig.shown("other", 0)
+    seen = rig.fold()
+    assert list(seen.arms) == ["e1"]
+    assert not seen.letters
+
+
+def test_a_seal_waits_for_the_click_that_it_names(rig):
+    arm = rig.interact("ann", 2) and rig.decide("ann:2")
+    rig.seal(0, after_click=2)
+    assert not rig.fold().steps
+    rig.reward("ann:2", arm, 1.0)
+    seen = rig.fold()
+    assert len(seen.slots) == 1
+    assert [record["phase"] for record in seen.records("reports", "Seal")] == [0]
+    assert seen.reports[0] is not None
+
+
+def test_no_fold_holds_more_rows_than_one_journal_record_can(rig):
+    for number in range(4100):
+        rig.context(f"e{number}", user=f"u{number % 7}")
+    seen = rig.fold()
+    assert [len(record["event_ids"]) for record in seen.journals] == [4096, 4]
