@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,12 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
 
 
 async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_alone(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
+    bench: Any,
+    deployed: Callable[..., Any],
+    frozen: Any,
+    promises: Any,
+    undisturbed: Mapping[str, Any],
+    tmp_path: Path,
 ) -> None:
     async def restarted(role: str) -> None:
         async with deployed(bench, role, "bare", snapshot_interval_seconds=1000) as run:
@@ -56,6 +62,10 @@ async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_
             audit = await run.audit()
             assert audit == undisturbed[role], role
             await promises.check(role, run, audit, frozen)
+            bare = await run.start(datadir=str(tmp_path / role))
+            for home in range(HOMES[role]):
+                await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
+            assert bare.log.read_text().count(" 0 outputs sent again") == HOMES[role], "all of it was committed"
 
     async with asyncio.TaskGroup() as group:
         for role in HOMES:

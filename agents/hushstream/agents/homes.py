@@ -38,17 +38,18 @@ class Homes:
         self,
         settings: WorkerSettings,
         make_machine: MachineFactory,
-        home_topic: str,
+        inputs: tuple[str, ...],
         stream: Stream,
         intake: Intake,
         metrics: Metrics,
         observe: Observe,
         fatal: Callable[[BaseException], None],
     ) -> None:
-        """Own nothing yet; ``fatal`` is told what ends the whole worker."""
+        """Own nothing yet; the first of ``inputs`` is the home topic; ``fatal`` is told what ends the worker."""
         self._settings = settings
         self._make_machine = make_machine
-        self._home_topic = home_topic
+        self._inputs = inputs
+        self._home_topic = inputs[0]
         self._stream = stream
         self._intake = intake
         self._metrics = metrics
@@ -116,12 +117,13 @@ class Homes:
 
         recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner)
         try:
-            marks = await committed_marks(self._settings, [(self._home_topic, p) for p in partitions])
+            # A machine commits the inputs that it reads, which need not be all of its role's.
+            marks = await committed_marks(self._settings, [(topic, p) for topic in self._inputs for p in partitions])
         except Exception as error:  # noqa: BLE001 - judged below, together with what the recoveries met
             self._judge(partitions, [error] * len(partitions))
             return
         found = await asyncio.gather(
-            *(self._recover(recovery, p, marks.get((self._home_topic, p))) for p in partitions),
+            *(self._recover(recovery, p, [marks.get((topic, p)) for topic in self._inputs]) for p in partitions),
             return_exceptions=True,
         )
         self._judge(partitions, found)
@@ -139,11 +141,11 @@ class Homes:
             elif error is not None and not isinstance(error, Superseded):
                 self._fatal(error)
 
-    async def _recover(self, recovery: Recovery, partition: int, metadata: str | None) -> None:
+    async def _recover(self, recovery: Recovery, partition: int, metadata: Sequence[str | None]) -> None:
         started = time.monotonic()
 
         def released(genesis: bytes) -> int:
-            return read_mark(metadata, journal_name(genesis))
+            return max(read_mark(found, journal_name(genesis)) for found in metadata)
 
         held = await recovery.run(partition, released, self._cache.pop(partition, None))
         if not recovery.still_owner():

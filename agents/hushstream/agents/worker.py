@@ -122,7 +122,7 @@ class RoleWorker:
         self._app = make_app(self._settings, self._topics.inputs, intake)
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
-            self._settings, self._make_machine, self._topics.inputs[0],
+            self._settings, self._make_machine, self._topics.inputs,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
