@@ -137,5 +137,5 @@ def test_records_out_of_order_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ExportRefused, match="cannot write to .*/file/export"):
+    with pytest.raises(ExportRefused, match=r"cannot write to .*/file/export"):
         export_log(deployment.log, deployment.system, tmp_path / "file" / "export")

@@ -235,7 +235,7 @@ class _Walker:
         """Inputs beyond the journal's end: dead letters may follow from them before the next record does."""
         if self._sequence < 0:
             return
-        for source in self._machine.inputs:
+        for source in (*self._machine.inputs, *self._machine.broadcasts):
             part = self._copy.part(source)
             position = self._machine.positions()[source]
             rest = part.read(position, part.high)
