@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from hushstream.agents.deployment import KEYS, KeySource
+from hushstream.schemas.errors import HushstreamError
 
 DeploymentFolder = Annotated[
     Path,
@@ -50,3 +52,39 @@ def print_json(value: Any) -> None:
     """Print a value as JSON with stable order."""
     json.dump(value, sys.stdout, indent=2, sort_keys=True, default=str)
     sys.stdout.write("\n")
+
+
+def assignments(texts: list[str], option: str) -> dict[str, Any]:
+    """``["a=1", "b=x"]`` as values, read as YAML.
+
+    Raises:
+        HushstreamError: a text is no ``NAME=VALUE``, or its value no YAML.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise HushstreamError(f"{option}: expected NAME=VALUE, got {text!r}")
+        try:
+            values[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise HushstreamError(f"{option} {name}: expected a value in YAML, got {value!r}") from None
+    return values
+
+
+def nested(values: dict[str, Any], option: str) -> dict[str, Any]:
+    """``release.epsilon`` becomes the key epsilon below release.
+
+    Raises:
+        HushstreamError: a name is a value and has values below it.
+    """
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        *above, last = name.split(".")
+        place = result
+        for key in above:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                raise HushstreamError(f"{option} {name}: expected {key} to have values below it, got a value")
+        place[last] = value
+    return result

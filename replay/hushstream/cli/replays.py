@@ -8,21 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Task as ProgressTask
-from rich.text import Text
 
-from hushstream.cli.options import AsJson, print_json
+from hushstream.cli.options import AsJson, assignments, nested, print_json
+from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -100,7 +89,7 @@ def replay(
     from hushstream.replay.run import RunOptions
     from hushstream.replay.worlds.catalogue import world_options
 
-    values = _assignments(world or [], "--world")
+    values = assignments(world or [], "--world")
     known = world_options(dataset)
     if data_dir is not None and "data_dir" in known:
         values.setdefault("data_dir", data_dir)
@@ -114,7 +103,7 @@ def replay(
         contributors=contributors,
         arms=tuple(arms) if arms else tuple(ARMS),
         world=values,
-        config=_nested(_assignments(settings or [], "--set")),
+        config=nested(assignments(settings or [], "--set"), "--set"),
         folder=folder,
         bootstrap=bootstrap,
         in_flight=in_flight,
@@ -138,7 +127,7 @@ def experiment(
         for known, found in known_experiments().items():
             typer.echo(f"{known:14} {found.title}")
         return
-    with _bar(json) as bar:
+    with progress_bar(json) as bar:
         task = bar.add_task(name, total=None)
         outcome = run_experiment(
             name,
@@ -207,7 +196,7 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
     from hushstream.replay.run import run_with
 
     started = time.perf_counter()
-    with _bar(json) as bar:
+    with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)
         result = run_with(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
@@ -221,45 +210,3 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
         typer.echo(f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
     if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")
-
-
-class _Rate(ProgressColumn):
-    """Interactions a second."""
-
-    def render(self, task: ProgressTask) -> Text:
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
-
-
-def _bar(quiet: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=quiet,
-    )
-
-
-def _assignments(texts: list[str], option: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise HushstreamError(f"{option}: expected NAME=VALUE, got {text!r}")
-        values[name] = yaml.safe_load(value)
-    return values
-
-
-def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """``release.epsilon`` becomes the key epsilon below release."""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        *above, last = name.split(".")
-        place = nested
-        for key in above:
-            place = place.setdefault(key, {})
-        place[last] = value
-    return nested

@@ -74,6 +74,30 @@ class LoggedDataset:
         """d, the length of a context."""
         return int(self.contexts.shape[1])
 
+    def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> LoggedDataset:
+        """Return these rows, by their numbers or by a mask (n,), in this order."""
+        optional = {
+            name: None if getattr(self, name) is None else getattr(self, name)[rows]
+            for name in ("propensities", "eligible", "positions")
+        }
+        return LoggedDataset(
+            name=self.name,
+            arms=self.arms,
+            users=self.users[rows],
+            timestamps_ms=self.timestamps_ms[rows],
+            contexts=self.contexts[rows],
+            chosen=self.chosen[rows],
+            rewards=self.rewards[rows],
+            arm_names=self.arm_names,
+            **optional,
+        )
+
+    def in_time_order(self) -> LoggedDataset:
+        """Return the rows by their time; rows of one time keep their order."""
+        if not (np.diff(self.timestamps_ms) < 0).any():
+            return self
+        return self.select(np.argsort(self.timestamps_ms, kind="stable"))
+
     def _check_values(self) -> None:
         if self.chosen.min() < 0 or self.chosen.max() >= self.arms:
             raise LogError(f"{self.name}: every arm must be in 0..{self.arms - 1}")

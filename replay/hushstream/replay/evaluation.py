@@ -1,0 +1,203 @@
+"""What a replayed log says of each policy, as frozen rows, JSON, CSV and a table.
+
+Everything here is exact figures on content (zone-private by PRIVACY rule 11), so it exists for public logs only.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from hushstream.replay.logged.evaluate import PolicyValue
+from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.schemas.errors import HushstreamError
+
+SCHEMA = "hushstream.evaluation"
+FILES = ("evaluation.json", "evaluation.csv")
+
+NONE_AGREED = "no row was kept: nothing can be said of this policy"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """What one policy would have earned on the rows of the evaluated users.
+
+    Attributes:
+        policy: an arm of the comparison, ``random`` (uniform over eligible arms) or ``logged`` (the log's own).
+        estimator: ``replay``, ``ips`` or ``snips``.
+        value: estimated mean reward; None where no row was kept.
+        ci95: its normal 95 % interval; None where fewer than two rows count or all rewards are equal, since
+            their spread then says nothing of the true one.
+        bootstrap95: its percentile bootstrap interval; None as ``ci95``.
+        effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
+        rows: rows played.
+        matched: rows on which the policy decided for the logged arm; None for fixed policies.
+        largest_weight: the largest importance weight; for replay 1.
+        warnings: why the figure may mislead.
+    """
+
+    policy: str
+    estimator: str
+    value: float | None
+    ci95: Interval | None
+    bootstrap95: Interval | None
+    effective_sample_size: float
+    rows: int
+    matched: int | None
+    largest_weight: float
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
+        """The row of an estimate."""
+        spread = math.isfinite(found.normal.high) and found.normal.high > found.normal.low
+        return cls(
+            policy=policy,
+            estimator=found.estimator,
+            value=found.value,
+            ci95=found.normal if spread else None,
+            bootstrap95=found.bootstrap if spread else None,
+            effective_sample_size=found.effective_sample_size,
+            rows=found.rows,
+            matched=matched,
+            largest_weight=found.largest_weight,
+            warnings=found.warnings,
+        )
+
+    @classmethod
+    def none_kept(cls, policy: str, rows: int, matched: int) -> PolicyRow:
+        """The row of a replay that kept nothing."""
+        return cls(policy, "replay", None, None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
+
+    @property
+    def matched_share(self) -> float | None:
+        """The share of rows on which the policy decided for the logged arm."""
+        return None if self.matched is None else self.matched / self.rows
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "policy": self.policy,
+            "estimator": self.estimator,
+            "value": self.value,
+            "ci95": None if self.ci95 is None else list(self.ci95),
+            "bootstrap95": None if self.bootstrap95 is None else list(self.bootstrap95),
+            "effective_sample_size": self.effective_sample_size,
+            "rows": self.rows,
+            "matched": self.matched,
+            "matched_share": self.matched_share,
+            "largest_weight": self.largest_weight,
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A replayed log.
+
+    Attributes:
+        log: its name.
+        runner, seed, deployment, config_digest: how it was replayed.
+        rows: rows of the log that were replayed, contributors' included.
+        contributors: users of phase 0.
+        users: users of both phases.
+        policies: one row a policy and estimator.
+        privacy: what the private arm has.
+        counts: events by outcome and records by topic.
+        seconds: how long the replay took.
+        verify: what recomputing everything found, by role; None if it did not run.
+    """
+
+    log: str
+    runner: str
+    seed: int
+    deployment: str
+    config_digest: str
+    rows: int
+    contributors: int
+    users: int
+    policies: tuple[PolicyRow, ...]
+    privacy: StatedGuarantee
+    counts: Mapping[str, int]
+    seconds: float
+    verify: Mapping[str, RoleCheck] | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether what was published does not follow from the logs."""
+        return any(check.changed for check in (self.verify or {}).values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; every number is finite."""
+        names = ("log", "runner", "seed", "deployment", "config_digest", "rows", "contributors", "users", "seconds")
+        return {
+            "schema": SCHEMA,
+            "schema_version": 1,
+            **{name: getattr(self, name) for name in names},
+            "marks": list(self.privacy.marks),
+            "policies": [row.as_json() for row in self.policies],
+            "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
+            "counts": dict(self.counts),
+            "verify": None if self.verify is None else {role: check.status for role, check in self.verify.items()},
+        }
+
+    def table(self) -> Table:
+        """The policies for a terminal, with what the private arm has above and the warnings below."""
+        marks = "".join(f"\n{mark}" for mark in self.privacy.marks)
+        title = (
+            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{self.privacy.summary}{marks}"
+        )
+        warnings = "\n".join(
+            f"{row.policy} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
+        )
+        table = Table(title=title, caption=warnings or None, caption_justify="left")
+        for name in ("policy", "estimator"):
+            table.add_column(name, no_wrap=True)
+        for name in ("mean reward", "95 % interval", "matched", "effective rows"):
+            table.add_column(name, justify="right", no_wrap=name.startswith("95"))
+        for row in self.policies:
+            table.add_row(
+                row.policy,
+                row.estimator,
+                "-" if row.value is None else f"{row.value:.4f}",
+                "-" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}",
+                "-" if row.matched_share is None else f"{row.matched_share:.1%}",
+                f"{row.effective_sample_size:.0f}",
+            )
+        return table
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write ``evaluation.json`` and ``evaluation.csv``.
+
+        Raises:
+            HushstreamError: the folder cannot be written.
+        """
+        paths = [folder / name for name in FILES]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths[0].write_text(json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+            with paths[1].open("w", encoding="utf-8", newline="") as stream:
+                writer = csv.writer(stream, lineterminator="\n")
+                rows = [_flat(row) for row in self.policies]
+                writer.writerow(rows[0])
+                writer.writerows(row.values() for row in rows)
+        except OSError as error:
+            raise HushstreamError(f"{folder}: expected a folder to write to, got: {error.strerror}") from error
+        return paths
+
+
+def _flat(row: PolicyRow) -> dict[str, Any]:
+    """One CSV line: intervals as two columns each, warnings as one text."""
+    values = row.as_json()
+    for name in ("ci95", "bootstrap95"):
+        low, high = values.pop(name) or ("", "")
+        values |= {f"{name}_low": low, f"{name}_high": high}
+    return values | {"warnings": "; ".join(row.warnings)}

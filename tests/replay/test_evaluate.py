@@ -1,0 +1,339 @@
+"""The log of another policy through the very same agents: what is fed back, what is estimated, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import parse_config
+from hushstream.client.client import Client
+from hushstream.replay.evaluate_run import evaluate
+from hushstream.replay.logged.features import require_histograms
+from hushstream.replay.logged.log import LogError, LoggedDataset
+from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.logged.table import load_table
+from hushstream.replay.logged_loop import LoggedLoop, LoggedPlan
+from hushstream.replay.runners.playing import Place, play
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+
+ARMS = 4
+CHANCE = np.array([[0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.9, 0.1]])
+SKEWED = np.array([0.4, 0.3, 0.2, 0.1])
+KEYS = {
+    "user": "who",
+    "timestamp": "at",
+    "timestamp_unit": "ms",
+    "context": ["device", "age"],
+    "categories": {"device": ["phone", "desk"]},
+    "bounds": {"age": [0, 100]},
+    "arm": "shown",
+    "arms": ARMS,
+    "reward": "liked",
+    "uniform": True,
+    "public": True,
+}
+
+
+def _log(rows: int, seed: int, logging: np.ndarray | None = None) -> LoggedDataset:
+    """Four rows a user; who has a phone likes arm 0, who has a desk likes arm 2."""
+    generator = np.random.default_rng(seed)
+    logging = np.full(ARMS, 1 / ARMS) if logging is None else logging
+    kind = generator.integers(0, 2, rows)
+    shown = generator.choice(ARMS, rows, p=logging)
+    return LoggedDataset(
+        name="made-up",
+        arms=ARMS,
+        users=np.array([f"u{row % (rows // 4)}" for row in range(rows)]),
+        timestamps_ms=np.arange(rows),
+        contexts=np.where(kind[:, None] == 0, [0.9, 0.1], [0.1, 0.9]).astype(np.float32),
+        chosen=shown,
+        rewards=(generator.random(rows) < CHANCE[kind, shown]).astype(np.float64),
+        propensities=logging[shown],
+    )
+
+
+def _users_ending_in(log: LoggedDataset, digits: str) -> np.ndarray:
+    return np.array([user[-1] in digits for user in log.users])
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A CSV of 400 rows of 100 users and its mapping, as the arguments of `evaluate`."""
+
+    def make(changes: dict[str, object] | None = None, step_ms: int = 1, rows: int = 400) -> dict[str, object]:
+        log = _log(rows, 11)
+        lines = ["who,at,device,age,shown,liked"]
+        for row in range(rows):
+            device = "phone" if log.contexts[row, 0] > 0.5 else "desk"
+            lines.append(f"{log.users[row]},{row * step_ms},{device},{row % 120},{log.chosen[row]},{log.rewards[row]}")
+        (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / "mapping.yaml").write_text(json.dumps({**KEYS, **(changes or {})}))
+        return {"log": tmp_path / "log.csv", "mapping": tmp_path / "mapping.yaml"}
+
+    return make
+
+
+def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
+    values = {
+        "deployment": "logged",
+        "arms": ARMS,
+        "context": {"dimension": log.dimension, "digits": 1},
+        "expected_slots": 100,
+        "encoder": {"codes": 4},
+        "slot": {"after_interactions": 1, "settle_seconds": 1e7},
+        "public_dataset": True,
+    }
+    system = P2BSystem.fitted(parse_config(values))
+    return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))
+
+
+def test_the_logged_reward_goes_back_exactly_where_the_decision_is_the_logged_arm_and_the_row_survives(tmp_path):
+    log = _log(400, 3)
+    contributes = _users_ending_in(log, "13579")
+    survives = np.random.default_rng(1).random(400) < 0.6
+    recording = _play(log, LoggedPlan(contributes, survives, ("cold", "warm_private"), in_flight=7), tmp_path)
+    played = recording.played.decided
+    expected = {
+        (f"{arm}-{row}", int(log.chosen[row]), float(log.rewards[row]))
+        for arm, decided in played.items()
+        for row in np.flatnonzero((decided == log.chosen) & survives)
+    }
+    clicks = [codec.decode(r.value)[1] for _, part in recording.logs.of_topic("clicks") for r in part.records]
+    assert len(expected) > 50
+    assert {(click["event_id"], click["arm"], click["reward"]) for click in clicks} == expected
+    assert len(clicks) == len(expected)
+    assert np.array_equal(played["contributors"] >= 0, contributes)
+    assert np.array_equal(played["cold"] >= 0, ~contributes)
+    # Every decision that got no reward is still open, and taught nothing.
+    assert recording.counts["rewarded"] == len(expected)
+    assert "expired_as_zero" not in recording.counts
+
+
+def test_a_users_next_row_waits_for_his_last_reward_and_rows_keep_the_order_of_the_log(tmp_path):
+    log = _log(80, 3)
+    contributes = _users_ending_in(log, "13")
+    recording = _play(log, LoggedPlan(contributes, np.ones(80, dtype=bool), ("cold",), in_flight=64), tmp_path)
+    clicks = {codec.decode(r.value)[1]["event_id"]: r.offset for r in recording.logs.part(("clicks", 0)).records}
+    played: dict[str, list[tuple[int, int, str]]] = {}
+    for record in recording.logs.part(("contexts", 0)).records:
+        name, fields = codec.decode(record.value)
+        if name == "Context":
+            row = int(fields["event_id"].rsplit("-", 1)[1])
+            played.setdefault(fields["user"], []).append((row, fields["after_click"], fields["event_id"]))
+    waited = 0
+    assert len(played) == 20
+    for rows in played.values():
+        assert len(rows) == 4
+        for (before, _, event_id), (row, after_click, _) in itertools.pairwise(rows):
+            assert before < row
+            if event_id in clicks:
+                assert after_click == clicks[event_id]
+                waited += 1
+    assert waited > 5
+
+
+def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(files):
+    # Random arms earn .3, the best .9. 480 evaluated rows of 120 users, 120 or more kept: a mean has standard
+    # deviation of at most .046, so .3 against a start from the exact model is more than four of them away.
+    found = evaluate(**files(rows=1600), seed=1)
+    rows = {(row.policy, row.estimator): row for row in found.policies}
+    assert set(rows) == {
+        ("cold", "replay"),
+        ("warm_nonprivate", "replay"),
+        ("warm_private", "replay"),
+        ("random", "snips"),
+        ("random", "ips"),
+        ("logged", "ips"),
+    }
+    warm, random = rows["warm_nonprivate", "replay"], rows["random", "snips"]
+    assert warm.value > random.value + 0.3
+    assert warm.ci95.low > random.ci95.high
+    assert random.value == pytest.approx(rows["logged", "ips"].value)
+    assert random.rows == warm.rows == 480
+    assert 0.15 < warm.matched_share < 0.4
+    assert warm.effective_sample_size == warm.matched
+    assert (found.contributors, found.users) == (280, 400)
+    assert {check.status for check in found.verify.values()} == {"equal"}
+    assert found.privacy.values["epsilon"] == 1.0
+
+
+@pytest.mark.slow
+def test_direct_and_stream_decide_alike_on_a_log(files):
+    options = {**files(rows=200), "seed": 4, "arms": ("warm_private",), "config": {"encoder": {"codes": 4}}}
+    direct = evaluate(**options)
+    stream = evaluate(**options, runner="stream")
+    assert stream.runner == "stream"
+    assert [row.as_json() for row in stream.policies] == [row.as_json() for row in direct.policies]
+    assert {check.status for check in stream.verify.values()} == {"equal"}
+
+
+def test_logged_time_is_kept_at_the_asked_speed(files):
+    # 100 rows, 40 ms apart, at 8 times the speed: 0.5 s in each of the two phases, less the ends.
+    options = files(step_ms=40, rows=100)
+    started = time.perf_counter()
+    paced = evaluate(**options, speed=8, arms=("cold",), verify=False)
+    assert paced.seconds > 0.8
+    assert time.perf_counter() - started < 20
+    plain = evaluate(**options, arms=("cold",), verify=False)
+    assert [row.value for row in plain.policies] == [row.value for row in paced.policies]
+
+
+def test_limit_and_from_play_fewer_rows(files):
+    options = {**files(), "arms": ("cold",), "verify": False}
+    whole, short = evaluate(**options), evaluate(**options, limit=100)
+    assert (whole.rows, short.rows) == (400, 100)
+    resumed = evaluate(**options, first=200)
+    contributed = whole.counts["decided"] - whole.policies[0].rows
+    assert resumed.policies[0].rows == whole.policies[0].rows
+    assert resumed.counts["decided"] - resumed.policies[0].rows < 0.7 * contributed
+
+
+def test_rows_out_of_time_order_are_sorted():
+    log = _log(8, 1)
+    shuffled = log.select(np.array([3, 1, 0, 2, 7, 5, 6, 4]))
+    again = shuffled.in_time_order()
+    assert np.array_equal(again.timestamps_ms, log.timestamps_ms)
+    assert np.array_equal(again.chosen, log.chosen)
+    assert np.array_equal(again.propensities, log.propensities)
+    assert log.in_time_order() is log
+
+
+def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
+    # One row with a tiny propensity makes thinning drop nearly everything.
+    options = files({"uniform": False, "propensity": "p"})
+    path = options["log"]
+    lines = path.read_text().splitlines()
+    chances = ["1e-9" if number == 5 else "0.25" for number in range(len(lines) - 1)]
+    path.write_text("\n".join([lines[0] + ",p", *(f"{a},{b}" for a, b in zip(lines[1:], chances, strict=True))]))
+    found = evaluate(**options, arms=("cold",), verify=False)
+    document = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    row = document["policies"][0]
+    assert (row["policy"], row["value"], row["ci95"]) == ("cold", None, None)
+    assert row["warnings"] == ["no row was kept: nothing can be said of this policy"]
+    assert row["matched"] > 0
+
+
+def test_results_are_written_as_json_and_csv(files, tmp_path):
+    found = evaluate(**files(), arms=("cold",), verify=False)
+    document, table = found.write(tmp_path / "out")
+    read = json.loads(document.read_text())
+    assert read["schema"] == "hushstream.evaluation"
+    assert [row["policy"] for row in read["policies"]] == ["cold", "random", "random", "logged"]
+    lines = table.read_text().splitlines()
+    assert lines[0].startswith("policy,estimator,value,")
+    assert len(lines) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"public": False}, "expected `public: true`"),
+        ({"uniform": False}, "has no propensities"),
+        ({"bounds": {}, "categories": {}, "context": ["age"]}, "row 1: expected a context of entries of at least 0"),
+        ({"bounds": {"height": [0, 1]}}, "bounds: expected columns of the context, got height"),
+        ({"bounds": {"age": [5, 5]}}, r"bounds.age: expected \[low, high\]"),
+        ({"bounds": {"age": [0, float("inf")]}}, r"bounds.age: expected \[low, high\]"),
+        ({"bounds": {}}, "expected bounds or categories for every column of the context or for none, got none for age"),
+        ({"categories": {"device": ["phone", "desk"], "age": ["1"]}}, "got both for age"),
+        ({"categories": {"device": "phone"}}, "categories.device: expected a list of names"),
+        ({"categories": {"device": ["phone"]}}, "column device: expected one of the 1 categories of the mapping"),
+        ({"public": "yes"}, "public: expected true or false, got str"),
+        ({"propensity": "p"}, "uniform: expected it or a propensity column, got both"),
+        ({"context": ["device", "size"], "bounds": {"size": [0, 1]}}, "missing column size"),
+        ({"user": None}, "user: expected a non-empty text"),
+    ],
+)
+def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
+    with pytest.raises(LogError, match=message):
+        evaluate(**files(changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": 1}, "expected options among"),
+        ({"log": None, "mapping": None}, "got both or neither"),
+        ({"dataset": "obd"}, "got both or neither"),
+        ({"mapping": None}, "expected a mapping file for a log file"),
+        ({"contributors": 1.0}, "contributors: expected a share"),
+        ({"limit": 0}, "limit: expected at least 1 row"),
+        ({"limit": 1}, "expected at least 2 users"),
+        ({"arms": ("hot",)}, "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
+        ({"speed": 0.0}, "speed above 0"),
+        ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
+        ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
+        ({"config": {"public_dataset": False}}, "and a public dataset"),
+        ({"least_propensity": 0.9}, "least_propensity must be in"),
+        ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),
+        ({"log": None, "mapping": None, "dataset": "ml-100k"}, "hushstream replay` plays it"),
+    ],
+)
+def test_an_impossible_evaluation_is_refused(files, options, message):
+    with pytest.raises(HushstreamError, match=message):
+        evaluate(**{**files(), **options})
+
+
+def test_features_become_histograms_that_keep_their_sizes(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("device,age,shown,liked\nphone,25,0,0\ndesk,250,1,1\ndesk,-3,2,1\n")
+    keys = {key: KEYS[key] for key in ("context", "categories", "bounds", "arm", "arms", "reward")}
+    log = load_table(path, parse_mapping(keys, "here"))
+    # device: phone, desk; age within 0..100, then what is left of it; half of the mass each.
+    assert log.contexts.tolist() == [[0.5, 0, 0.125, 0.375], [0, 0.5, 0.5, 0], [0, 0.5, 0, 0.5]]
+    require_histograms(log)
+
+
+def test_uniform_propensities_count_the_eligible_arms(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("x,y,shown,liked,offered\n0.5,0.5,0,0,0|1\n1,0,2,1,0|1|2|3\n")
+    keys = {"context": ["x", "y"], "arm": "shown", "arms": 4, "reward": "liked", "eligible": "offered", "uniform": True}
+    assert load_table(path, parse_mapping(keys, "here")).propensities.tolist() == [0.5, 0.25]
+
+
+def test_only_eligible_arms_are_decided(tmp_path):
+    log = _log(80, 2)
+    eligible = np.zeros((80, ARMS), dtype=bool)
+    eligible[np.arange(80), log.chosen] = eligible[np.arange(80), (log.chosen + 1) % ARMS] = True
+    limited = LoggedDataset(
+        "limited", ARMS, log.users, log.timestamps_ms, log.contexts, log.chosen, log.rewards, eligible=eligible
+    )
+    plan = LoggedPlan(_users_ending_in(log, "1"), np.ones(80, dtype=bool), ("cold",))
+    decided = _play(limited, plan, tmp_path).played.decided["cold"]
+    rows = np.flatnonzero(decided >= 0)
+    assert rows.size == 72
+    assert eligible[rows, decided[rows]].all()
+
+
+def test_a_failure_ends_the_replay_with_its_own_message(tmp_path, monkeypatch):
+    log = _log(80, 2)
+
+    async def refuse(self, *arguments, **options):
+        raise HushstreamError("the broker went away")
+
+    monkeypatch.setattr(Client, "decide", refuse)
+    with pytest.raises(HushstreamError, match="the broker went away"):
+        _play(log, LoggedPlan(_users_ending_in(log, "1"), np.ones(80, dtype=bool)), tmp_path)
+
+
+def test_the_real_random_log_matches_about_one_row_in_34(data_folder):
+    # 2,000 rows, some 600 of them evaluated: each matches with probability 1/34, whatever the policy knows.
+    found = evaluate(
+        dataset="obd",
+        data_dir=data_folder,
+        dataset_options={"campaign": "men"},
+        arms=("cold",),
+        limit=2000,
+        verify=False,
+    )
+    cold = found.policies[0]
+    spread = np.sqrt(cold.rows / 34)
+    assert abs(cold.matched - cold.rows / 34) < 5 * spread
+    assert cold.effective_sample_size == cold.matched
+    assert any("rewarded rows" in warning for warning in cold.warnings)
