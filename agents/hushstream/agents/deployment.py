@@ -115,6 +115,16 @@ def prepare(folder: Path, config: P2BConfig) -> P2BSystem:
     Raises:
         ConfigurationError: the folder belongs to another configuration.
     """
+    make_folder(folder, config)
+    return load(folder)
+
+
+def make_folder(folder: Path, config: P2BConfig) -> None:
+    """`prepare`, for a process that only makes the folder.
+
+    Raises:
+        ConfigurationError: the folder belongs to another configuration.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
@@ -124,7 +134,6 @@ def prepare(folder: Path, config: P2BConfig) -> P2BSystem:
         fitted = P2BSystem.fitted(config)
         content = {"digits": config.context.digits, "centroids": fitted.encoder.lattice.tolist()}
         (folder / ENCODER).write_text(json.dumps(content), encoding="utf-8")
-    return load(folder)
 
 
 def load(folder: Path) -> P2BSystem:

@@ -8,14 +8,16 @@ import platform
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.deployment import KeySource, load, make_folder, parse_config, prepare
 from hushstream.agents.roles import ROLES
 from hushstream.contribution.slots import unpack
 from hushstream.ops.copies import LogCopy
@@ -30,6 +32,7 @@ from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
 
 NEVER_SECONDS = 10.0**7
@@ -103,10 +106,22 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
-        system = prepare(folder, parse_config(_config(options, world, plan)))
+        system = _prepared(options, folder, parse_config(_config(options, world, plan)))
         place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
         recording = asyncio.run(play(system, place, ClosedLoop(world, plan, progress).run))
     return _result(options, system, recording)
+
+
+def _prepared(options: RunOptions, folder: Path, config: P2BConfig) -> P2BSystem:
+    """The deployment's folder, made.
+
+    Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
+    """
+    if options.runner == "direct":
+        return prepare(folder, config)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(make_folder, folder, config).result()
+    return load(folder)
 
 
 def _world(options: RunOptions) -> World:

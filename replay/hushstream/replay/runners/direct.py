@@ -75,18 +75,20 @@ class DirectEventLog:
         self._partitions = partitions
         self._deliver: Callable[[int, int, bytes], None] | None = None
         self._delivered = [log.end("decisions", partition) for partition in range(partitions)]
-        self._scheduled = False
+        self._pumped: asyncio.Future[None] | None = None
 
     async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
         """See `EventLog.start`."""
         self._deliver = on_decisions
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """See `EventLog.append`."""
+        """See `EventLog.append`; a machine's fault is raised to every caller whose record was to be folded."""
         offset = self._log.append(topic, partition, value)
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        if self._pumped is None:
+            loop = asyncio.get_running_loop()
+            self._pumped = loop.create_future()
+            loop.call_soon(self._pump, self._pumped)
+        await asyncio.shield(self._pumped)
         return offset
 
     def partitions(self) -> int:
@@ -97,9 +99,17 @@ class DirectEventLog:
         """See `EventLog.stop`."""
         self._driver.pump()
 
-    def _pump(self) -> None:
-        self._scheduled = False
-        self._driver.pump()
+    def _pump(self, pumped: asyncio.Future[None]) -> None:
+        self._pumped = None
+        try:
+            self._driver.pump()
+            self._deliver_decisions()
+        except Exception as error:  # noqa: BLE001 - raised to the callers that wait
+            pumped.set_exception(error)
+        else:
+            pumped.set_result(None)
+
+    def _deliver_decisions(self) -> None:
         assert self._deliver is not None
         for partition in range(self._partitions):
             part: InputSlice = self._log.slice("decisions", partition, self._delivered[partition])

@@ -32,6 +32,8 @@ from hushstream.systems.p2b import P2BSystem
 
 BROKER_START_SECONDS = 20.0
 STOP_SECONDS = 15.0
+SETTLE_SECONDS = 0.5
+SETTLE_POLLS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,19 @@ class StreamSession:
         return await copy_async(self._connection(), partition_counts(self._system))
 
     async def counts(self) -> Mapping[str, int]:
-        """Events by outcome over all roles, from the workers' zone endpoints (an owner of all zones may)."""
+        """Events by outcome over all roles, once the workers have nothing left to fold.
+
+        They come from the workers' zone endpoints (an owner of all zones may look at them).
+        """
+        counts = await self._scrape()
+        for _ in range(SETTLE_POLLS):
+            await asyncio.sleep(SETTLE_SECONDS)
+            before, counts = counts, await self._scrape()
+            if counts == before:
+                break
+        return counts
+
+    async def _scrape(self) -> dict[str, int]:
         total: Counter[str] = Counter()
         for port in self._zone_ports.values():
             total.update(await asyncio.to_thread(_scrape_events, port))
