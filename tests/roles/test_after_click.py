@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hushstream.schemas.batches import encode_context_batch
+
 MARGIN_SECONDS = 30
 
 
@@ -32,7 +34,7 @@ def test_what_stands_before_a_waiting_context_is_decided_at_once(rig):
 
 def test_a_batch_with_one_waiting_row_waits_as_a_whole(rig, rigs):
     vectors = rigs.np.stack([rigs.point(0), rigs.point(1)])
-    rig.put("contexts", rigs.encode_context_batch(["e1", "e2"], ["ann", "bob"], vectors, after_clicks=[-1, 0]))
+    rig.put("contexts", encode_context_batch(["e1", "e2"], ["ann", "bob"], vectors, after_clicks=[-1, 0]))
     assert not rig.fold().steps
     rig.shown("e0", 0)
     assert list(rig.fold().arms) == ["e1", "e2"]

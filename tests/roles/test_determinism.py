@@ -1,0 +1,466 @@
+"""Every output is a pure fold of the logs: the form of the records, the cuts, crashes and restores change no byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushstream.contribution.slots import Report
+from hushstream.roles.aggregator import AggregatorMachine
+from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.machine import OffChain, ReplayMismatch
+from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.schemas.batches import encode_context_batch
+from hushstream.schemas.errors import HushstreamError
+
+CASES = settings(max_examples=25, deadline=None)
+USERS = ("ann", "bob", "cyd")
+
+
+@dataclass
+class Round:
+    """Clicks, then contexts, then time."""
+
+    clicks: list = field(default_factory=list)
+    contexts: list = field(default_factory=list)
+    seal: bool = False
+    seconds: float = 0.0
+
+
+EVENTS = st.tuples(st.sampled_from(USERS), st.integers(0, 6))
+CONTEXTS = st.tuples(
+    EVENTS,
+    st.integers(0, 3),
+    st.sampled_from([b"", b"", bytes([0b00110])]),
+    st.sampled_from([-1, -1, 0, 1, 9]),
+    st.booleans(),
+)
+CLICKS = st.tuples(EVENTS, st.integers(0, 5), st.sampled_from([None, 0.0, 1.0, 2.0]), st.sampled_from(USERS))
+ROUNDS = st.lists(
+    st.builds(
+        Round,
+        st.lists(CLICKS, max_size=4),
+        st.lists(CONTEXTS, max_size=5),
+        st.booleans(),
+        st.sampled_from([0.0, 0.5, 6.0, 11.0]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+def small(rigs, features="centroid"):
+    return rigs.make_system(
+        feedback={"parked_clicks": 3, "remembered_events": 5},
+        slot={"lifetime_slots": 2},
+        encoder={"features": features},
+        public_dataset=True,
+    )
+
+
+def put_clicks(rig, clicks):
+    for (user, number), arm, reward, sender in clicks:
+        event_id = f"{user}:{number}"
+        rig.shown(event_id, arm, sender) if reward is None else rig.reward(event_id, arm, reward, sender)
+
+
+def context_fields(context):
+    (user, number), code, eligible, baseline, sound = context
+    return f"{user}:{number}", user, code, eligible, baseline, sound
+
+
+def put_contexts(rig, rigs, contexts, columnar=False):
+    rows = [context_fields(context) for context in contexts]
+    vectors = [rigs.point(code) * (1 if sound else 2) for _, _, code, _, _, sound in rows]
+    if columnar and rows:
+        ids, users, _, masks, baselines, _ = zip(*rows, strict=True)
+        masks = [mask or bytes([0b11111]) for mask in masks]
+        value = encode_context_batch(
+            ids, users, np.stack(vectors), line="private", eligible=masks, baselines=np.array(baselines)
+        )
+        rig.put("contexts", value)
+        return
+    for (event_id, user, _, eligible, baseline, _), x in zip(rows, vectors, strict=True):
+        rig.context(event_id, user, x, eligible=eligible, baseline=baseline)
+
+
+def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None):
+    """Each round's clicks and contexts; ``cut`` of them are folded at a time (None: all at once)."""
+    models = list(models)
+    for part in rounds:
+        if models:
+            rig.put("models", models.pop(0))
+        put_clicks(rig, part.clicks)
+        put_contexts(rig, rigs, part.contexts, columnar)
+        if part.seal:
+            rig.seal(0)
+        for slices in cuts_of(rig.arrived(), cut):
+            rig.take(slices)
+            if after_each is not None:
+                after_each()
+        rig.wait(part.seconds)
+    return rig
+
+
+def cuts_of(slices, cut):
+    """The same records in the same order of meeting: clicks and models whole, contexts in pieces."""
+    if cut is None:
+        return [slices] if slices else []
+    first = [part for part in slices if part.topic != "contexts"]
+    pieces = [[part] for part in first]
+    for part in slices:
+        if part.topic == "contexts":
+            for low in range(part.low, part.high, cut):
+                high = min(low + cut, part.high)
+                pieces.append([part._replace(low=low, high=high, records=part.records[low - part.low : high - part.low])])
+    return pieces
+
+
+@pytest.fixture(scope="module", params=["centroid", "onehot"])
+def deployment(rigs, request):
+    system = small(rigs, request.param)
+    line = rigs.AggregatorRig(system)
+    line.give(rigs.crowd_values(system, 3))
+    return system, [line.genesis, *line.journal]
+
+
+def content(seen):
+    """What was decided and released, the journal's cuts and offsets aside."""
+    letters = sorted((letter["topic"], letter["reason"]) for letter in seen.letters)
+    return seen.answers, sorted(seen.slots), letters, seen.counts
+
+
+@CASES
+@given(rounds=ROUNDS, cut=st.integers(1, 4))
+def test_any_cut_of_the_contexts_gives_the_same_decisions_and_slots(rigs, deployment, rounds, cut):
+    system, models = deployment
+    whole = play(rigs.LearnerRig(system), rigs, rounds, models)
+    pieces = play(rigs.LearnerRig(system), rigs, rounds, models, cut=cut)
+    assert content(pieces.seen) == content(whole.seen)
+
+
+@CASES
+@given(rounds=ROUNDS)
+def test_columns_and_events_give_the_same_decisions_and_slots(rigs, deployment, rounds):
+    system, models = deployment
+    events = play(rigs.LearnerRig(system), rigs, rounds, models)
+    columns = play(rigs.LearnerRig(system), rigs, rounds, models, columnar=True)
+    assert content(columns.seen) == content(events.seen)
+
+
+@CASES
+@given(rounds=ROUNDS, cut=st.sampled_from([None, 2]))
+def test_a_learner_restored_at_every_cut_goes_on_byte_for_byte(rigs, deployment, rounds, cut):
+    system, models = deployment
+    straight = play(rigs.LearnerRig(system), rigs, rounds, models, cut=cut)
+    broken = rigs.LearnerRig(system)
+
+    def crash():
+        state = broken.machine.snapshot()
+        broken.machine = LearnerMachine(system, 0, broken.key)
+        broken.machine.start(broken.genesis)
+        broken.machine.restore(state)
+        assert broken.machine.snapshot() == state
+
+    play(broken, rigs, rounds, models, cut=cut, after_each=crash)
+    assert broken.journal == straight.journal
+    assert broken.seen.outputs == straight.seen.outputs
+    assert broken.machine.snapshot() == straight.machine.snapshot()
+
+
+@CASES
+@given(rounds=ROUNDS)
+def test_a_learner_replays_its_journal_byte_for_byte(rigs, deployment, rounds):
+    system, models = deployment
+    rig = play(rigs.LearnerRig(system), rigs, rounds, models, cut=2)
+    fresh = LearnerMachine(system, 0, rig.key)
+    assert rig.replayed(fresh).outputs == rig.seen.outputs
+    assert fresh.snapshot() == rig.machine.snapshot()
+    assert fresh.float_ties == 0
+
+
+# The shuffler.
+
+
+def by_topic(outputs):
+    """Outputs in the order of each topic; a dead letter need not wait for the window around it to close."""
+    topics = {}
+    for output in outputs:
+        topics.setdefault((output.topic, output.partition), []).append(output.value)
+    return topics
+
+
+SLOTS = st.tuples(
+    st.integers(0, 12),
+    st.sampled_from([None, Report(0, 0, 0), Report(3, 4, 1), Report(9, 0, 0)]),
+    st.sampled_from(["slot", "slot", "slot", "slot", "seal", "tick", "junk", "foreign"]),
+    st.sampled_from([0.0, 0.0, 0.4, 3.0]),
+)
+SHUFFLES = st.lists(SLOTS, min_size=1, max_size=25)
+
+
+def shuffle_system(rigs, **release):
+    return rigs.make_system(
+        release={"window_slots": 3, "window_seconds": 5.0, **release}, slot={"period_seconds": 8.0}
+    )
+
+
+def put_shuffle(rig, items):
+    phase = 0
+    for number, report, kind, seconds in items:
+        rig.wait(seconds)
+        if kind == "seal":
+            rig.seal(phase)
+            phase += 1
+        elif kind == "tick":
+            rig.tick()
+        elif kind == "junk":
+            rig.put("reports", b"junk")
+        elif kind == "foreign":
+            rig.slot(number, report, config_digest=bytes(16))
+        else:
+            rig.slot(number, report)
+
+
+def take_pieces(rig, sizes, after_each=None):
+    (whole,) = rig.arrived()
+    low = whole.low
+    while low < whole.high:
+        high = min(low + (sizes.pop(0) if sizes else 7), whole.high)
+        rig.take([whole._replace(low=low, high=high, records=whole.records[low - whole.low : high - whole.low])])
+        low = high
+        if after_each is not None:
+            after_each()
+
+
+@CASES
+@given(items=SHUFFLES, sizes=st.lists(st.integers(1, 4), max_size=20))
+def test_any_cut_of_the_reports_gives_the_same_journal_and_releases(rigs, items, sizes):
+    system = shuffle_system(rigs)
+    whole, pieces = rigs.ShufflerRig(system), rigs.ShufflerRig(system)
+    put_shuffle(whole, items)
+    put_shuffle(pieces, items)
+    whole.fold()
+    take_pieces(pieces, list(sizes))
+    assert pieces.journal == whole.journal
+    assert by_topic(pieces.seen.outputs) == by_topic(whole.seen.outputs)
+    assert pieces.seen.counts == whole.seen.counts
+    assert pieces.machine.snapshot() == whole.machine.snapshot()
+
+
+@CASES
+@given(items=SHUFFLES, size=st.integers(1, 3))
+def test_a_shuffler_restored_in_an_open_window_goes_on_byte_for_byte(rigs, items, size):
+    system = shuffle_system(rigs)
+    straight, broken = rigs.ShufflerRig(system), rigs.ShufflerRig(system)
+    put_shuffle(straight, items)
+    put_shuffle(broken, items)
+    straight.fold()
+
+    def crash():
+        state = broken.machine.snapshot()
+        broken.machine = ShufflerMachine(system, 0, broken.key)
+        broken.machine.start(broken.genesis)
+        broken.machine.restore(state)
+        assert broken.machine.snapshot() == state
+
+    take_pieces(broken, [size] * 30, crash)
+    assert broken.journal == straight.journal
+    assert by_topic(broken.seen.outputs) == by_topic(straight.seen.outputs)
+
+
+@CASES
+@given(items=SHUFFLES, mode=st.sampled_from(["slot-sums", "tuples", "paper"]))
+def test_a_shuffler_replays_its_journal_byte_for_byte(rigs, items, mode):
+    system = shuffle_system(rigs, mode=mode, sampling=0.5, threshold=1)
+    rig = rigs.ShufflerRig(system)
+    put_shuffle(rig, items)
+    rig.fold()
+    fresh = ShufflerMachine(system, 0, rig.key)
+    again = rig.replayed(fresh)
+    assert [step.journal for step in again.steps] == rig.journal
+    assert [o for step in again.steps for o in step.releases] == [o for s in rig.seen.steps for o in s.releases]
+    recovered = rigs.ShufflerRig(system)
+    recovered.machine, recovered.logs = fresh, rig.logs
+    recovered.fold()
+    assert fresh.snapshot() == rig.machine.snapshot()
+
+
+# The aggregator.
+
+
+@CASES
+@given(order=st.lists(st.sampled_from([0, 1, 2, 3, "junk", "foreign"]), max_size=12), size=st.integers(1, 4))
+def test_an_aggregator_restored_or_replayed_goes_on_byte_for_byte(rigs, order, size):
+    system = rigs.make_system()
+    crowds = rigs.crowd_values(system, 4)
+    values = [
+        b"junk" if item == "junk" else rigs.changed(crowds[0], config_digest=bytes(16)) if item == "foreign" else crowds[item]
+        for item in order
+    ]
+    straight, broken = rigs.AggregatorRig(system), rigs.AggregatorRig(system)
+    straight.give(values)
+    for low in range(0, len(values), size):
+        broken.give(values[low : low + size])
+        state = broken.machine.snapshot()
+        broken.machine = AggregatorMachine(system, 0)
+        broken.machine.start(broken.genesis)
+        broken.machine.restore(state)
+        assert broken.machine.snapshot() == state
+    assert broken.journal == straight.journal
+    fresh = AggregatorMachine(system, 0)
+    straight.replayed(fresh)
+    assert fresh.version == straight.machine.version == len({item for item in order if isinstance(item, int)})
+    assert fresh.totals.dump() == straight.machine.totals.dump()
+
+
+# What does not follow from the log is refused.
+
+
+def scripted(rigs):
+    """One rig of each role with a journal of several records."""
+    system = rigs.make_system()
+    learner = rigs.LearnerRig(system)
+    for user in ("ann", "bob"):
+        learner.interact(user, 3)
+    shuffler = rigs.ShufflerRig(system)
+    for number in range(12):
+        shuffler.slot(number, Report(number % 4, number % 5, 1))
+    shuffler.fold()
+    aggregator = rigs.AggregatorRig(system)
+    aggregator.give(rigs.crowd_values(system, 3))
+    fresh = {
+        "learner": lambda: LearnerMachine(system, 0, learner.key),
+        "shuffler": lambda: ShufflerMachine(system, 0, shuffler.key),
+        "aggregator": lambda: type(aggregator.machine)(system, 0),
+    }
+    return {name: (rig, fresh[name]) for name, rig in zip(fresh, (learner, shuffler, aggregator), strict=True)}
+
+
+@pytest.fixture(scope="module")
+def roles(rigs):
+    return scripted(rigs)
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+@pytest.mark.parametrize("change", ["value", "time", "order", "missing"])
+def test_altered_input_gives_a_mismatch_and_no_release(roles, role, change):
+    rig, make = roles[role]
+    fresh = make()
+    fresh.start(rig.genesis)
+    value = rig.journal[0]
+    slices = [rig.slice(part) for part in fresh.recovery_ranges(value)]
+    index, part = next((index, part) for index, part in enumerate(slices) if part.records)
+    records = list(part.records)
+    if change == "value":
+        records[0] = records[0]._replace(value=records[0].value[:-1] + bytes([records[0].value[-1] ^ 1]))
+    elif change == "time":
+        records[0] = records[0]._replace(timestamp_ms=records[0].timestamp_ms + 1)
+    elif change == "order" and len(records) > 1:
+        records[0], records[1] = (
+            records[0]._replace(value=records[1].value),
+            records[1]._replace(value=records[0].value),
+        )
+    else:
+        records = records[1:]
+    slices[index] = part._replace(records=tuple(records))
+    with pytest.raises(ReplayMismatch):
+        fresh.replay(value, slices)
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+def test_a_record_off_the_chain_is_refused_and_changes_nothing(roles, role):
+    rig, make = roles[role]
+    fresh = make()
+    fresh.start(rig.genesis)
+    first, second = rig.journal[:2]
+    foreign = [
+        second,
+        rig.genesis,
+        first[:-1] + bytes([first[-1] ^ 1]),
+        first[:-20] + bytes([first[-20] ^ 1]) + first[-19:],
+    ]
+    before = fresh.snapshot()
+    for value in foreign:
+        try:
+            slices = [rig.slice(part) for part in fresh.recovery_ranges(value)]
+        except HushstreamError:
+            continue
+        with pytest.raises(OffChain):
+            fresh.replay(value, slices)
+    assert fresh.snapshot() == before
+    fresh.replay(first, [rig.slice(part) for part in fresh.recovery_ranges(first)])
+    after = fresh.snapshot()
+    with pytest.raises(OffChain):
+        fresh.replay(first, [rig.slice(part) for part in fresh.recovery_ranges(second)])
+    assert fresh.snapshot() == after
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+def test_a_damaged_snapshot_is_refused(roles, role):
+    rig, make = roles[role]
+    state = rig.machine.snapshot()
+    generator = np.random.default_rng(3)
+    fresh = make()
+    fresh.start(rig.genesis)
+    damaged = [state[:cut] for cut in (0, 1, 15, 16, 17, len(state) // 2, len(state) - 1)] + [state + b"\0"]
+    for _ in range(40):
+        place = int(generator.integers(len(state)))
+        damaged.append(state[:place] + bytes([state[place] ^ (1 << int(generator.integers(8)))]) + state[place + 1 :])
+    for value in damaged:
+        with pytest.raises(HushstreamError, match="damaged"):
+            fresh.restore(value)
+    fresh.restore(state)
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+def test_a_snapshot_of_another_role_journal_or_deployment_is_refused(rigs, roles, role):
+    rig, make = roles[role]
+    fresh = make()
+    fresh.start(rig.genesis)
+    for other, (foreign, _) in roles.items():
+        if other != role:
+            with pytest.raises(HushstreamError, match="snapshot"):
+                fresh.restore(foreign.machine.snapshot())
+    kind = {"learner": rigs.LearnerRig, "shuffler": rigs.ShufflerRig, "aggregator": rigs.AggregatorRig}[role]
+    for changes in ({"deployment": "other"}, {"learner": {"alpha": 0.5}}):
+        with pytest.raises(HushstreamError, match="snapshot: expected version"):
+            fresh.restore(kind(rigs.make_system(**changes)).machine.snapshot())
+
+
+def test_a_snapshot_of_a_wiped_journal_is_refused(rigs):
+    """With a true key the genesis nonce is random, so a second life of the same topics is another journal."""
+    key = rigs.Key(b"\x5a" * 31 + b"\x01")
+    old = rigs.ShufflerRig(key=key, nonce=bytes(32))
+    new = rigs.ShufflerRig(key=key, nonce=b"\1" * 32)
+    with pytest.raises(HushstreamError, match="another journal"):
+        new.machine.restore(old.machine.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"deployment": "other"}, "deployment"), ({"learner": {"alpha": 0.5}}, "config_digest")],
+)
+def test_a_journal_of_another_deployment_or_configuration_is_not_continued(rigs, changes, named):
+    genesis = rigs.LearnerRig(rigs.make_system(**changes)).genesis
+    with pytest.raises(HushstreamError, match=f"expected {named}"):
+        LearnerMachine(rigs.make_system(), 0, rigs.seeded_key(1, "edge")).start(genesis)
+
+
+def test_a_journal_of_another_key_role_or_partition_is_not_continued(rigs):
+    system = rigs.make_system(partitions={"learner": 2})
+    genesis = rigs.LearnerRig(system).genesis
+    for machine, named in (
+        (LearnerMachine(system, 0, rigs.seeded_key(2, "edge")), "key_id"),
+        (LearnerMachine(system, 1, rigs.seeded_key(1, "edge")), "partition"),
+        (ShufflerMachine(system, 0, rigs.seeded_key(1, "edge")), "role"),
+    ):
+        with pytest.raises(HushstreamError, match=f"expected {named}"):
+            machine.start(genesis)
+    altered = rigs.changed(genesis, nonce=bytes(32))
+    with pytest.raises(HushstreamError, match="altered"):
+        LearnerMachine(system, 0, rigs.seeded_key(1, "edge")).start(altered)
