@@ -18,6 +18,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.app import make_app
+from hushstream.agents.collection import collect_in_steps, collect_whole
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
 from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
@@ -154,6 +155,7 @@ class RoleWorker:
         """The group's protocol is eager: all partitions go, and some come back."""
         if not self._stopping:
             await self._homes.give_up(snapshot=False)
+            collect_whole()
 
     async def _watch_app(self, started: asyncio.Task[None]) -> None:
         """End the worker when Faust's own services crash."""
@@ -271,8 +273,12 @@ async def _run_until_signal(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    finally:
+        collecting.cancel()
 
 
 def quiet_libraries() -> None:
