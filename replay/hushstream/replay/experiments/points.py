@@ -204,7 +204,7 @@ def play(point: Point, seeds: Sequence[int], progress: Progress | None = None) -
         seeds: at least one.
         progress: told (interactions done, in all, what) for this point.
     """
-    systems = tuple(_system(point.configuration(line)) for line in point.lines)
+    systems = tuple(fitted_system(point.configuration(line)) for line in point.lines)
     total = point.interactions() * len(seeds)
     what = ", ".join(f"{name} {value}" for name, value in point.columns.items())
     runs: list[list[PopulationRun]] = []
@@ -244,7 +244,8 @@ def _sum(parts: Sequence[Released]) -> Released:
     return total
 
 
-def _system(config: P2BConfig) -> P2BSystem:
+def fitted_system(config: P2BConfig) -> P2BSystem:
+    """`P2BSystem.fitted`, with each encoder fitted once in a process."""
     context = config.context
     lattice = _lattice(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
     return P2BSystem.of(config, lattice)

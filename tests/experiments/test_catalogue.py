@@ -1,0 +1,201 @@
+"""Experiments are found by name, run quickly, and say what their figures rest on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hushstream.replay.experiments import catalogue, figures, p2b_curve
+from hushstream.replay.experiments.catalogue import (
+    Experiment,
+    ExperimentError,
+    find_experiment,
+    known_experiments,
+    run_experiment,
+)
+from hushstream.replay.experiments.findings import Description, Findings, write_findings
+from hushstream.replay.experiments.p2b_figures import lines
+from hushstream.replay.experiments.points import Line, Point, WorldSpec, over_seeds, play
+from hushstream.systems.configuration import ReleaseConfig
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SIMULATED = ("p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-modes")
+
+
+def _point(users=400, **options) -> Point:
+    world = WorldSpec("softmax", "softmax, W scale 5", "synthetic")
+    release = (Line("sums", 4, ReleaseConfig(epsilon=2.0)), Line("tuples", 4, ReleaseConfig("tuples", sampling=0.5)))
+    return Point("test", {"part": "a"}, world, users, 5, 5, 4, release, **options)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    return {name: run_experiment(name, folder, quick=True) for name in SIMULATED}
+
+
+def test_the_papers_figures_and_the_modes_are_known_by_name():
+    assert list(known_experiments()) == ["p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-modes"]
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones():
+    with pytest.raises(ExperimentError, match="p2b-fig3, p2b-fig4"):
+        find_experiment("p2b-fig9")
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_a_quick_run_writes_rows_targets_and_pictures(name, outcomes):
+    outcome = outcomes[name]
+    kinds = {path.suffix for path in outcome.files}
+    assert kinds == {".csv", ".json", ".png"}
+    rows = list(csv.DictReader((outcome.files[0]).open(encoding="utf-8")))
+    assert len(rows) == len(outcome.findings.rows)
+    for path in outcome.files:
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(PNG)
+    stored = json.loads(next(p for p in outcome.files if p.suffix == ".json").read_text(encoding="utf-8"))
+    assert {"name", "value", "unit", "target", "reached"} == set(stored["targets"][0])
+    assert stored["description"]["source"].startswith("P2B (Malekzadeh et al. 2020)")
+
+
+@pytest.mark.parametrize("name", SIMULATED[1:])
+def test_a_run_names_worlds_seeds_guarantees_and_digests(name, outcomes):
+    described = outcomes[name].findings.describe()
+    assert described["worlds"]
+    assert described["seeds"]
+    for deployment in described["deployments"]:
+        assert len(deployment["digest"]) == 32
+        assert deployment["guarantee"]["reproducible"]
+        assert deployment["guarantee"]["deployment"] == "hosted"
+
+
+@pytest.mark.parametrize("name", SIMULATED[1:])
+def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, outcomes):
+    findings = outcomes[name].findings
+    paper = [row for row in findings.rows if row.get("mode") == "paper"]
+    assert paper
+    assert all("NOT PRIVATE AS STATED" in row["marks"] and row["delta"] == 0.5 for row in paper)
+    assert any("NOT PRIVATE AS STATED" in line for line in figures.caption(findings.description, 120))
+    others = [row for row in findings.rows if row.get("mode") in ("slot-sums", "tuples")]
+    assert all("AS STATED" not in row["marks"] for row in others)
+
+
+def test_figure_3_reaches_its_exact_targets(outcomes):
+    assert all(target.reached for target in outcomes["p2b-fig3"].findings.targets)
+
+
+def test_figure_3s_delta_falls_with_the_threshold_and_its_epsilon_never_lies_below_the_formula(outcomes):
+    for row in outcomes["p2b-fig3"].findings.rows:
+        deltas = [row[f"delta_threshold_{threshold}"] for threshold in p2b_curve.THRESHOLDS]
+        assert deltas == sorted(deltas, reverse=True)
+        assert 0 <= row["epsilon"] - row["formula"] <= 1e-6
+
+
+def test_the_default_release_beats_cold_by_its_target(outcomes):
+    target = outcomes["p2b-modes"].findings.targets[0]
+    assert target.target == "at least 2.5"
+    assert target.reached
+
+
+def test_a_threshold_on_whole_tuples_withholds_at_least_what_one_on_codes_does(outcomes):
+    rows = [row for row in outcomes["p2b-modes"].findings.rows if row["part"] == "grid"]
+    for codes in (8, 32):
+        withheld = {row["mode"]: row["withheld_share"] for row in rows if row.get("codes") == codes}
+        assert withheld["slot-sums"] == 0.0
+        assert withheld["tuples"] >= withheld["paper"]
+
+
+def test_tmc2007_is_played_from_a_local_folder(tmp_path, monkeypatch):
+    import os
+
+    given = os.environ.get("HUSHSTREAM_DATA")
+    if not given:
+        pytest.skip("HUSHSTREAM_DATA is not set: no folder with the real datasets")
+    monkeypatch.delenv("HUSHSTREAM_DATA")
+    outcome = run_experiment("p2b-fig6", tmp_path, quick=True, data_dir=given)
+    cold = [row for row in outcome.findings.rows if row["arm"] == "cold" and row["plan"] == "one slot in a life"]
+    assert cold[0]["reward"] < cold[-1]["reward"]
+
+
+def test_a_points_rows_hold_what_was_played():
+    played = play(_point(), (0, 1, 2))
+    cold, nonprivate, sums, tuples = played.rows()
+    assert (cold["arm"], nonprivate["arm"], sums["arm"]) == ("cold", "warm_nonprivate", "warm_private")
+    assert sums["reward"] == pytest.approx(played.means[:, 2].mean())
+    assert sums["of_cold"] == pytest.approx((played.means[:, 2] / played.means[:, 0]).mean())
+    assert sums["epsilon"] == 2.0
+    assert sums["released_share"] == 1.0
+    total = tuples["unsampled_share"] + tuples["released_share"]
+    assert total + tuples["withheld_share"] * (1 - tuples["unsampled_share"]) == pytest.approx(1.0)
+
+
+def test_a_slot_every_few_interactions_costs_each_time():
+    once, often = play(_point(), (0,)).rows()[2], play(_point(slot_every=1), (0,)).rows()[2]
+    assert once["lifetime_epsilon"] == 2.0
+    assert often["lifetime_epsilon"] == 10.0
+
+
+def test_progress_ends_at_its_total():
+    seen: list[tuple[int, int]] = []
+    play(_point(users=50), (0, 1), lambda done, total, _: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] == 2 * _point(users=50).interactions()
+    assert seen == sorted(seen)
+
+
+def test_codes_of_figures_follow_from_configuration_alone():
+    point = Point("test", {}, _point().world, 1_000, 10, 10, 10, lines(64))
+    configs = [point.configuration(line) for line in point.lines]
+    assert [config.encoder.codes for config in configs] == [64, "auto"]
+    assert all(config.release.window_slots == config.expected_slots == 700 for config in configs)
+
+
+def test_an_interval_over_seeds_is_students():
+    mean, low, high = over_seeds(np.array([1.0, 2.0, 3.0]))
+    # t(.975, 2) = 4.3027, standard error 1/sqrt(3).
+    assert (mean, low, high) == pytest.approx((2.0, 2.0 - 2.4841, 2.0 + 2.4841), abs=1e-4)
+    assert math.isnan(over_seeds(np.array([1.0]))[1])
+
+
+def test_the_same_findings_give_the_same_picture(outcomes):
+    findings = outcomes["p2b-fig4"].findings
+    picture = find_experiment("p2b-fig4").pictures[0]
+    assert figures.render(picture, findings) == figures.render(picture, findings)
+
+
+def test_numbers_that_do_not_exist_are_null_in_json(tmp_path):
+    described = Description("nothing", "Nothing", "nowhere", (), (), ())
+    paths = write_findings(Findings(described, [{"reward": 1.0, "reward_low": float("nan")}], []), tmp_path)
+    assert json.loads(paths[2].read_text(encoding="utf-8"))["rows"] == [{"reward": 1.0, "reward_low": None}]
+
+
+def _offer(monkeypatch, value):
+    class Offered(EntryPoint):
+        def load(self):
+            return value
+
+    found = [Offered("extra", "extra:extra", catalogue.GROUP)]
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: found if group == catalogue.GROUP else [])
+
+
+def test_another_packages_experiment_is_found_by_its_entry_point(monkeypatch):
+    extra = Experiment("extra", "Extra", lambda scale, progress: p2b_curve.run(True), ())
+    _offer(monkeypatch, extra)
+    assert known_experiments()["extra"] is extra
+
+
+def test_two_experiments_of_one_name_are_refused(monkeypatch):
+    _offer(monkeypatch, Experiment("p2b-fig3", "Other", lambda scale, progress: p2b_curve.run(True), ()))
+    with pytest.raises(ExperimentError, match="two packages"):
+        known_experiments()
+
+
+def test_an_entry_point_that_is_no_experiment_is_refused(monkeypatch):
+    _offer(monkeypatch, Path("elsewhere"))
+    with pytest.raises(ExperimentError, match="expected an Experiment"):
+        known_experiments()
