@@ -116,7 +116,9 @@ def cuts_of(slices, cut):
         if part.topic == "contexts":
             for low in range(part.low, part.high, cut):
                 high = min(low + cut, part.high)
-                pieces.append([part._replace(low=low, high=high, records=part.records[low - part.low : high - part.low])])
+                pieces.append(
+                    [part._replace(low=low, high=high, records=part.records[low - part.low : high - part.low])]
+                )
     return pieces
 
 
@@ -204,9 +206,7 @@ SHUFFLES = st.lists(SLOTS, min_size=1, max_size=25)
 
 
 def shuffle_system(rigs, **release):
-    return rigs.make_system(
-        release={"window_slots": 3, "window_seconds": 5.0, **release}, slot={"period_seconds": 8.0}
-    )
+    return rigs.make_system(release={"window_slots": 3, "window_seconds": 5.0, **release}, slot={"period_seconds": 8.0})
 
 
 def put_shuffle(rig, items):
@@ -299,7 +299,11 @@ def test_an_aggregator_restored_or_replayed_goes_on_byte_for_byte(rigs, order, s
     system = rigs.make_system()
     crowds = rigs.crowd_values(system, 4)
     values = [
-        b"junk" if item == "junk" else rigs.changed(crowds[0], config_digest=bytes(16)) if item == "foreign" else crowds[item]
+        b"junk"
+        if item == "junk"
+        else rigs.changed(crowds[0], config_digest=bytes(16))
+        if item == "foreign"
+        else crowds[item]
         for item in order
     ]
     straight, broken = rigs.AggregatorRig(system), rigs.AggregatorRig(system)
