@@ -50,17 +50,26 @@ def feed(windows, log, start=0):
 
 @given(logs, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 200)))
 @settings(max_examples=200, deadline=None)
-def test_every_joined_slot_is_in_exactly_one_window_in_log_order(log, slots, open_ms):
+def test_every_joined_slot_is_in_exactly_one_window_in_the_order_of_ids(log, slots, open_ms):
     windows = Windows(rules(slots, open_ms))
     sealed, outcomes, _ = feed(windows, log)
-    joined = [content(number) for _, _, number, outcome in outcomes if outcome is SlotOutcome.JOINED]
-    in_windows = [part for window in sealed for part in window.contents]
-    assert in_windows == joined[: len(in_windows)]
-    assert len(joined) - len(in_windows) == windows.slots < slots
+    joined = iter((named(first), content(number)) for first, _, number, out in outcomes if out is SlotOutcome.JOINED)
+    for window in sealed:
+        expected = sorted(slot for _, slot in zip(window.contents, joined, strict=False))
+        assert window.contents == tuple(part for _, part in expected)
+    assert len(list(joined)) == windows.slots < slots
     assert [window.window for window in sealed] == list(range(len(sealed)))
     assert all(window.contents for window in sealed)
     assert all(len(window.contents) == slots for window in sealed if window.closed_by is ClosedBy.SLOTS)
     assert all(len(window.contents) <= slots for window in sealed)
+
+
+@given(st.permutations(range(6)))
+@settings(max_examples=30, deadline=None)
+def test_a_window_is_the_same_in_whatever_order_its_slots_come(order):
+    windows = Windows(rules(slots=6))
+    offers = [windows.offer(named(number), 0, content(number)) for number in order]
+    assert offers[-1].sealed.contents == tuple(content(number) for number in range(6))
 
 
 @given(logs)

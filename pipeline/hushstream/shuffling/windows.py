@@ -21,7 +21,7 @@ from hushstream.shuffling.errors import ShufflingError
 ID_BYTES = 16
 
 _MAGIC = b"HWIN"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<4sBxxxqqqqIIII")
 _ORIGIN = struct.Struct("<iq")
 _PERIOD = struct.Struct("<qI")
@@ -51,7 +51,8 @@ class Sealed(NamedTuple):
     Attributes:
         window: 0, 1, 2, ... without a gap.
         closed_by: the rule that closed it.
-        contents: of its slots, in log order, nulls included.
+        contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
+            then follows from which slots the window holds, not from the order in which they came.
     """
 
     window: int
@@ -104,14 +105,14 @@ class Windows:
         self.sealed_phase = _NEVER
         """The last phase that all origins have sealed; -1 before the first."""
         self._opened_ms = 0
-        self._contents: list[bytes] = []
+        self._slots: list[tuple[bytes, bytes]] = []
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
         self._ids: dict[int, set[bytes]] = {}
 
     @property
     def slots(self) -> int:
         """How many slots the open window holds."""
-        return len(self._contents)
+        return len(self._slots)
 
     @property
     def period(self) -> int:
@@ -133,7 +134,7 @@ class Windows:
         for period in [period for period in self._ids if period < self.period - 1]:
             del self._ids[period]
         open_ms = self.rules.open_ms
-        if open_ms is not None and self._contents and self.log_time_ms - self._opened_ms >= open_ms:
+        if open_ms is not None and self._slots and self.log_time_ms - self._opened_ms >= open_ms:
             return self._close(ClosedBy.TIME)
         return None
 
@@ -160,10 +161,10 @@ class Windows:
         if period < self.period - 1:
             return Offer(SlotOutcome.LATE, None)
         self._ids.setdefault(period, set()).add(report_id)
-        if not self._contents:
+        if not self._slots:
             self._opened_ms = self.log_time_ms
-        self._contents.append(content)
-        full = len(self._contents) >= self.rules.slots
+        self._slots.append((report_id, content))
+        full = len(self._slots) >= self.rules.slots
         return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
 
     def seal(self, phase: int, origin: int) -> Sealed | None:
@@ -182,12 +183,12 @@ class Windows:
         if complete == self.sealed_phase:
             return None
         self.sealed_phase = complete
-        return self._close(ClosedBy.SEAL) if self._contents else None
+        return self._close(ClosedBy.SEAL) if self._slots else None
 
     def _close(self, closed_by: ClosedBy) -> Sealed:
-        sealed = Sealed(self.window, closed_by, tuple(self._contents))
+        sealed = Sealed(self.window, closed_by, tuple(content for _, content in sorted(self._slots)))
         self.window += 1
-        self._contents = []
+        self._slots = []
         return sealed
 
     def dump(self) -> bytes:
@@ -199,13 +200,13 @@ class Windows:
                 self.window,
                 self.log_time_ms,
                 self.sealed_phase,
-                self._opened_ms if self._contents else 0,
+                self._opened_ms if self._slots else 0,
                 self.rules.content_bytes,
-                len(self._contents),
+                len(self._slots),
                 len(self._phases),
                 len(self._ids),
             ),
-            *self._contents,
+            *(part for slot in self._slots for part in slot),
             *(_ORIGIN.pack(origin, phase) for origin, phase in sorted(self._phases.items())),
         ]
         for period, ids in sorted(self._ids.items()):
@@ -223,15 +224,14 @@ class Windows:
         windows = cls(rules)
         try:
             header = _HEADER.unpack_from(dumped)
-            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins, periods = (
-                header
-            )
+            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins, periods = header
             if magic != _MAGIC or version != _VERSION or size != rules.content_bytes:
                 raise ShufflingError("expected windows of this version and content size, got others")
             position = _HEADER.size
             for _ in range(slots):
-                windows._contents.append(dumped[position : position + size])
-                position += size
+                content = position + ID_BYTES
+                windows._slots.append((dumped[position:content], dumped[content : content + size]))
+                position = content + size
             phases = [_ORIGIN.unpack_from(dumped, position + i * _ORIGIN.size) for i in range(origins)]
             position += origins * _ORIGIN.size
             for _ in range(periods):
