@@ -9,9 +9,8 @@ import typer
 
 from hushstream.agents.deployment import KEYS, prepare, read_config
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.cli.options import AsJson, print_json
+from hushstream.cli.options import AsJson, config_file, print_json
 from hushstream.privacy.keys import Zone, check, generate_keys
-from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import guarantee_of, resolve_codes
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
@@ -32,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs."""
-    promise = guarantee_of(read_config(_file(config)))
+    promise = guarantee_of(read_config(config_file(config)))
     if json:
         print_json(promise.as_json())
     else:
@@ -44,14 +43,14 @@ def prepare_command(
     folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
 ) -> None:
     """Make a deployment's folder: check the configuration and fit the encoder on the public grid of contexts."""
-    system = prepare(folder, read_config(_file(config)))
+    system = prepare(folder, read_config(config_file(config)))
     typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {system.digest.hex()}")
 
 
 @config_app.command(name="check")
 def check_config(config: ConfigFile, json: AsJson = False) -> None:
     """Check every value, and say what follows from them."""
-    path = _file(config)
+    path = config_file(config)
     values = read_config(path)
     resolved = {"deployment": values.deployment, "codes": resolve_codes(values)}
     if (path.parent / "encoder.json").exists():
@@ -81,10 +80,3 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
             typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}'}")
     if any(item.problem for item in found):
         raise typer.Exit(1)
-
-
-def _file(config: Path) -> Path:
-    path = config / "deployment.yaml" if config.is_dir() else config
-    if not path.exists():
-        raise HushstreamError(f"{path}: expected a configuration file, got none")
-    return path

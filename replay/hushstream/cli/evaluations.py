@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, assignments, nested, print_json
+from hushstream.cli.options import AsJson, assignments, config_file, nested, print_json
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.schemas.errors import HushstreamError
 
 
+class Mechanism(StrEnum):
+    """The mechanisms that can be audited."""
+
+    SLOT_SUMS = "slot-sums"
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(evaluate)
+    app.command()(audit)
 
 
 def evaluate(
@@ -81,3 +89,37 @@ def evaluate(
             typer.echo(str(path))
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
+
+
+def audit(
+    mechanism: Annotated[Mechanism, typer.Argument(help="Whose noise is attacked.")],
+    config: Annotated[
+        Path | None, typer.Option(help="Take epsilon and levels from this deployment.yaml or folder.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
+    levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
+    runs: Annotated[int, typer.Option(help="Releases with the slot, and as many without.")] = 10_000,
+    false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
+    json: AsJson = False,
+) -> None:
+    """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it."""
+    from hushstream.agents.deployment import read_config
+    from hushstream.replay.audits import audit as run_audit
+    from hushstream.replay.audits import audit_config
+
+    if config is not None and (epsilon is not None or levels is not None):
+        raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")
+    if config is not None:
+        values = read_config(config_file(config))
+        if values.release.mode != mechanism.value:
+            raise HushstreamError(f"{config}: expected release.mode {mechanism.value}, got {values.release.mode}")
+        report = audit_config(values, runs, false_alarm)
+    else:
+        report = run_audit(
+            mechanism.value, 1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
+        )
+    if json:
+        print_json(report.as_json())
+    else:
+        typer.echo(report.as_text(), nl=False)
+    raise typer.Exit(0 if report.result.passed else 1)

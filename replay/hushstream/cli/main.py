@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from hushstream.cli import deployments, evaluations, operations, replays, workers
+from hushstream.cli import deployments, evaluations, metrics_table, operations, replays, workers
 from hushstream.schemas.errors import HushstreamError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (replays, evaluations, workers, deployments, operations):
+for module in (replays, evaluations, workers, deployments, operations, metrics_table):
     module.register(app)
 
 

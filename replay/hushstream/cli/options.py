@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from hushstream.agents.deployment import KEYS, KeySource
+from hushstream.agents.deployment import CONFIGURATION, KEYS, KeySource
 from hushstream.schemas.errors import HushstreamError
 
 DeploymentFolder = Annotated[
@@ -41,6 +41,18 @@ def key_source(folder: Path, keys: Path | None, seed: int | None) -> KeySource:
     if seed is not None:
         return KeySource(seed=seed)
     return KeySource(folder=keys if keys is not None else folder / KEYS)
+
+
+def config_file(path: Path) -> Path:
+    """The configuration file: the path itself, or ``deployment.yaml`` in that folder.
+
+    Raises:
+        HushstreamError: there is no such file.
+    """
+    found = path / CONFIGURATION if path.is_dir() else path
+    if not found.is_file():
+        raise HushstreamError(f"{found}: expected a configuration file, got none")
+    return found
 
 
 def prefix_of(prefix: str | None, deployment: str) -> str:

@@ -1,0 +1,26 @@
+"""The table of all metrics as Markdown, from the declarations that the workers register."""
+
+from __future__ import annotations
+
+import typer
+
+from hushstream.agents.metrics import METRICS
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="metrics-table", hidden=True)(metrics_table)
+
+
+def metrics_table() -> None:
+    """Every metric of a worker as a Markdown table (for deploy/docs/metrics.md)."""
+    typer.echo(markdown(), nl=False)
+
+
+def markdown() -> str:
+    """One row a metric, in the order of the declarations."""
+    rows = ["| metric | kind | class | labels | what it says |", "|---|---|---|---|---|"]
+    for spec in METRICS:
+        labels = ", ".join(f"`{label}`" for label in spec.labels)
+        rows.append(f"| `{spec.name}` | {spec.kind} | {spec.metric_class} | {labels} | {spec.help} |")
+    return "\n".join(rows) + "\n"
