@@ -308,9 +308,9 @@ class AggregatorRig(Rig):
         return self.fold()
 
 
-def crowd_values(system: P2BSystem, windows: int) -> list[bytes]:
+def crowd_values(system: P2BSystem, windows: int, key: Key | None = None) -> list[bytes]:
     """The crowds of a shuffler that held the same four reports in every window."""
-    rig = ShufflerRig(system)
+    rig = ShufflerRig(system, key)
     for number in range(4 * windows):
         rig.slot(number, Report(number % CODES, number % ARMS, number % 2))
     return [output.value for output in rig.fold().releases("crowds")]

@@ -54,10 +54,12 @@ def test_a_crowd_sent_twice_counts_once(rigs):
     assert rig.machine.totals.dump() == once.machine.totals.dump()
 
 
-def test_a_model_says_its_price_and_whether_it_is_private(rigs):
+def test_a_model_says_its_price_and_whether_all_under_it_is_private(rigs):
     system = rigs.make_system()
-    record = rigs.AggregatorRig(system).give(rigs.crowd_values(system, 1)).journals[0]
-    assert (record["epsilon_micro"], record["private_as_stated"], record["line"]) == (1_000_000, True, "private")
+    secret, seeded = rigs.crowd_values(system, 1, rigs.Key(b"\x21" * 31 + b"\1")), rigs.crowd_values(system, 1)
+    published = rigs.AggregatorRig(system).give([*secret, *seeded]).journals
+    assert [record["epsilon_micro"] for record in published] == [1_000_000] * 2
+    assert [record["private_as_stated"] for record in published] == [True, False]
     paper = rigs.make_system(release={"mode": "paper", "sampling": 0.5, "threshold": 1, "window_slots": 4})
     assert not rigs.AggregatorRig(paper).give(rigs.crowd_values(paper, 1)).journals[0]["private_as_stated"]
 

@@ -107,11 +107,11 @@ def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None
 
 
 def cuts_of(slices, cut):
-    """The same records in the same order of meeting: clicks and models whole, contexts in pieces."""
+    """The same records in the same order of meeting: models and clicks whole, then contexts in pieces."""
     if cut is None:
         return [slices] if slices else []
     first = [part for part in slices if part.topic != "contexts"]
-    pieces = [[part] for part in first]
+    pieces = [first] if first else []
     for part in slices:
         if part.topic == "contexts":
             for low in range(part.low, part.high, cut):

@@ -240,7 +240,7 @@ def test_what_leaves_the_shuffler_names_no_report_offset_or_journal_of_another_z
 @pytest.mark.parametrize("mode", ["tuples", "paper"])
 def test_tuples_below_the_threshold_never_leave(rigs, mode):
     release = {"mode": mode, "sampling": 0.5, "threshold": 3, "window_slots": 40}
-    rig = rigs.ShufflerRig(rigs.make_system(release=release))
+    rig = rigs.ShufflerRig(rigs.make_system(release=release), rigs.Key(b"\x22" * 31 + b"\1"))
     for number in range(40):
         rig.slot(number, Report(0, 1, 1) if number < 30 else Report(number % 4, 3, 0))
     (crowd,) = rig.crowds(rig.fold())

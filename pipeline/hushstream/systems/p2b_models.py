@@ -37,6 +37,7 @@ class PrivateTotals:
         """Start with none."""
         self._system = system
         self._totals = CrowdTotals(system.codes, system.config.arms)
+        self._as_stated = True
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a crowd record; False (and nothing changes) when it is not of this deployment's domain."""
@@ -55,6 +56,7 @@ class PrivateTotals:
             self._totals.add(ones, zeros, crowd["variance"], crowd["slots"])
         except (ValueError, AggregationError):
             return False
+        self._as_stated = self._as_stated and crowd["private_as_stated"]
         return True
 
     def model(self) -> ModelFields:
@@ -83,16 +85,17 @@ class PrivateTotals:
             sums.observations,
             price.epsilon_micro,
             delta_to_bytes(price.delta_units),
-            price.private_as_stated,
+            price.private_as_stated and self._as_stated,
         )
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""
-        return self._totals.dump()
+        return bytes([self._as_stated]) + self._totals.dump()
 
     def restore(self, dumped: bytes) -> None:
         """Back from packed."""
-        self._totals = CrowdTotals.load(dumped)
+        self._totals = CrowdTotals.load(dumped[1:])
+        self._as_stated = dumped[:1] == b"\x01"
 
 
 class RawTotals:

@@ -75,7 +75,7 @@ def release_window(system: P2BSystem, key: Key, genesis_nonce: bytes, partition:
     window_id = key.digest(
         "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _records(system, parameters, window_id, sums, variance, len(sealed.contents))
+    return _records(system, key, parameters, window_id, sums, variance, len(sealed.contents))
 
 
 def _release(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> tuple[CellSums, float]:
@@ -125,6 +125,7 @@ def _parameters(system: P2BSystem) -> dict[str, int | str]:
 
 def _records(
     system: P2BSystem,
+    key: Key,
     parameters: Mapping[str, int | str],
     window_id: bytes,
     sums: CellSums,
@@ -134,6 +135,8 @@ def _records(
     config = system.config
     price = system.guarantee()
     mechanism = config.release.mode
+    # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
+    as_stated = price.private_as_stated and not key.reproducible
     debit = {
         "scope": f"window/{window_id.hex()}",
         "mechanism": mechanism,
@@ -155,14 +158,14 @@ def _records(
         "variance": variance,
         "epsilon_micro": price.epsilon_micro,
         "delta_units": delta_to_bytes(price.delta_units),
-        "private_as_stated": price.private_as_stated,
+        "private_as_stated": as_stated,
     }
     ledger_entry = {
         "deployment": config.deployment,
         "entry_id": window_id,
         "debit": debit,
         "config_digest": system.digest,
-        "private_as_stated": price.private_as_stated,
+        "private_as_stated": as_stated,
     }
     canonical = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
     return WindowRelease(mechanism, canonical, debit, crowd, ledger_entry)
