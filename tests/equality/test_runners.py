@@ -1,0 +1,171 @@
+"""The first and second form of equality, for each way of releasing.
+
+Second form: a closed loop on the direct runner and on the stream gives the same, offsets aside. There are two
+learner and two shuffler partitions: crowds reach the aggregator in either order, so crowds are compared by
+their window id, and of each model line the last version, which holds them all.
+
+First form: what a live stream published is recomputed from its logs, role by role.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import all_machines
+from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.export import export_copy, load_export
+from hushstream.ops.verify import verify, verify_export
+from hushstream.replay.runners.direct import DirectDriver
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec
+
+pytestmark = pytest.mark.slow
+
+
+def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
+    for _, part in recording.logs.of_topic(topic):
+        for record in part.records:
+            name, fields = codec.decode(record.value)
+            if name == schema:
+                yield dict(fields)
+
+
+def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
+    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
+    found: dict[str, tuple[int, ...]] = {}
+    for fields in decoded(recording, "decisions", "Decisions"):
+        columns = (
+            np.frombuffer(fields["arms"], "<i4").tolist(),
+            np.frombuffer(fields["propensities"], "<u4").tolist(),
+            list(fields["policies"]),
+            np.frombuffer(fields["model_versions"], "<i4").tolist(),
+        )
+        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
+            if not event_id.startswith("probe-"):
+                assert event_id not in found, "decided once"
+                found[event_id] = tuple(row)
+    return found
+
+
+def last_models(recording: Any) -> dict[str, dict[str, Any]]:
+    names = ("version", "features", "gram", "moment", "observations", "epsilon_micro", "delta_units", "digest")
+    models = decoded(recording, "models", "Model")
+    return {model["line"]: {name: model[name] for name in names} for model in models}
+
+
+def test_every_user_gets_the_same_decisions_and_rewards(run: Any) -> None:
+    ours, theirs = decisions(run.direct), decisions(run.stream)
+    assert ours == theirs
+    assert len(ours) == run.direct.played.decisions
+    for arm, chosen in run.direct.played.chosen.items():
+        np.testing.assert_array_equal(chosen, run.stream.played.chosen[arm])
+        np.testing.assert_array_equal(run.direct.played.rewards[arm], run.stream.played.rewards[arm])
+
+
+def test_warm_users_started_from_the_complete_model_on_both_runners(run: Any) -> None:
+    for recording in (run.direct, run.stream):
+        last = last_models(recording)
+        versions: dict[str, set[int]] = {}
+        for event_id, (*_, version) in decisions(recording).items():
+            versions.setdefault(event_id.rpartition("-")[0], set()).add(version)
+        assert versions == {
+            "contributors": {0},
+            "cold": {0},
+            "warm_private": {last["private"]["version"]},
+            "warm_nonprivate": {last["nonprivate"]["version"]},
+        }
+
+
+def test_every_slot_holds_the_same_content(run: Any) -> None:
+    ours, theirs = (
+        {fields["report_id"]: fields["content"] for fields in decoded(recording, "reports", "SlotReport")}
+        for recording in (run.direct, run.stream)
+    )
+    assert ours == theirs
+    assert len(ours) == len(run.direct.played.rewards["contributors"])
+    assert {part for part, copy in run.stream.logs.of_topic("reports") if copy.records} == {0, 1}
+
+
+def test_crowds_and_their_debits_are_the_same_bytes(run: Any) -> None:
+    for topic, schema in (("crowds", "Crowd"), ("ledger", "LedgerEntry")):
+        ours, theirs = (
+            sorted(codec.encode(schema, fields) for fields in decoded(recording, topic, schema))
+            for recording in (run.direct, run.stream)
+        )
+        assert ours == theirs
+        assert len(ours) == 2, "one window of each shuffler"
+    crowds = list(decoded(run.direct, "crowds", "Crowd"))
+    assert any(np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8").any() for crowd in crowds), "something was released"
+
+
+def test_the_last_model_of_each_line_is_the_same_bytes(run: Any) -> None:
+    ours, theirs = last_models(run.direct), last_models(run.stream)
+    assert ours == theirs
+    assert set(ours) == {"private", "nonprivate"}
+
+
+# Recomputing.
+
+
+def with_a_byte_changed(logs: LogCopy, source: tuple[str, int]) -> LogCopy:
+    """The same logs, but for one byte in the last record of one partition."""
+    part = logs.part(source)
+    last = part.records[-1]
+    bent = bytearray(last.value)
+    bent[len(bent) // 2] ^= 1
+    records = [*part.records[:-1], last._replace(value=bytes(bent))]
+    return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
+
+
+def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
+    for recording in (run.direct, run.stream):
+        found = verify(recording.logs, run.system, KeySource(seed=key_seed))
+        assert found.exit_code == 0, found
+
+
+def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(runs: Any, key_seed: int) -> None:
+    both = runs["slot-sums"]
+    sources = [source for source, part in both.stream.logs.parts.items() if part.records]
+    assert {topic for topic, _ in sources} >= {
+        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
+    }  # fmt: skip
+    for source in sources:
+        found = verify(with_a_byte_changed(both.stream.logs, source), both.system, KeySource(seed=key_seed))
+        assert found.exit_code == 1, source
+
+
+def test_an_export_of_a_stream_played_again_by_the_direct_runner_gives_the_same_bytes(
+    run: Any, key_seed: int, tmp_path: Any
+) -> None:
+    export_copy(run.stream.logs, run.system, tmp_path / "export")
+    assert verify_export(tmp_path / "export", run.system, KeySource(seed=key_seed)).exit_code == 0
+    log = MemoryLog()
+    for topic, partition, records in load_export(tmp_path / "export"):
+        log.load(topic, partition, records)
+    before = {source: list(records) for source, records in log.partitions()}
+    driver = DirectDriver(log, all_machines(run.system, KeySource(seed=key_seed)), bytes(32))
+    driver.pump()  # follows the exported journals; whatever their inputs do not give again is refused
+    assert {source: list(records) for source, records in log.partitions()} == before
+    assert [step for step in driver.steps if step.journal is not None or step.releases] == []
+
+
+def test_a_fresh_shuffler_over_the_reports_of_a_stream_writes_its_journal_and_releases_again(
+    run: Any, key_seed: int
+) -> None:
+    """Windows are cut by the log, not by batches, so even without the journal the bytes are the same."""
+    log = MemoryLog()
+    for source, part in run.stream.logs.parts.items():
+        if source[0] == "reports":
+            log.load(*source, list(part.records))
+    every = all_machines(run.system, KeySource(seed=key_seed))
+    machines = [machine for machine in every if machine.journal[0] == "journal-shuffler"]
+    DirectDriver(log, machines, bytes(32)).pump()
+    for topic in ("journal-shuffler", "crowds", "ledger"):
+        ours = sorted(r.value for (name, _), records in log.partitions() if name == topic for r in records)
+        assert ours == sorted(r.value for _, part in run.stream.logs.of_topic(topic) for r in part.records), topic
