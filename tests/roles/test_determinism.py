@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -23,12 +23,13 @@ USERS = ("ann", "bob", "cyd")
 
 @dataclass
 class Round:
-    """Clicks, then contexts, then time."""
+    """Clicks, then contexts with time between them, then time."""
 
     clicks: list = field(default_factory=list)
     contexts: list = field(default_factory=list)
     seal: bool = False
     seconds: float = 0.0
+    pause: float = 0.0
 
 
 EVENTS = st.tuples(st.sampled_from(USERS), st.integers(0, 6))
@@ -47,6 +48,7 @@ ROUNDS = st.lists(
         st.lists(CONTEXTS, max_size=5),
         st.booleans(),
         st.sampled_from([0.0, 0.5, 6.0, 11.0]),
+        st.sampled_from([0.0, 2.0, 4.0]),
     ),
     min_size=1,
     max_size=7,
@@ -73,19 +75,19 @@ def context_fields(context):
     return f"{user}:{number}", user, code, eligible, baseline, sound
 
 
-def put_contexts(rig, rigs, contexts, columnar=False):
-    rows = [context_fields(context) for context in contexts]
-    vectors = [rigs.point(code) * (1 if sound else 2) for _, _, code, _, _, sound in rows]
-    if columnar and rows:
-        ids, users, _, masks, baselines, _ = zip(*rows, strict=True)
-        masks = [mask or bytes([0b11111]) for mask in masks]
-        value = encode_context_batch(
-            ids, users, np.stack(vectors), line="private", eligible=masks, baselines=np.array(baselines)
-        )
-        rig.put("contexts", value)
-        return
-    for (event_id, user, _, eligible, baseline, _), x in zip(rows, vectors, strict=True):
-        rig.context(event_id, user, x, eligible=eligible, baseline=baseline)
+def put_contexts(rig, rigs, contexts, pause):
+    for context in contexts:
+        event_id, user, code, eligible, baseline, sound = context_fields(context)
+        rig.context(event_id, user, rigs.point(code) * (1 if sound else 2), eligible=eligible, baseline=baseline)
+        rig.wait(pause)
+
+
+def put_batch(rig, rigs, contexts):
+    ids, users, codes, masks, baselines, sound = zip(*map(context_fields, contexts), strict=True)
+    vectors = np.stack([rigs.point(code) * (1 if good else 2) for code, good in zip(codes, sound, strict=True)])
+    masks = [mask or bytes([0b11111]) for mask in masks]
+    value = encode_context_batch(ids, users, vectors, line="private", eligible=masks, baselines=np.array(baselines))
+    rig.put("contexts", value)
 
 
 def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None):
@@ -95,7 +97,10 @@ def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None
         if models:
             rig.put("models", models.pop(0))
         put_clicks(rig, part.clicks)
-        put_contexts(rig, rigs, part.contexts, columnar)
+        if columnar and part.contexts:
+            put_batch(rig, rigs, part.contexts)
+        else:
+            put_contexts(rig, rigs, part.contexts, part.pause)
         if part.seal:
             rig.seal(0)
         for slices in cuts_of(rig.arrived(), cut):
@@ -149,6 +154,7 @@ def test_any_cut_of_the_contexts_gives_the_same_decisions_and_slots(rigs, deploy
 @given(rounds=ROUNDS)
 def test_columns_and_events_give_the_same_decisions_and_slots(rigs, deployment, rounds):
     system, models = deployment
+    rounds = [replace(part, pause=0.0) for part in rounds]
     events = play(rigs.LearnerRig(system), rigs, rounds, models)
     columns = play(rigs.LearnerRig(system), rigs, rounds, models, columnar=True)
     assert content(columns.seen) == content(events.seen)
