@@ -7,9 +7,10 @@ import math
 
 import pytest
 
+from hushstream.replay.bench.report import write_bench
 from hushstream.replay.bench.rows import at_least, figure
 from hushstream.replay.experiments import bench_p2b
-from hushstream.replay.experiments.bench_p2b import compute_rows, write_bench
+from hushstream.replay.experiments.bench_p2b import compute_rows
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ class StreamSizes:
     dimension: int = 25
     arms: int = 25
     users: int = 400
-    event_pairs: int = 60_000
+    event_pairs: int = 40_000
     batch_pairs: int = 20 * 16 * BATCH_ROWS
     pace: int = 8_000
     paced_seconds: float = 8.0

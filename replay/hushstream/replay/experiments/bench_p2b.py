@@ -5,11 +5,8 @@ Every figure is a median over rounds, and a ratio is taken within a round: machi
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,12 +47,6 @@ def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
             progress(name)
             rows += measure(rounds)
     return rows
-
-
-def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
-    """Write rows as a JSON list of objects with name, value, unit, target and reached."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def learner_rows(rounds: int) -> list[BenchRow]:

@@ -1,0 +1,56 @@
+"""All benchmarks in one call, their file, and their table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+
+from hushstream.replay.bench.rows import BenchRow, Progress
+from hushstream.replay.bench.stream import stream_rows
+from hushstream.replay.experiments.bench_p2b import compute_rows
+
+SUBJECTS = ("compute", "stream")
+
+
+def run_bench(
+    path: Path, subjects: Collection[str] = SUBJECTS, *, rounds: int = 5, progress: Progress
+) -> list[BenchRow]:
+    """Measure, and write the rows (`write_bench`).
+
+    Args:
+        path: the file to write.
+        subjects: some of `SUBJECTS`.
+        rounds: repetitions; figures are medians over them.
+        progress: told what is being measured.
+
+    Raises:
+        BenchFailed: a process of the stream ended, or stopped to go on.
+    """
+    rows: list[BenchRow] = []
+    if "compute" in subjects:
+        rows += compute_rows(progress, rounds)
+    if "stream" in subjects:
+        rows += stream_rows(progress, rounds)
+    write_bench(rows, path)
+    return rows
+
+
+def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
+    """Write rows as a JSON list of objects with name, value, unit, target and reached."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def bench_table(rows: Sequence[BenchRow]) -> Table:
+    """The rows for a terminal."""
+    table = Table()
+    for heading, justify in (("what", "left"), ("value", "right"), ("unit", "left"), ("target", "left"), ("", "left")):
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type] # rich wants its own literal
+    for row in rows:
+        verdict = "" if row.reached is None else "reached" if row.reached else "MISSED"
+        table.add_row(row.name, f"{row.value:,.4g}", row.unit, row.target, verdict)
+    return table
