@@ -67,6 +67,8 @@ def parse_config(values: Any, source: str = "configuration") -> P2BConfig:
             for found in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigurationError("\n".join(problems)) from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
 
 
 def read_config(path: Path) -> P2BConfig:
@@ -92,8 +94,9 @@ def read_security(path: Path | None) -> Security:
     if "password_file" in values:
         try:
             values["password"] = Path(values.pop("password_file")).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigurationError(f"{path}: password_file: expected a readable file, got {error.strerror}") from None
+        except (OSError, TypeError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+            raise ConfigurationError(f"{path}: password_file: expected a readable file, got {reason}") from None
     try:
         return Security.model_validate(values)
     except ValidationError as error:
@@ -146,13 +149,20 @@ def load(folder: Path) -> P2BSystem:
     path = folder / ENCODER
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        lattice = np.array(content["centroids"], dtype=np.int64)
+        lattice, digits = np.array(content["centroids"]), content["digits"]
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: expected the fitted encoder, got none; run `hushstream prepare`") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {type(error).__name__}") from None
+    if lattice.dtype != np.int64:
+        raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {lattice.dtype}")
     if lattice.ndim != 2:
         raise ConfigurationError(f"{path}: expected centroids of shape (k, d), got {lattice.shape}")
+    if digits != config.context.digits:
+        raise ConfigurationError(
+            f"{path}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
+            f"it belongs to another configuration"
+        )
     return P2BSystem.of(config, lattice)
 
 
@@ -179,5 +189,8 @@ def _overridden(values: dict[str, Any]) -> dict[str, Any]:
             place = place.setdefault(key, {})
             if not isinstance(place, dict):
                 raise ConfigurationError(f"{name}: expected the name of a value, got one below a value")
-        place[keys[-1]] = yaml.safe_load(text)
+        try:
+            place[keys[-1]] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"{name}: expected a YAML value, got {type(error).__name__}") from None
     return values
