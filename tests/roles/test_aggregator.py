@@ -64,8 +64,9 @@ def test_a_model_says_its_price_and_whether_all_under_it_is_private(rigs):
     assert not rigs.AggregatorRig(paper).give(rigs.crowd_values(paper, 1)).journals[0]["private_as_stated"]
 
 
-def interactions(contexts, arms, rewards):
+def interactions(contexts, arms, rewards, batch_id=b""):
     fields = {
+        "batch_id": batch_id,
         "phase": 0,
         "dimension": 4,
         "contexts": np.asarray(contexts, "<f4").tobytes(),
@@ -86,6 +87,15 @@ def test_the_raw_line_publishes_when_every_partition_has_sealed_the_phase(rigs):
     (record,) = rig.give([seal(system, 0, 1)]).journals
     assert (record["line"], record["private_as_stated"], record["features"]) == ("nonprivate", False, "raw")
     assert not rig.give([seal(system, 0, 1)]).journals
+
+
+def test_interactions_sent_again_after_a_crash_count_once(rigs):
+    system = rigs.make_system(public_dataset=True)
+    rig = rigs.AggregatorRig(system, line=1)
+    one, alike = (interactions([rigs.point(0)], [1], [1.0], batch_id) for batch_id in (b"a", b"b"))
+    given = rig.give([one, alike, one, seal(system, 0, 0)])
+    assert given.journals[0]["observations"] == 2
+    assert given.counts["repeated_interactions"] == 1
 
 
 def test_the_raw_model_is_that_of_a_learner_that_saw_everything(rigs):

@@ -35,8 +35,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import LINES, P2BSystem
 from hushstream.systems.p2b_models import PrivateTotals, RawTotals
 
-REMEMBERED_CROWDS = 100_000
-"""How many window ids are known again, so that a crowd sent twice counts once."""
+REMEMBERED_IDS = 100_000
+"""How many ids of windows (or of batches of interactions) are known again, so that what is sent twice counts once."""
 
 FLOAT_MARGIN = 1e-9
 """Relative difference that a recomputed model may have (another CPU's rounding); the journaled one stands."""
@@ -63,7 +63,7 @@ class AggregatorMachine:
         self.running = _START
         self.seals: dict[int, int] = {}
         self.sealed_phase = -1
-        self.crowds: BoundedMap[None] = BoundedMap(REMEMBERED_CROWDS)
+        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self._digester = PublicDigester()
         self.chain = Chain(aggregator_identity(system, line), self._digester, "Model")
         self._letters = DeadLetters("server", "aggregator", line, self._digester)
@@ -177,14 +177,14 @@ class AggregatorMachine:
 
     def _crowd(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
         window_id = fields["window_id"].hex()
-        if window_id in self.crowds:
+        if window_id in self.known:
             counts[Outcome.REPEATED_CROWD] += 1
             return False
         assert isinstance(self.totals, PrivateTotals)
         if not self.totals.add(fields):
             self._refuse(dead, counts, Refusal.OTHER_CONFIGURATION, record)
             return False
-        self.crowds.put(window_id, None)
+        self.known.put(window_id, None)
         counts[Outcome.CROWD] += 1
         counts[Outcome.MODEL] += 1
         return True
@@ -193,8 +193,13 @@ class AggregatorMachine:
         self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]
     ) -> bool:
         assert isinstance(self.totals, RawTotals)
-        if not self.totals.add(fields):
+        batch_id = fields["batch_id"].hex()
+        if batch_id in self.known:
+            counts[Outcome.REPEATED_INTERACTIONS] += 1
+        elif not self.totals.add(fields):
             self._refuse(dead, counts, Refusal.MALFORMED_INTERACTIONS, record)
+        elif batch_id:
+            self.known.put(batch_id, None)
         return False
 
     def _seal(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:

@@ -31,7 +31,7 @@ _SCHEMA = fastavro.parse_schema(
             {"name": "running", "type": "bytes"},
             {"name": "seals", "type": {"type": "map", "values": "long"}},
             {"name": "sealed_phase", "type": "long"},
-            {"name": "crowds", "type": {"type": "array", "items": "string"}},
+            {"name": "known", "type": {"type": "array", "items": "string"}},
             {"name": "totals", "type": "bytes"},
         ],
     }
@@ -52,7 +52,7 @@ def dump(machine: AggregatorMachine) -> bytes:
         "running": machine.running,
         "seals": {str(origin): phase for origin, phase in machine.seals.items()},
         "sealed_phase": machine.sealed_phase,
-        "crowds": [window_id for window_id, _ in machine.crowds.items()],
+        "known": [identity for identity, _ in machine.known.items()],
         "totals": machine.totals.dump(),
     }
     return packed.write(state, _SCHEMA)
@@ -75,7 +75,7 @@ def restore(machine: AggregatorMachine, snapshot: bytes) -> None:
     machine.journaled, machine.running = state["journaled"], state["running"]
     machine.seals = {int(origin): phase for origin, phase in state["seals"].items()}
     machine.sealed_phase = state["sealed_phase"]
-    machine.crowds = BoundedMap(machine.crowds.capacity)
-    for window_id in state["crowds"]:
-        machine.crowds.put(window_id, None)
+    machine.known = BoundedMap(machine.known.capacity)
+    for identity in state["known"]:
+        machine.known.put(identity, None)
     machine.totals.restore(state["totals"])

@@ -20,6 +20,7 @@ class Outcome(StrEnum):
     WINDOW = "window"
     CROWD = "crowd"
     REPEATED_CROWD = "repeated_crowd"
+    REPEATED_INTERACTIONS = "repeated_interactions"
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
     SEAL = "seal"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> I
         shuffler = int.from_bytes(slot.report_id[:8], "little") % system.config.partitions.shuffler
         yield Output("reports", shuffler, codec.encode("SlotReport", fields))
     if system.config.public_dataset:
-        known = [slot.interaction for slot, _ in ordered if slot.interaction is not None]
+        known = [(slot.report_id, slot.interaction) for slot, _ in ordered if slot.interaction is not None]
         yield from _interaction_outputs(system, known, phase)
 
 
@@ -54,17 +55,21 @@ def seal_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]
         yield Output("interactions", LINES.index("nonprivate"), value)
 
 
-def _interaction_outputs(system: P2BSystem, known: Sequence[Interaction], phase: int) -> Iterator[Output]:
-    """As many records as it takes: a seal may owe the slots of any number of users at once."""
+def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int) -> Iterator[Output]:
+    """As many records as it takes: a seal may owe the slots of any number of users at once.
+
+    Interactions of two batches may be alike; the digest of the report ids tells a repeat of one from another.
+    """
     dimension = system.config.context.dimension
     rows = max(1, (codec.MAX_VALUE_BYTES - _RECORD_ROOM) // (4 * dimension + 4 + 8))
     for first in range(0, len(known), rows):
-        part = known[first : first + rows]
+        ids, part = zip(*known[first : first + rows], strict=True)
         fields = {
             "phase": phase,
             "dimension": dimension,
             "contexts": np.array([i.context for i in part], "<f4").tobytes(),
             "arms": np.array([i.arm for i in part], "<i4").tobytes(),
             "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
+            "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
         }
         yield Output("interactions", LINES.index("nonprivate"), codec.encode("Interactions", fields))

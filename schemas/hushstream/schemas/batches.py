@@ -36,9 +36,7 @@ def _packed(name: str, values: ArrayLike | None, dtype: np.dtype[Any], shape: tu
     if array.shape != shape:
         raise CodecError(Reason.COLUMNS_DISAGREE, f"{name}: expected shape {shape}, got {array.shape}")
     if array.size and not _fits(array, dtype):
-        raise CodecError(
-            Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype} or numbers beyond it"
-        )
+        raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype} or numbers beyond it")
     # A float64 beyond float32 becomes infinite, which every reader refuses.
     with np.errstate(over="ignore"):
         return array.astype(dtype, order="C").tobytes()

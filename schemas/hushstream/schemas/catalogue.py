@@ -81,9 +81,7 @@ def inline(schema: Any, shared: Mapping[str, Any], seen: set[str]) -> Any:
         return [inline(branch, shared, seen) for branch in schema]
     result = {key: value for key, value in schema.items() if key != "imports"}
     if "fields" in result:
-        result["fields"] = [
-            {**field, "type": inline(field["type"], shared, seen)} for field in result["fields"]
-        ]
+        result["fields"] = [{**field, "type": inline(field["type"], shared, seen)} for field in result["fields"]]
     for inner in ("items", "values"):
         if inner in result:
             result[inner] = inline(result[inner], shared, seen)
@@ -111,9 +109,7 @@ def _imported(root: Traversable, schema: Mapping[str, Any], into: dict[str, Any]
 
 
 def _versions(root: Traversable, name: str) -> Iterator[SchemaVersion]:
-    numbers = sorted(
-        int(entry.name[1:-5]) for entry in (root / name).iterdir() if entry.name.endswith(".avsc")
-    )
+    numbers = sorted(int(entry.name[1:-5]) for entry in (root / name).iterdir() if entry.name.endswith(".avsc"))
     if numbers != list(range(1, len(numbers) + 1)):
         raise SchemaError(f"{name}: expected versions 1, 2, ... without a gap, found {numbers}")
     for number in numbers:
@@ -138,9 +134,7 @@ def load(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
     for version in (version for versions in found.values() for version in versions):
         other = marks.setdefault(version.fingerprint, version)
         if other is not version:
-            raise SchemaError(
-                f"{version.name}/v{version.version} has the fingerprint of {other.name}/v{other.version}"
-            )
+            raise SchemaError(f"{version.name}/v{version.version} has the fingerprint of {other.name}/v{other.version}")
     return found
 
 

@@ -130,9 +130,7 @@ class Codec:
             raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected ints of 32 bits, got a longer one")
         value = stream.getvalue()
         if len(value) > MAX_VALUE_BYTES:
-            raise CodecError(
-                Reason.TOO_LARGE, f"{name}: expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}"
-            )
+            raise CodecError(Reason.TOO_LARGE, f"{name}: expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}")
         return value
 
     def decode(self, value: bytes, expect: frozenset[str] | None = None) -> tuple[str, dict[str, Any]]:
@@ -163,9 +161,7 @@ class Codec:
             ended = stream.tell() >= len(value)
             raise CodecError(Reason.TRUNCATED if ended else Reason.MALFORMED, name) from None
         if stream.tell() != len(value):
-            raise CodecError(
-                Reason.TRAILING_BYTES, f"{name}: expected {stream.tell()} bytes, got {len(value)}"
-            )
+            raise CodecError(Reason.TRAILING_BYTES, f"{name}: expected {stream.tell()} bytes, got {len(value)}")
         if form.ints is not None and not form.ints(record):
             raise CodecError(Reason.MALFORMED, f"{name}: expected ints of 32 bits, got a longer one")
         return name, record

@@ -60,7 +60,7 @@ class Seal(TypedDict):
     phase: int
     origin: int
     config_digest: bytes
-    after_click: int
+    after_click: NotRequired[int]
 
 
 class Tick(TypedDict):
@@ -175,6 +175,7 @@ class Interactions(TypedDict):
     contexts: bytes
     arms: bytes
     rewards: bytes
+    batch_id: NotRequired[bytes]
 
 
 class Model(TypedDict):

@@ -229,8 +229,9 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
         foreign = codec.decode(values[0])[1] | {"config_digest": other}
         return [*values[3:9:2], b"no crowd", values[0][:-5], codec.encode("Crowd", foreign)]
     if topic == "interactions":
-        found = next(fields for name, fields in map(codec.decode, values) if name == "Interactions")
-        return [b"no interactions", codec.encode("Interactions", {**found, "arms": b"\x01"})]
+        found = [value for value in values if codec.decode(value)[0] == "Interactions"]
+        bent = codec.decode(found[0])[1] | {"arms": b"\x01", "batch_id": other}
+        return [*found[3:20:5], b"no interactions", codec.encode("Interactions", bent)]
     if topic == "models":
         return [*values[1:4:2], values[2], b"no model"]
     return []

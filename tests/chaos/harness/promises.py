@@ -178,16 +178,16 @@ async def _aggregator(run: Any, audit: Any, frozen: Any, written: Mapping[Any, S
 
 
 def _until_last_seal(log: Sequence[tuple[int, bytes]]) -> list[dict[str, Any]]:
-    """The well-formed interactions before the last seal of the log."""
+    """The well-formed interactions before the last seal of the log, repeats dropped."""
     kept: list[dict[str, Any]] = []
     sealed = 0
-    for _, value in log:
+    for value in dict.fromkeys(value for _, value in log):
         try:
             name, fields = codec.decode(value)
         except codec.CodecError:
             continue
         if name == "Seal":
-            sealed = len(kept)
+            sealed = len(kept)  # every origin's seal is another record, so the last phase's last one comes last
         elif len(fields["arms"]) % 4 == 0:
             kept.append(fields)
     return kept[:sealed]
