@@ -62,6 +62,40 @@ def test_units_of_levels_do_not_matter():
     assert np.allclose(fine.moment, coarse.moment)
 
 
+def _ridge(ones, zeros, variance, ridge=1.0):
+    """The ridge that a table was made with: an empty cell's diagonal is nothing else."""
+    ones, zeros = (np.vstack([part, [[0]]]) for part in (ones, zeros))
+    return onehot_from_sums(ones, zeros, 1, variance, ridge).gram[0, -1]
+
+
+def test_without_noise_the_ridge_is_the_configured_one_however_rare_rewards_are():
+    assert _ridge(np.array([[1]]), np.array([[10_000]]), 0.0, ridge=0.5) == 0.5
+
+
+def test_frequent_rewards_leave_the_ridge_and_rare_ones_under_noise_raise_it():
+    often = _ridge(np.full((50, 1), 50), np.full((50, 1), 50), 4.0)
+    seldom = _ridge(np.full((50, 1), 1), np.full((50, 1), 99), 4.0)
+    assert often == 1.0
+    # m = .01 and one standard error, sqrt(51 * 4) / 5000; 5000 / 51 reports a cell.
+    mean, average = 0.01 + np.sqrt(204) / 5000, 5000 / 51
+    assert seldom == pytest.approx((average * mean * (1 - mean) + 4) / (mean * (average + 16)))
+    assert seldom > 2.0
+
+
+def test_where_noise_prevails_the_ridge_is_one_over_four_times_the_bound_on_the_mean():
+    """2,000 cells of a million reports under noise of deviation 10^7: the mean is known well, a cell hardly."""
+    ones, zeros = np.full((2000, 1), 20_000), np.full((2000, 1), 980_000)
+    variance = 1e14
+    mean = 0.02 + np.sqrt(2001 * variance) / 2e9
+    assert _ridge(ones, zeros, variance) == pytest.approx(1 / (4 * mean), rel=1e-6)
+
+
+def test_noise_that_hides_every_reward_bounds_the_ridge_by_its_own_size():
+    """Totals below 0 say only that the mean lies within the noise: no more is shrunk than that allows."""
+    seldom = _ridge(np.full((50, 1), -3), np.full((50, 1), 20), 9.0)
+    assert 1.0 < seldom <= 850 / 4
+
+
 @pytest.mark.parametrize(
     "changed",
     [
