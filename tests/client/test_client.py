@@ -1,0 +1,247 @@
+"""The client over any log: answers, timeouts, repeats, the order of clicks and contexts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from hushstream.client import Client, DecisionTimeout
+from hushstream.client import client as module
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+
+X = [0.7, 0.1, 0.1, 0.1]
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def asked(client, log, *arguments, **keywords):
+    """Ask, let the learner work, and give the answer."""
+    task = asyncio.create_task(client.decide(*arguments, **keywords))
+    await settle()
+    log.work()
+    return await task
+
+
+async def test_an_answer_says_arm_propensity_policy_and_version(log):
+    async with Client(log) as client:
+        decision = await asked(client, log, "e1", "ann", X)
+    assert decision.arm in range(5)
+    assert (decision.event_id, decision.user, decision.policy, decision.model_version) == ("e1", "ann", "model", 0)
+    assert decision.propensity == 200_000_000
+    assert log.stopped
+
+
+async def test_without_an_answer_in_time_the_baseline_is_given_and_marked(log):
+    async with Client(log) as client:
+        decision = await client.decide("e1", "ann", X, baseline=3, timeout=0.01)
+    assert (decision.arm, decision.policy, decision.propensity) == (3, "timeout", None)
+
+
+async def test_without_an_answer_and_a_baseline_the_timeout_is_an_error(log):
+    async with Client(log) as client:
+        with pytest.raises(DecisionTimeout, match=r"no answer within 0\.01 s"):
+            await client.decide("e1", "ann", X, timeout=0.01)
+
+
+async def test_a_log_that_hangs_does_not_hold_up_the_baseline(log):
+    log.hang = asyncio.Event()
+    async with Client(log) as client:
+        decision = await asyncio.wait_for(client.decide("e1", "ann", X, baseline=1, timeout=0.02), 2)
+        assert decision.policy == "timeout"
+        log.hang.set()
+        await settle()
+        log.work()
+        assert (await client.decide("e1", "ann", X, timeout=1)).policy == "model"
+        assert log.contexts == 1
+
+
+async def test_a_repeated_event_gets_the_same_answer_without_a_second_record(log):
+    async with Client(log) as client:
+        first = await asked(client, log, "e1", "ann", X)
+        assert await client.decide("e1", "ann", [0.1, 0.1, 0.1, 0.7]) == first
+        assert log.contexts == 1
+
+
+async def test_callers_that_ask_at_the_same_time_share_one_record_and_one_answer(log):
+    async with Client(log) as client:
+        tasks = [asyncio.create_task(client.decide("e1", "ann", X)) for _ in range(5)]
+        await settle()
+        log.work()
+        assert len(set(await asyncio.gather(*tasks))) == 1
+        assert log.contexts == 1
+
+
+async def test_a_question_that_timed_out_is_not_sent_again_and_may_still_be_answered(log):
+    async with Client(log) as client:
+        with pytest.raises(DecisionTimeout):
+            await client.decide("e1", "ann", X, timeout=0.01)
+        log.work()
+        assert (await client.decide("e1", "ann", X, timeout=1)).policy == "model"
+        assert log.contexts == 1
+
+
+async def test_an_event_decided_under_another_client_is_answered_as_repeated(log, rigs):
+    arm = log.rig.decide("e1")
+    log.journaled = 0
+    async with Client(log) as client:
+        log.tell(log.rig.journal[-1])
+        decision = await asked(client, log, "e1", "ann", X)
+    assert (decision.arm, decision.policy) == (arm, "repeated")
+
+
+async def test_one_users_answer_is_never_given_to_another(log):
+    async with Client(log) as client:
+        task = asyncio.create_task(client.decide("e1", "ann", X))
+        await settle()
+        with pytest.raises(HushstreamError, match="got another user's"):
+            await client.decide("e1", "eve", X)
+        log.work()
+        await task
+        with pytest.raises(HushstreamError, match="got another user's"):
+            await client.decide("e1", "eve", X)
+
+
+async def test_a_refused_record_raises_and_the_event_may_be_asked_again(log):
+    async with Client(log) as client:
+        log.refusal = HushstreamError("contexts/0 refused the record")
+        with pytest.raises(HushstreamError, match="refused the record"):
+            await client.decide("e1", "ann", X)
+        log.refusal = None
+        assert (await asked(client, log, "e1", "ann", X)).policy == "model"
+
+
+async def test_questions_that_nobody_waits_for_are_forgotten_in_the_end(log, monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED_ANSWERS", 5)
+    async with Client(log) as client:
+        for number in range(20):
+            await client.decide(f"e{number}", "ann", X, baseline=0, timeout=0)
+        assert len(client._waiting) == len(client._overdue) == 5
+        await settle()
+        log.work()
+        assert not client._waiting
+        assert not client._overdue
+        assert len(client._answers) == 5
+
+
+async def test_a_caller_that_gives_up_leaves_nothing_behind_for_ever(log, monkeypatch):
+    monkeypatch.setattr(module, "REMEMBERED_ANSWERS", 1)
+    async with Client(log) as client:
+        for number in range(3):
+            task = asyncio.create_task(client.decide(f"e{number}", "ann", X, timeout=None))
+            await settle()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        assert len(client._waiting) == 1
+
+
+async def test_a_context_names_the_users_own_last_click(log):
+    async with Client(log) as client:
+        decision = await asked(client, log, "e1", "ann", X)
+        await client.shown("e1", "ann", decision.arm)
+        await client.reward("e1", "ann", decision.arm, 1.0)
+        await asked(client, log, "f1", "bob", X)
+        await asked(client, log, "e2", "ann", X)
+    named = [codec.decode(record.value)[1]["after_click"] for record in log.rig.logs["contexts", 0]]
+    assert named == [-1, -1, 1]
+    assert log.rig.seen.counts["rewarded"] == 1
+
+
+async def test_a_seal_names_the_last_click_of_the_partition(log):
+    async with Client(log) as client:
+        await client.seal(0)
+        decision = await asked(client, log, "e1", "ann", X)
+        await client.reward("e1", "ann", decision.arm, 1.0)
+        await client.seal(1)
+    seals = [codec.decode(record.value) for record in log.rig.logs["contexts", 0]]
+    assert [(f["phase"], f["after_click"], f["origin"]) for name, f in seals if name == "Seal"] == [
+        (0, -1, -1),
+        (1, 0, -1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"context": [0.5, float("nan"), 0.5, 0]}, "context: expected a vector of finite numbers"),
+        ({"context": [1e300, 0, 0, 0]}, "context: expected a vector of finite numbers"),
+        ({"context": [[0.5, 0.5]]}, "context: expected a vector"),
+        ({"context": "words"}, "context: expected a vector of numbers"),
+        ({"context": [[1], [2, 3]]}, "context: expected a vector of numbers"),
+        ({"event_id": ""}, "event_id: expected 1 to 128 bytes"),
+        ({"event_id": "é" * 65}, "event_id: expected 1 to 128 bytes, got 130"),
+        ({"user": ""}, "user: expected"),
+        ({"eligible": []}, "eligible: expected at least one arm"),
+        ({"eligible": [-1]}, "eligible: expected at least one arm"),
+        ({"baseline": -2}, "baseline: expected"),
+        ({"baseline": 3, "eligible": [1, 2]}, "baseline: expected one of the eligible arms"),
+    ],
+)
+async def test_an_impossible_question_is_refused_at_once_and_not_sent(log, arguments, message):
+    async with Client(log) as client:
+        with pytest.raises(HushstreamError, match=message):
+            await client.decide(**{"event_id": "e1", "user": "ann", "context": X, **arguments})
+        assert log.contexts == 0
+        assert not client._waiting
+
+
+@pytest.mark.parametrize("reward", [float("nan"), -0.1, 1.1, float("inf")])
+async def test_an_impossible_reward_is_refused_and_not_sent(log, reward):
+    async with Client(log) as client:
+        with pytest.raises(HushstreamError, match=r"reward: expected a number in \[0, 1\]"):
+            await client.reward("e1", "ann", 0, reward)
+    assert ("clicks", 0) not in log.rig.logs
+
+
+async def test_the_eligible_arms_and_the_line_reach_the_learner(log):
+    async with Client(log, line="cold") as client:
+        decision = await asked(client, log, "e1", "ann", X, eligible=[4], baseline=4)
+        assert decision.arm == 4
+        await asked(client, log, "e2", "bob", X, line="private")
+    lines = [codec.decode(record.value)[1]["line"] for record in log.rig.logs["contexts", 0]]
+    assert lines == ["cold", "private"]
+
+
+async def test_the_client_closes_with_questions_open(log):
+    log.hang = asyncio.Event()
+    async with Client(log) as client:
+        task = asyncio.create_task(client.decide("e1", "ann", X, timeout=None))
+        await settle()
+    assert (await asyncio.gather(task, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+    assert log.stopped
+    assert not client._sending
+
+
+async def test_many_users_over_the_direct_runner_each_get_their_own_answers(rigs):
+    system = rigs.make_system(partitions={"learner": 2})
+    memory = MemoryLog()
+    machines = [LearnerMachine(system, home, seeded_key(1, "edge")) for home in (0, 1)]
+    machines.append(ShufflerMachine(system, 0, seeded_key(1, "shuffler")))
+    driver = DirectDriver(memory, machines, bytes(32))
+
+    async def live(client, user):
+        arms = []
+        for number in range(3):
+            decision = await client.decide(f"{user}:{number}", user, rigs.point(number), timeout=5)
+            assert (decision.event_id, decision.user) == (f"{user}:{number}", user)
+            await client.reward(decision.event_id, user, decision.arm, float(decision.arm % 2))
+            arms.append(decision.arm)
+        return arms
+
+    async with Client(DirectEventLog(memory, driver, 2)) as client:
+        played = await asyncio.gather(*(live(client, f"user-{n}") for n in range(20)))
+        await client.seal(0)
+        await settle()
+    assert np.shape(played) == (20, 3)
+    crowds = [codec.decode(record.value)[1] for record in memory.slice("crowds", 0, 0).records]
+    assert sum(crowd["slots"] for crowd in crowds) == 20
