@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputSlice, Machine, Step
+from hushstream.roles.machine import InputSlice, Machine, OffChain, Step
+from hushstream.schemas.codec import CodecError
 
 
 class DirectDriver:
@@ -41,8 +42,15 @@ class DirectDriver:
         journal = self._log.slice(topic, partition, 0).records
         machine.start(journal[0].value)
         for record in journal[1:]:
-            ranges = machine.recovery_ranges(record.value)
-            machine.replay(record.value, [self._log.slice(r.topic, r.partition, r.low, r.high) for r in ranges])
+            self._replay(machine, record.value)
+
+    def _replay(self, machine: Machine, value: bytes) -> None:
+        """Follow one journal record; what is off the chain (a worker that had lost its partition) is passed over."""
+        try:
+            ranges = machine.recovery_ranges(value)
+            machine.replay(value, [self._log.slice(r.topic, r.partition, r.low, r.high) for r in ranges])
+        except (OffChain, CodecError):
+            return
 
     def _advance(self, machine: Machine) -> bool:
         arrived = [

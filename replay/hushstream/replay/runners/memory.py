@@ -25,9 +25,12 @@ class MemoryLog:
         return len(records) - 1
 
     def load(self, topic: str, partition: int, records: list[InputRecord]) -> None:
-        """Put a whole partition, as it was exported; its offsets must count from 0 without a hole."""
-        self._partitions[topic, partition] = records
-        self._appended += len(records)
+        """Put a whole partition, as it was exported; its offsets must count from 0 without a hole.
+
+        Counted log time goes on after the latest one put.
+        """
+        self._partitions[topic, partition] = list(records)
+        self._appended = max(self._appended + len(records), max((r.timestamp_ms for r in records), default=0))
 
     def end(self, topic: str, partition: int) -> int:
         """The offset that the next record will get."""

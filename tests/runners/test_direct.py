@@ -1,0 +1,186 @@
+"""The direct runner keeps the order of the protocol, resumes from a log, and refuses what does not follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import all_machines
+from hushstream.client import Client
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.machine import ReplayMismatch
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+
+KEYS = KeySource(seed=3)
+NONCE = bytes(32)
+
+
+@pytest.fixture
+def system(rigs):
+    return rigs.make_system(public_dataset=True, partitions={"learner": 2, "shuffler": 2})
+
+
+def driver_of(system, log, keys=KEYS):
+    return DirectDriver(log, all_machines(system, keys), NONCE)
+
+
+async def live(rigs, client, users, first=0, last=3):
+    async def one(user):
+        for number in range(first, last):
+            decision = await client.decide(f"{user}:{number}", user, rigs.point(number), timeout=5)
+            await client.reward(decision.event_id, user, decision.arm, float(decision.arm % 2))
+
+    await asyncio.gather(*(one(user) for user in users))
+
+
+async def play(rigs, system, log, users, seal=True, **rounds):
+    driver = driver_of(system, log)
+    async with Client(DirectEventLog(log, driver, 2)) as client:
+        await live(rigs, client, users, **rounds)
+        if seal:
+            await client.seal(0)
+    return driver
+
+
+USERS = [f"user-{number}" for number in range(12)]
+
+
+def values(log):
+    return {source: [record.value for record in records] for source, records in log.partitions() if records}
+
+
+def copy_of(log, only=None):
+    copied = MemoryLog()
+    for (topic, partition), records in log.partitions():
+        if only is None or topic in only:
+            copied.load(topic, partition, list(records))
+    return copied
+
+
+async def test_the_same_conversation_gives_the_same_bytes_in_every_topic(rigs, system):
+    logs = [MemoryLog(), MemoryLog()]
+    for log in logs:
+        await play(rigs, system, log, USERS)
+    assert values(logs[0]) == values(logs[1])
+    assert {topic for topic, _ in values(logs[0])} == {
+        "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
+    }  # fmt: skip
+
+
+async def test_a_driver_on_an_existing_log_resumes_and_writes_nothing_again(rigs, system):
+    log = MemoryLog()
+    await play(rigs, system, log, USERS)
+    before = values(log)
+    driver_of(system, log).pump()
+    assert values(log) == before
+
+
+async def test_a_conversation_cut_in_two_by_a_restart_ends_as_if_it_had_not_been(rigs, system):
+    straight, cut = MemoryLog(), MemoryLog()
+    await play(rigs, system, straight, USERS)
+    for first, last, seal in ((0, 1, False), (1, 2, False), (2, 3, True)):
+        await play(rigs, system, cut, USERS, seal, first=first, last=last)
+    assert decided(cut) == decided(straight)
+    for topic in ("reports", "crowds"):
+        assert contents(cut, topic) == contents(straight, topic)
+
+
+def decided(log):
+    answers = {}
+    for (topic, _), records in log.partitions():
+        for record in records if topic == "decisions" else ():
+            name, fields = codec.decode(record.value)
+            if name == "Decisions":
+                arms = memoryview(fields["arms"]).cast("i").tolist()
+                answers.update(zip(fields["event_ids"], arms, strict=True))
+    return answers
+
+
+def contents(log, topic):
+    found = defaultdict(list)
+    for (name, partition), records in log.partitions():
+        if name == topic:
+            found[partition] = sorted(record.value for record in records)
+    return found
+
+
+async def test_the_inputs_alone_give_every_output_again(rigs, system):
+    log = MemoryLog()
+    await play(rigs, system, log, USERS)
+    again = copy_of(log, {"contexts", "clicks"})
+    driver_of(system, again).pump()
+    assert decided(again) == decided(log)
+    assert contents(again, "crowds") == contents(log, "crowds")
+
+
+@pytest.mark.parametrize("topic", ["contexts", "reports", "crowds"])
+async def test_a_log_whose_inputs_were_changed_is_not_continued(rigs, system, topic):
+    log = MemoryLog()
+    await play(rigs, system, log, USERS)
+    changed = copy_of(log)
+    records = next(records for (name, _), records in changed.partitions() if name == topic and records)
+    value = records[0].value
+    records[0] = records[0]._replace(value=value[:-1] + bytes([value[-1] ^ 1]))
+    with pytest.raises(ReplayMismatch):
+        driver_of(system, changed)
+
+
+async def test_a_log_under_another_key_or_configuration_is_not_continued(rigs, system):
+    log = MemoryLog()
+    await play(rigs, system, log, USERS)
+    with pytest.raises(HushstreamError, match="expected key_id"):
+        driver_of(system, copy_of(log), KeySource(seed=4))
+    other = rigs.make_system(public_dataset=True, partitions={"learner": 2, "shuffler": 2}, learner={"alpha": 0.5})
+    with pytest.raises(HushstreamError, match="expected config_digest"):
+        driver_of(other, copy_of(log))
+
+
+async def test_a_log_with_records_off_the_chain_is_resumed_past_them(rigs, system):
+    log = MemoryLog()
+    await play(rigs, system, log, USERS)
+    disturbed = copy_of(log)
+    for (topic, partition), records in list(log.partitions()):
+        if topic in ("decisions", "journal-shuffler") and len(records) > 2:
+            foreign = [records[0], records[1], records[2]._replace(value=b"junk"), *records[1:], records[-1]]
+            disturbed.load(topic, partition, [r._replace(offset=n) for n, r in enumerate(foreign)])
+    before = values(disturbed)
+    driver = driver_of(system, disturbed)
+    driver.pump()
+    assert values(disturbed) == before
+
+
+async def test_no_release_stands_in_the_log_before_its_journal_record(rigs, system):
+    class Watched(MemoryLog):
+        def __init__(self):
+            super().__init__()
+            self.order = []
+
+        def append(self, topic, partition, value):
+            self.order.append(topic)
+            return super().append(topic, partition, value)
+
+    log = Watched()
+    await play(rigs, system, log, USERS)
+    windows = crowds = 0
+    for topic in log.order:
+        windows += topic == "journal-shuffler"
+        crowds += topic == "crowds"
+        assert crowds <= windows
+    assert crowds > 0
+
+
+async def test_a_machines_fault_reaches_the_caller(rigs, system):
+    log = MemoryLog()
+    driver = driver_of(system, log)
+    foreign = rigs.AggregatorRig(rigs.make_system(deployment="other")).genesis
+    log.load("models", 0, [])
+    log.append("models", 0, foreign)
+    async with Client(DirectEventLog(log, driver, 2)) as client:
+        with pytest.raises(HushstreamError, match="expected deployment"):
+            await client.decide("e1", "ann", rigs.point(0), timeout=1)
+        log.load("models", 0, [])
