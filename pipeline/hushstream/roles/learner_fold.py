@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,8 +111,8 @@ class LearnerFold:
         for reject in columns.rejects:
             self._refuse(reject.reason, part, reject.offset, reject.row)
         machine.last_click_ms = max(machine.last_click_ms, part.records[-1].timestamp_ms)
-        for row in range(len(columns.event_ids)):
-            self._feed(_click(columns, row), part)
+        for click in _clicks(columns):
+            self._feed(click, part)
 
     def _feed(self, click: ParkedClick, part: InputSlice) -> None:
         machine = self._machine
@@ -305,13 +305,14 @@ class LearnerFold:
         self.counts[Outcome.REJECTED] += 1
 
 
-def _click(columns: FeedbackColumns, row: int) -> ParkedClick:
-    return ParkedClick(
-        columns.kinds[row] == REWARD,
-        columns.event_ids[row],
-        columns.users[row],
-        columns.arms[row],
-        columns.rewards[row],
-        columns.offsets[row],
-        columns.rows[row],
+def _clicks(columns: FeedbackColumns) -> Iterator[ParkedClick]:
+    return map(
+        ParkedClick,
+        [kind == REWARD for kind in columns.kinds],
+        columns.event_ids,
+        columns.users,
+        columns.arms,
+        columns.rewards,
+        columns.offsets,
+        columns.rows,
     )

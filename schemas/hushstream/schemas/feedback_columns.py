@@ -12,7 +12,7 @@ import numpy as np
 from hushstream.schemas import batches
 from hushstream.schemas.codec import CodecError, decode
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import LogRecord, Reject, all_plain, feedback_fault
+from hushstream.schemas.rows import LogRecord, Reject, all_plain, feedback_fault, plain
 
 SHOWN, REWARD = 0, 1
 """The kinds of feedback, as in the columns of a batch record."""
@@ -60,10 +60,11 @@ def gather_feedback(records: Sequence[LogRecord]) -> FeedbackColumns:
 
 def _feedback_event(columns: FeedbackColumns, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
     event_id, user, arm, reward = fields["event_id"], fields["user"], fields["arm"], fields["reward"]
-    fault = feedback_fault(event_id, user, arm, reward)
-    if fault is not None:
-        columns.rejects.append(Reject(offset, 0, fault))
-        return
+    if not (plain(event_id) and plain(user) and arm >= 0 and 0.0 <= reward <= 1.0):
+        fault = feedback_fault(event_id, user, arm, reward)
+        if fault is not None:
+            columns.rejects.append(Reject(offset, 0, fault))
+            return
     columns.kinds.append(_KINDS[fields["kind"]])
     columns.event_ids.append(event_id)
     columns.users.append(user)
