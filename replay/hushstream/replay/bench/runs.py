@@ -217,7 +217,7 @@ class Bench:
         learner = await self._learner("memory")
         load = self._load(sizes.memory_events // 2)
         contexts = clicks = early = done = 0
-        async with learner.running("--snapshot-interval", "2") as worker:
+        async with learner.running("--snapshot-interval", "1") as worker:
             while done < len(load):
                 part = load.part(done, done + sizes.memory_chunk)
                 values = context_batches(part, BATCH_ROWS)

@@ -18,7 +18,7 @@ from hushstream.replay.bench.runs import BATCH_ROWS, Round, StreamSizes, open_be
 EVENT_TARGET = 3.5
 BATCH_TARGET = 5.0
 P99_TARGET_MS = 100.0
-GROWTH_TARGET = 1.05
+GROWTH_TARGET = 1.1
 
 
 def stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
