@@ -59,7 +59,9 @@ def test_a_port_in_use_is_one_line_and_exit_code_two(taken_port):
         )
 
 
-@pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--host", "192.0.2.1"], ["--port", "70000"]])
+@pytest.mark.parametrize(
+    "arguments", [["--host", "0.0.0.0"], ["--host", "192.0.2.1"], ["--port", "70000"], ["--port", "99999999"]]
+)
 def test_an_address_it_may_not_or_cannot_use_is_exit_code_two(capsys, arguments):
     assert main(["--port", "0", *arguments]) == 2
     message = capsys.readouterr().err

@@ -99,6 +99,9 @@ class EmbeddedBroker:
                 f"{settings.host} is not a loopback address: the embedded broker has no authentication; "
                 "allow it explicitly if other machines are to reach it"
             )
+        if not 0 <= settings.port <= 65535:
+            # Resolvers take the number modulo 65536.
+            raise BrokerStartError(f"port: expected 0 to 65535, got {settings.port}")
         # One address, or port 0 would become a different port for each address of the name.
         host = "127.0.0.1" if settings.host == "localhost" else settings.host
         try:

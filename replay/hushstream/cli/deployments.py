@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from hushstream.agents.deployment import KEYS, prepare, read_config
 from hushstream.agents.deployment import load as load_deployment
 from hushstream.cli.options import AsJson, config_file, print_json
+from hushstream.contribution.grid import grid_size
 from hushstream.privacy.keys import Zone, check, generate_keys
-from hushstream.systems.p2b import guarantee_of, resolve_codes
+from hushstream.systems.configuration import ConfigurationError, P2BConfig
+from hushstream.systems.p2b import P2BSystem, guarantee_of, resolve_codes
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
@@ -43,7 +46,9 @@ def prepare_command(
     folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
 ) -> None:
     """Make a deployment's folder: check the configuration and fit the encoder on the public grid of contexts."""
-    system = prepare(folder, read_config(config_file(config)))
+    values = read_config(config_file(config))
+    _require_possible(values)
+    system = prepare(folder, values)
     typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {system.digest.hex()}")
 
 
@@ -52,6 +57,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     """Check every value, and say what follows from them."""
     path = config_file(config)
     values = read_config(path)
+    _require_possible(values)
     resolved = {"deployment": values.deployment, "codes": resolve_codes(values)}
     if (path.parent / "encoder.json").exists():
         resolved["digest"] = load_deployment(path.parent).digest.hex()
@@ -80,3 +86,13 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
             typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}'}")
     if any(item.problem for item in found):
         raise typer.Exit(1)
+
+
+def _require_possible(config: P2BConfig) -> None:
+    """Refuse what each value allows and all together do not: too many codes, records that are too large."""
+    codes, context = resolve_codes(config), config.context
+    most = grid_size(context.dimension, context.digits)
+    if codes > most:
+        raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
+    # Only its size matters here: the codes are fitted by `prepare`.
+    P2BSystem.of(config, np.zeros((codes, context.dimension), dtype=np.int64))

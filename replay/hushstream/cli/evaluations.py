@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, assignments, config_file, nested, print_json
+from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, nested, print_json
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.schemas.errors import HushstreamError
@@ -35,7 +35,7 @@ def evaluate(
         list[str] | None, typer.Option("--option", help="Of the published log, for instance campaign=men.")
     ] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
-    bootstrap: Annotated[str | None, typer.Option(help="A Kafka to run on (default: the embedded broker).")] = None,
+    bootstrap: OwnKafka = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the keys, the coins, and who contributes.")] = 0,
     contributors: Annotated[float, typer.Option(help="Share of the users who contribute a slot.")] = 0.7,

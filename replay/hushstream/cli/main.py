@@ -6,7 +6,9 @@ interrupted.
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -24,15 +26,40 @@ for module in (replays, evaluations, workers, deployments, operations, metrics_t
     module.register(app)
 
 
-def main() -> None:
-    """Run the command line; a user's mistake ends with one line, never with a traceback."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake ends with one line, never with a traceback.
+
+    Args:
+        arguments: without the program's name; None takes those of the process.
+
+    Raises:
+        SystemExit: always; see the module for the codes.
+    """
+    _quiet_libraries()
     try:
-        app()
+        app(None if arguments is None else list(arguments), prog_name="hushstream")
     except HushstreamError as error:
-        print(f"hushstream: {error}", file=sys.stderr)
+        _refuse("; ".join(str(error).splitlines()))
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; what is still buffered has no reader.
+        sys.stdout = None
         raise SystemExit(1) from None
+    except OSError as error:
+        # A file or folder that cannot be made, read or written.
+        _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _refuse(reason: str) -> None:
+    print(f"hushstream: {reason}", file=sys.stderr)
+    raise SystemExit(1) from None
+
+
+def _quiet_libraries() -> None:
+    """Keep a library's warnings from standing before the one line that says the same; a worker sets up its own log."""
+    if logging.lastResort is not None:
+        logging.lastResort.setLevel(logging.CRITICAL)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,28 @@ from hushstream.schemas.errors import HushstreamError
 
 DeploymentFolder = Annotated[
     Path,
-    typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json.", exists=True),
+    typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json."),
 ]
+
+
+def _addresses(text: str | None) -> str | None:
+    """Refuse what is no list of ``host:port`` before a client library stumbles over it."""
+    for address in [] if text is None else text.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise typer.BadParameter(f"expected host:port, or several separated by commas, got {text!r}")
+    return text
+
+
 Bootstrap = Annotated[
-    str, typer.Option("--bootstrap", "-b", envvar="HUSHSTREAM_BOOTSTRAP", help="host:port of a Kafka broker.")
+    str,
+    typer.Option(
+        "--bootstrap", "-b", envvar="HUSHSTREAM_BOOTSTRAP", callback=_addresses, help="host:port of a Kafka broker."
+    ),
+]
+OwnKafka = Annotated[
+    str | None,
+    typer.Option("--bootstrap", callback=_addresses, help="A Kafka to run on (default: the embedded broker)."),
 ]
 KeyFolder = Annotated[
     Path | None,

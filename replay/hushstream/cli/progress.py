@@ -24,7 +24,8 @@ class _Rate(ProgressColumn):
 
 
 def progress_bar(quiet: bool) -> Progress:
-    """A bar; ``quiet`` for output that a script reads."""
+    """A bar; none for output that a script reads (``quiet``), nor where no terminal shows it."""
+    console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -32,6 +33,6 @@ def progress_bar(quiet: bool) -> Progress:
         MofNCompleteColumn(),
         _Rate(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=quiet,
+        console=console,
+        disable=quiet or not console.is_terminal,
     )

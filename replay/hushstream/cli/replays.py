@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, assignments, nested, print_json
+from hushstream.cli.options import AsJson, OwnKafka, assignments, nested, print_json
 from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
 
@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 def demo(
     report: ReportDir = Path("report"),
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
-    bootstrap: Annotated[str | None, typer.Option(help="A Kafka to run on (default: the embedded broker).")] = None,
+    bootstrap: OwnKafka = None,
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
@@ -69,7 +69,7 @@ def replay(
     system: Annotated[str, typer.Argument(help="Which system: p2b.")] = "p2b",
     dataset: Annotated[str, typer.Option("--dataset", help="A dataset; see `hushstream datasets list`.")] = "synthetic",
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
-    bootstrap: Annotated[str | None, typer.Option(help="A Kafka to run on (default: the embedded broker).")] = None,
+    bootstrap: OwnKafka = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
     contributors: Annotated[int | None, typer.Option(help="Users who contribute (default: 70 %).")] = None,

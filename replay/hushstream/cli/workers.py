@@ -50,14 +50,20 @@ def worker(
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
     metrics_host: Annotated[str, typer.Option(help="Where metrics listen.")] = "127.0.0.1",
-    metrics_port: Annotated[int | None, typer.Option(help="Port of public metrics; 0 for any.")] = None,
-    zone_metrics_port: Annotated[int | None, typer.Option(help="Port of zone-private metrics; 0 for any.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0 for any.")
+    ] = None,
+    zone_metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
+    ] = None,
     session_timeout: Annotated[float, typer.Option(help="Group session timeout in seconds.")] = 10.0,
     connect_timeout: Annotated[float, typer.Option(help="Give up without a broker after so many seconds.")] = 20.0,
     join_timeout: Annotated[float, typer.Option(help="Give up without a partition after so many seconds.")] = 60.0,
     snapshot_interval: Annotated[float, typer.Option(help="Seconds between snapshots.")] = 30.0,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
-    log_level: Annotated[str, typer.Option(help="error, warning, info or debug.")] = "info",
+    log_level: Annotated[
+        Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
+    ] = "info",
 ) -> None:
     """Run one role of a deployment until SIGTERM."""
     # Threads would change the order of float sums, and with it the bits.

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.histograms import on_grid
-from hushstream.replay.worlds.world import WorldError, check_request
+from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 ARMS_BY = ("groups", "genres")
 
@@ -247,8 +247,7 @@ def film_world(
         ("history", history, 0.05, 0.95),
         ("digits", digits, 1, 6),
     ):
-        if not least <= value <= most:
-            raise WorldError(f"ml-100k: {option} must be in {least}..{most}, got {value}")
+        require_number("ml-100k", option, value, least, most)
     earlier = _is_earlier(ratings, history)
     by_frequency = sorted(named, key=lambda genre: -int(ratings.genres[ratings.items, genre].sum()))
     likes = ratings.stars >= like_at

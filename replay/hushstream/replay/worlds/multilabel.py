@@ -33,7 +33,7 @@ from hushstream.replay.datasets.store import locate
 from hushstream.replay.worlds.arff import BinaryTable, read_sparse_binary
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.histograms import on_grid
-from hushstream.replay.worlds.world import WorldError, check_request
+from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 LABEL_PREFIX = "class"
 LABELS = 22
@@ -184,9 +184,10 @@ def multilabel_world(
         ("digits", digits, 6),
     ):
         least = 1 if option == "digits" else 2
-        if not least <= value <= most:
-            raise WorldError(f"tmc2007: {option} must be in {least}..{most}, got {value}")
-    if users < 1 or rounds < 1 or users * rounds > rows:
+        require_number("tmc2007", option, value, least, most)
+    for option, value in (("users", users), ("rounds", rounds)):
+        require_number("tmc2007", option, value, 1, rows)
+    if users * rounds > rows:
         raise WorldError(
             f"tmc2007: users * rounds must be in 1..{rows} (instances are dealt once), got {users} * {rounds}"
         )

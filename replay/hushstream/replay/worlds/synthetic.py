@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.worlds.draws import Draws, IntArray
-from hushstream.replay.worlds.world import WorldError, check_request
+from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 Variant = Literal["softmax", "linear"]
 ContextLaw = Literal["grid", "code"]
@@ -165,8 +165,7 @@ def synthetic(
         ("reward_scale", reward_scale, 1e-9, 1.0),
         ("noise_std", noise_std, 0.0, 1e3),
     ):
-        if not least <= value <= most:
-            raise WorldError(f"synthetic: {option} must be in [{least:g}, {most:g}], got {value!r}")
+        require_number("synthetic", option, value, least, most)
     return SyntheticWorld(
         variant="linear" if linear else "softmax",
         users=users,

@@ -64,6 +64,20 @@ class World(Protocol):
         ...
 
 
+def require_number(world: str, option: str, value: object, least: float, most: float) -> None:
+    """Refuse an option that is no number within bounds; whole bounds ask for a whole number.
+
+    Raises:
+        WorldError: names the world, the option, what it takes and what came.
+    """
+    whole = isinstance(least, int) and isinstance(most, int)
+    if isinstance(value, bool) or not isinstance(value, int | (int if whole else float)):
+        raise WorldError(f"{world}: {option} must be {'a whole number' if whole else 'a number'}, got {value!r}")
+    # Written so that NaN, which compares false, is refused.
+    if not least <= value <= most:
+        raise WorldError(f"{world}: {option} must be in {least:.10g}..{most:.10g}, got {value!r}")
+
+
 def check_request(world: World, users: IntArray, round_index: int, arms: IntArray | None = None) -> None:
     """Refuse users, rounds and arms that the world does not have.
 
