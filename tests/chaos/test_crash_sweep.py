@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
 HOMES = {"learner": 3, "shuffler": 2, "aggregator": 2}
@@ -31,7 +31,6 @@ def crashes(role: str) -> list[tuple[str, int, int]]:
     return [(step, n % homes, 2 + 3 * n) for n, step in enumerate(STEPS)]
 
 
-@pytest.mark.slow
 async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(
     bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:

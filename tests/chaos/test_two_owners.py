@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ROLES = ("learner", "shuffler", "aggregator")
 STAGES = ("folded", "journal_sent", "journal_acked", "released")
 
 
-@pytest.mark.slow
 async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
     bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:
