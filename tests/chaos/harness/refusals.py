@@ -21,7 +21,7 @@ from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.roles.machine import InputSlice, Machine
 from hushstream.systems.p2b import P2BSystem
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
