@@ -90,7 +90,7 @@ def test_what_is_no_mapping_in_yaml_is_refused(written, text):
 
 def test_bytes_that_are_no_text_and_missing_files_are_refused(tmp_path):
     (tmp_path / CONFIGURATION).write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigurationError, match="expected YAML"):
+    with pytest.raises(ConfigurationError, match="expected readable UTF-8"):
         read_config(tmp_path / CONFIGURATION)
     with pytest.raises(ConfigurationError, match="expected a configuration file, got none"):
         read_config(tmp_path / "none.yaml")
