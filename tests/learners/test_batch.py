@@ -74,6 +74,4 @@ def test_wrong_shapes_and_empty_masks_are_refused():
     with pytest.raises(LearnerError, match=r"shape \(n, 3\)"):
         scores_batch(state, np.zeros((4, 2), np.float32))
     with pytest.raises(NoEligibleArm):
-        choose_batch(
-            state, np.ones((1, 3), np.float32), np.zeros(1, np.int64), eligible=np.zeros((1, 2), np.bool_)
-        )
+        choose_batch(state, np.ones((1, 3), np.float32), np.zeros(1, np.int64), eligible=np.zeros((1, 2), np.bool_))

@@ -18,9 +18,7 @@ def test_every_user_agrees_with_his_own_single_learner(warm):
     users, rounds, arms, dimension, alpha = 60, 40, 6, 5, 0.9
     model = LinUCBModel.cold(arms, dimension)
     if warm:
-        model = LinUCBModel(
-            model.gram * (1 + rng.integers(0, 3, arms))[:, None, None], rng.random((arms, dimension))
-        )
+        model = LinUCBModel(model.gram * (1 + rng.integers(0, 3, arms))[:, None, None], rng.random((arms, dimension)))
     population = Population(model.state(), users, rounds, alpha)
     kernel = LinUCB(arms, dimension, alpha)
     shared = model.state()

@@ -55,9 +55,7 @@ def each_name_defined_once(schema: Any, seen: set[str]) -> Any:
         seen.add(schema["name"])
     result = dict(schema)
     if "fields" in result:
-        result["fields"] = [
-            {**item, "type": each_name_defined_once(item["type"], seen)} for item in result["fields"]
-        ]
+        result["fields"] = [{**item, "type": each_name_defined_once(item["type"], seen)} for item in result["fields"]]
     if "items" in result:
         result["items"] = each_name_defined_once(result["items"], seen)
     return result

@@ -232,9 +232,7 @@ def test_damaged_values_raise_nothing_but_codec_errors(golden):
     for turn in range(15_000):
         value = values[turn % len(values)]
         head = value[:HEADER_BYTES]
-        damaged = (
-            head + mutation(rng, value[HEADER_BYTES:]) if rng.random() < 0.7 else head + rng.bytes(turn % 90)
-        )
+        damaged = head + mutation(rng, value[HEADER_BYTES:]) if rng.random() < 0.7 else head + rng.bytes(turn % 90)
         try:
             outcome = decode(damaged)[0]
         except CodecError as error:

@@ -199,9 +199,7 @@ def test_both_forms_of_contexts_give_the_same_rows_and_the_same_rejects(rows, sp
             "contexts": b"".join(row["context"] for row in rows),
             "eligible": b"" if sparse else b"".join(row["eligible"] or FULL for row in rows),
             "baselines": b"" if sparse else struct.pack(f"<{len(rows)}i", *(r["baseline"] for r in rows)),
-            "after_clicks": b""
-            if sparse
-            else struct.pack(f"<{len(rows)}q", *(r["after_click"] for r in rows)),
+            "after_clicks": b"" if sparse else struct.pack(f"<{len(rows)}q", *(r["after_click"] for r in rows)),
         },
     )
     one = gather_contexts([(at, 9, value) for at, value in enumerate(events)], D, K)

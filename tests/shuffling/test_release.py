@@ -25,9 +25,7 @@ from hushstream.shuffling.release import (
 @st.composite
 def windows(draw):
     domain = Domain(draw(st.integers(1, 4)), draw(st.integers(1, 3)), draw(st.integers(1, 5)))
-    report = st.tuples(
-        st.integers(0, domain.codes - 1), st.integers(0, domain.arms - 1), st.integers(0, domain.levels)
-    )
+    report = st.tuples(st.integers(0, domain.codes - 1), st.integers(0, domain.arms - 1), st.integers(0, domain.levels))
     return domain, draw(st.lists(report, max_size=60))
 
 
@@ -58,17 +56,13 @@ def test_sums_count_every_report_in_its_cell_alone(window):
 def test_one_slot_moves_the_sums_by_exactly_m_in_l1(window, data):
     domain, rows = window
     extra = data.draw(
-        st.tuples(
-            st.integers(0, domain.codes - 1), st.integers(0, domain.arms - 1), st.integers(0, domain.levels)
-        )
+        st.tuples(st.integers(0, domain.codes - 1), st.integers(0, domain.arms - 1), st.integers(0, domain.levels))
     )
     with_null, with_report = (
         slot_sums(reports_of(domain, rows)),
         slot_sums(reports_of(domain, [*rows, extra])),
     )
-    distance = (
-        np.abs(with_report.ones - with_null.ones).sum() + np.abs(with_report.zeros - with_null.zeros).sum()
-    )
+    distance = np.abs(with_report.ones - with_null.ones).sum() + np.abs(with_report.zeros - with_null.zeros).sum()
     assert distance == domain.levels
 
 
@@ -89,9 +83,7 @@ def test_no_release_depends_on_the_order_of_arrival(window, random):
 @settings(deadline=None)
 def test_tuples_release_whole_tuples_that_enough_sampled_reports_share(window, threshold, data):
     domain, rows = window
-    sampled = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=np.bool_
-    )
+    sampled = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=np.bool_)
     released = tuples(reports_of(domain, rows), sampled, threshold)
     counts = Counter(row for row, keep in zip(rows, sampled, strict=True) if keep)
     expected = {row: count for row, count in counts.items() if count >= threshold}

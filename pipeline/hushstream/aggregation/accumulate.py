@@ -47,9 +47,7 @@ class CrowdTotals:
             AggregationError: another shape or type, a bad variance, or totals that could overflow.
         """
         if ones.shape != self.ones.shape or zeros.shape != self.ones.shape:
-            raise AggregationError(
-                f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}"
-            )
+            raise AggregationError(f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}")
         if ones.dtype != np.int64 or zeros.dtype != np.int64:
             raise AggregationError(f"expected int64 sums, got {ones.dtype} and {zeros.dtype}")
         if not 0.0 <= variance < np.inf or slots < 0:
@@ -82,9 +80,7 @@ class CrowdTotals:
         if magic != _MAGIC or version != _VERSION:
             raise AggregationError(f"expected totals of version {_VERSION}, got something else")
         if len(dumped) != _HEADER.size + 16 * codes * arms:
-            raise AggregationError(
-                f"expected {_HEADER.size + 16 * codes * arms} bytes of totals, got {len(dumped)}"
-            )
+            raise AggregationError(f"expected {_HEADER.size + 16 * codes * arms} bytes of totals, got {len(dumped)}")
         totals = cls(codes, arms)
         sums = np.frombuffer(dumped, dtype="<i8", offset=_HEADER.size).astype(np.int64)
         totals.ones, totals.zeros = sums.reshape(2, codes, arms)

@@ -133,14 +133,10 @@ class ExactSums:
         if contexts.ndim != 2 or contexts.shape[1] != self.dimension:
             raise AggregationError(f"expected contexts of shape (n, {self.dimension}), got {contexts.shape}")
         if arms.shape != (len(contexts),) or rewards.shape != (len(contexts),):
-            raise AggregationError(
-                f"expected {len(contexts)} arms and rewards, got {arms.shape} and {rewards.shape}"
-            )
+            raise AggregationError(f"expected {len(contexts)} arms and rewards, got {arms.shape} and {rewards.shape}")
         if not (np.isfinite(contexts).all() and np.isfinite(rewards).all()):
             raise AggregationError("expected finite contexts and rewards, got NaN or infinity")
         if len(contexts) and np.abs(contexts).max() > LARGEST_ENTRY:
-            raise AggregationError(
-                f"expected context entries within {LARGEST_ENTRY} of zero, got a larger one"
-            )
+            raise AggregationError(f"expected context entries within {LARGEST_ENTRY} of zero, got a larger one")
         if len(arms) and (int(arms.min()) < 0 or int(arms.max()) >= self.arms):
             raise AggregationError(f"expected arms from 0 to {self.arms - 1}, got one outside")

@@ -141,8 +141,7 @@ class LinUCBModel:
         gram, moment = self.gram, self.moment
         if gram.ndim != 3 or gram.shape[1] != gram.shape[2] or moment.shape != gram.shape[:2]:
             raise LearnerError(
-                "expected a gram of shape (K, D, D) and a moment of shape (K, D),"
-                f" got {gram.shape} and {moment.shape}"
+                f"expected a gram of shape (K, D, D) and a moment of shape (K, D), got {gram.shape} and {moment.shape}"
             )
         if gram.dtype != np.float64 or moment.dtype != np.float64:
             raise LearnerError(f"expected float64 sums, got {gram.dtype} and {moment.dtype}")

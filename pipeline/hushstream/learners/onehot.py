@@ -72,9 +72,7 @@ class OneHotState:
             LearnerError: not such bytes, or of another version or length.
         """
         if len(dumped) < _HEADER.size:
-            raise LearnerError(
-                f"expected at least {_HEADER.size} bytes of a one-hot state, got {len(dumped)}"
-            )
+            raise LearnerError(f"expected at least {_HEADER.size} bytes of a one-hot state, got {len(dumped)}")
         magic, version, codes, arms, alpha = _HEADER.unpack_from(dumped)
         if magic != _MAGIC or version != _VERSION:
             raise LearnerError(f"expected a one-hot state of version {_VERSION}, got something else")
