@@ -171,10 +171,12 @@ class _EachKeyOnce(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping."""
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and names.count(key.value) > 1:
-                raise yaml.constructor.ConstructorError(problem_mark=key.start_mark)
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(problem_mark=key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

@@ -44,12 +44,18 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
 def prepare_command(
     config: Annotated[Path, typer.Argument(help="A deployment.yaml.")],
     folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
+    json: AsJson = False,
 ) -> None:
     """Make a deployment's folder: check the configuration and fit the encoder on the public grid of contexts."""
-    values = read_config(config_file(config))
-    _require_possible(values)
+    path = config_file(config)
+    values = read_config(path)
+    _require_possible(values, path)
     system = prepare(folder, values)
-    typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {system.digest.hex()}")
+    digest = system.digest.hex()
+    if json:
+        print_json({"deployment": system.config.deployment, "codes": system.codes, "digest": digest})
+    else:
+        typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {digest}")
 
 
 @config_app.command(name="check")
@@ -57,7 +63,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     """Check every value, and say what follows from them."""
     path = config_file(config)
     values = read_config(path)
-    _require_possible(values)
+    _require_possible(values, path)
     resolved = {"deployment": values.deployment, "codes": resolve_codes(values)}
     if (path.parent / "encoder.json").exists():
         resolved["digest"] = load_deployment(path.parent).digest.hex()
@@ -68,9 +74,12 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
 
 
 @keys_app.command(name="generate")
-def keys_generate(folder: KeyDirectory = Path(KEYS), zones: Zones = None) -> None:
+def keys_generate(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJson = False) -> None:
     """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
     made = generate_keys(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
+    if json:
+        print_json([{"zone": zone.value, "key_id": key.key_id.hex()} for zone, key in made.items()])
+        return
     for zone, key in made.items():
         typer.echo(f"{folder / zone.value}.key: key {key.key_id.hex()}")
 
@@ -88,11 +97,16 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
         raise typer.Exit(1)
 
 
-def _require_possible(config: P2BConfig) -> None:
+def _require_possible(config: P2BConfig, path: Path) -> None:
     """Refuse what each value allows and all together do not: too many codes, records that are too large."""
     codes, context = resolve_codes(config), config.context
     most = grid_size(context.dimension, context.digits)
     if codes > most:
-        raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
-    # Only its size matters here: the codes are fitted by `prepare`.
-    P2BSystem.of(config, np.zeros((codes, context.dimension), dtype=np.int64))
+        raise ConfigurationError(
+            f"{path}: encoder.codes: expected at most the {most} contexts of the grid, got {codes}"
+        )
+    try:
+        # Only the number of codes matters here: `prepare` fits them.
+        P2BSystem.of(config, np.zeros((codes, context.dimension), dtype=np.int64))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, nested, print_json
+from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, nested, print_json, require_folder
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.schemas.errors import HushstreamError
@@ -75,6 +75,8 @@ def evaluate(
         first=first,
         least_propensity=least_propensity,
     )
+    if out is not None:
+        require_folder(out)
     with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)
         found = evaluate_with(

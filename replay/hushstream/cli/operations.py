@@ -132,13 +132,17 @@ def topics_export(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     prefix: Prefix = None,
     security: SecurityFile = None,
+    json: AsJson = False,
 ) -> None:
     """Write every topic to files, readable by the owner alone, for `verify --log` and the direct runner."""
     from hushstream.ops.export import export
 
     system, connection = _place(deployment, bootstrap, prefix, security)
     manifest = export(connection, system, directory)
-    typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds contexts and clicks in clear")
+    if json:
+        print_json(manifest.as_json())
+    else:
+        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds contexts and clicks in clear")
 
 
 def _show_topics(wanted: Sequence[Creation], verb: str, json: bool) -> None:
@@ -258,7 +262,7 @@ def _letters(
 
 def bench(
     out: Annotated[Path, typer.Option(help="Where the rows are written.")] = Path("report/bench.json"),
-    rounds: Annotated[int, typer.Option(help="Repetitions; medians are reported.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
     only: Annotated[BenchSubject | None, typer.Option(help="One subject; both by default.")] = None,
     json: AsJson = False,
 ) -> None:

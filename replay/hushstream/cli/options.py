@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,6 +72,17 @@ def config_file(path: Path) -> Path:
     if not found.is_file():
         raise HushstreamError(f"{found}: expected a configuration file, got none")
     return found
+
+
+def require_folder(folder: Path) -> None:
+    """Refuse a folder that could not be written at the end of a long run; makes nothing.
+
+    Raises:
+        HushstreamError: it, or what it would be made in, is no folder or may not be written.
+    """
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise HushstreamError(f"{folder}: expected a folder to write to, got {there}")
 
 
 def prefix_of(prefix: str | None, deployment: str) -> str:

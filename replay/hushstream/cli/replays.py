@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, OwnKafka, assignments, nested, print_json
+from hushstream.cli.options import AsJson, OwnKafka, assignments, nested, print_json, require_folder
 from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
 
@@ -127,6 +127,7 @@ def experiment(
         for known, found in known_experiments().items():
             typer.echo(f"{known:14} {found.title}")
         return
+    require_folder(out)
     with progress_bar(json) as bar:
         task = bar.add_task(name, total=None)
         outcome = run_experiment(
@@ -195,6 +196,7 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
     from hushstream.replay.report.table import terminal_table
     from hushstream.replay.run import run_with
 
+    require_folder(report)
     started = time.perf_counter()
     with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)

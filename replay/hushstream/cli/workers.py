@@ -56,10 +56,14 @@ def worker(
     zone_metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
     ] = None,
-    session_timeout: Annotated[float, typer.Option(help="Group session timeout in seconds.")] = 10.0,
-    connect_timeout: Annotated[float, typer.Option(help="Give up without a broker after so many seconds.")] = 20.0,
-    join_timeout: Annotated[float, typer.Option(help="Give up without a partition after so many seconds.")] = 60.0,
-    snapshot_interval: Annotated[float, typer.Option(help="Seconds between snapshots.")] = 30.0,
+    session_timeout: Annotated[float, typer.Option(min=0.1, help="Group session timeout in seconds.")] = 10.0,
+    connect_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Give up without a broker after so many seconds.")
+    ] = 20.0,
+    join_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Give up without a partition after so many seconds.")
+    ] = 60.0,
+    snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = 30.0,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")

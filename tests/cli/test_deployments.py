@@ -1,0 +1,156 @@
+"""Before anything runs: what is promised, what is refused, and the deployment's folder."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hushstream.privacy.promise import NOT_PRIVATE
+
+
+@pytest.mark.parametrize(
+    ("release", "private"),
+    [
+        ("{mode: slot-sums, epsilon: 0.5}", True),
+        ("{mode: tuples, sampling: 0.5, threshold: 50}", True),
+        ("{mode: paper, sampling: 0.5}", False),
+    ],
+)
+def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, release, private):
+    path = config(add=f"release: {release}\n")
+    text, values = cli("guarantee", path), cli("guarantee", path, "--json").json
+    assert text.code == 0
+    assert values["private_as_stated"] is private
+    assert (NOT_PRIVATE in text.out) is not private
+    assert (values["claimed"] is None) is private
+    for name in ("epsilon", "delta", "relation", "unit", "lifetime", "deployment", "zone", "mechanism"):
+        assert values[name] not in (None, ""), name
+    assert f"Deployment: {values['deployment']}." in text.out
+    assert f"Mechanism: {values['mechanism']}." in text.out
+    assert text.out.count("Not protected: ") == len(values["not_protected"]) > 0
+
+
+def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
+    path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
+    values = cli("guarantee", path, "--json").json
+    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["slots"]) == (0.5, 1.5, 3)
+
+
+def test_the_environment_overrides_a_value(cli, config, monkeypatch):
+    monkeypatch.setenv("HUSHSTREAM__RELEASE__EPSILON", "0.25")
+    assert cli("guarantee", config(), "--json").json["epsilon"] == 0.25
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, config, encoding):
+    assert cli("config", "check", config(encoding=encoding), "--json").json == {"deployment": "shop", "codes": 4}
+
+
+@pytest.mark.parametrize(
+    ("replace", "add", "message"),
+    [
+        ([], "relase: {epsilon: 1}\n", "relase: Unexpected keyword argument"),
+        ([], "release: {epsilom: 1}\nslot: {after: 3}\n", "release.epsilom: Unexpected keyword argument"),
+        ([("arms: 4", "arms: many")], "", "arms: Input should be a valid integer"),
+        ([("arms: 4", "arms: 1")], "", "arms: expected a whole number from 2 to 65536, got 1"),
+        ([("arms: 4\n", "")], "", "arms: Field required"),
+        ([("{dimension: 3, digits: 1}", "3")], "", "context: Input should be a dictionary"),
+        ([], "release: {epsilon: .nan}\n", "release.epsilon: expected a finite number above 0"),
+        ([], "release: {mode: sums}\n", "release.mode: Input should be 'slot-sums', 'tuples' or 'paper'"),
+        ([], "release: {mode: paper}\n", "release.sampling: expected below 1 for mode paper"),
+        ([("codes: 4", "codes: 5000")], "", "encoder.codes: expected at most the 66 contexts of the grid, got 5000"),
+        ([("arms: 4", "arms: 60000")], "", "expected a crowd (16 * codes * arms) of at most"),
+        ([], "arms: 5\n", "line 6: expected YAML with each key once"),
+        ([], "x: [\n", "expected YAML"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_in_one_line_that_names_file_and_key(refused, config, replace, add, message):
+    path = config(*replace, add=add)
+    line = refused("config", "check", path)
+    assert message in line
+    assert str(path) in line
+
+
+@pytest.mark.parametrize("content", [b"", b"- a\n", b"\xff\xfe\x00", b"text"])
+def test_what_is_no_configuration_at_all_is_refused(refused, tmp_path, content):
+    path = tmp_path / "shop.yaml"
+    path.write_bytes(content)
+    assert f"{path}: expected" in refused("guarantee", path)
+    assert f"{tmp_path / 'deployment.yaml'}: expected a configuration file, got none" in refused("guarantee", tmp_path)
+
+
+def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
+    folder = tmp_path / "shop"
+    first = cli("prepare", config(), folder, "--json").json
+    encoder = (folder / "encoder.json").read_bytes()
+    again = cli("prepare", config(encoding="utf-8-sig", name="again.yaml"), folder, "--json").json
+    assert first == again
+    assert (folder / "encoder.json").read_bytes() == encoder
+    assert cli("config", "check", folder, "--json").json == first
+    assert first["digest"] in cli("config", "check", folder).out
+
+
+def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(cli, refused, config, tmp_path):
+    folder = tmp_path / "shop"
+    assert cli("prepare", config(), folder).code == 0
+    before = (folder / "deployment.yaml").read_bytes()
+    other = config(("arms: 4", "arms: 5"), name="other.yaml")
+    assert "expected the configuration at hand or none, got another one" in refused("prepare", other, folder)
+    assert (folder / "deployment.yaml").read_bytes() == before
+    (tmp_path / "taken").write_text("x")
+    assert "taken" in refused("prepare", other, tmp_path / "taken")
+
+
+def test_an_impossible_configuration_leaves_no_folder_behind(refused, config, tmp_path):
+    refused("prepare", config(("codes: 4", "codes: 5000")), tmp_path / "shop")
+    assert not (tmp_path / "shop").exists()
+
+
+def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tmp_path):
+    folder = tmp_path / "keys"
+    made = cli("keys", "generate", folder, "--json")
+    ids = {item["zone"]: item["key_id"] for item in made.json}
+    assert set(ids) == {"edge", "shuffler"}
+    for zone, key_id in ids.items():
+        path = folder / f"{zone}.key"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert key_id in cli("keys", "check", folder).out
+        assert path.read_text(errors="replace").strip() not in made.out
+    before = (folder / "edge.key").read_bytes()
+    assert "keys are never overwritten" in refused("keys", "generate", folder)
+    assert (folder / "edge.key").read_bytes() == before
+    assert cli("keys", "check", folder, "--json").json == [
+        {"zone": zone, "key_id": ids[zone], "problem": None} for zone in ("edge", "shuffler")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: os.chmod(path, 0o644), "expected mode 600"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "key file"),
+        (lambda path: path.unlink(), "expected a file, got none"),
+    ],
+    ids=["world-readable", "short", "missing"],
+)
+def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spoil, message):
+    cli("keys", "generate", tmp_path)
+    material = (tmp_path / "edge.key").read_text(errors="replace").strip()
+    spoil(tmp_path / "edge.key")
+    answer = cli("keys", "check", tmp_path)
+    assert answer.code == 1
+    assert message in answer.out
+    assert "shuffler.key: good" in answer.out
+    assert material not in answer.out + answer.err
+    found = cli("keys", "check", tmp_path, "--json")
+    assert found.code == 1
+    assert [item["problem"] is None for item in found.json] == [False, True]
+
+
+def test_a_worker_without_its_key_says_how_to_make_one(cli, refused, config, tmp_path):
+    cli("prepare", config(), tmp_path / "shop")
+    line = refused("worker", "learner", "--deployment", tmp_path / "shop", "--bootstrap", "127.0.0.1:1")
+    assert "keys generate" in line
+    live = refused("worker", "learner", "--deployment", tmp_path / "shop", "--seed", "1")
+    assert "live data needs key files" in live

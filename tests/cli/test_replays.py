@@ -1,0 +1,182 @@
+"""Playing data from the command line: reports, logs of another policy, datasets, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+TINY = ("--world", "users=40", "--world", "rounds=3", "--set", "encoder.codes=4")
+MAPPING = {
+    "user": "who",
+    "context": ["x", "y"],
+    "arm": "shown",
+    "arms": 3,
+    "reward": "liked",
+    "uniform": True,
+    "public": True,
+}
+
+
+@pytest.fixture
+def mapping(tmp_path):
+    """Write a mapping file with changes."""
+
+    def write(**changes: object):
+        path = tmp_path / "mapping.yaml"
+        path.write_text(json.dumps({**MAPPING, **changes}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A log of 60 rows of 20 users, with a byte-order mark as a spreadsheet writes it."""
+    rows = [f"u{row % 20},{0.25 * (row % 5)},{1 - 0.25 * (row % 5)},{row % 3},{row % 2}" for row in range(60)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["who,x,y,shown,liked", *rows]), encoding="utf-8-sig")
+    return path
+
+
+def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(cli, tmp_path):
+    answer = cli("replay", *TINY, "--report", tmp_path / "report", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    written = {path.name for path in (tmp_path / "report").iterdir()}
+    assert {"results.json", "rewards.csv", "cells.csv", "rewards.png", "noise.png", "epsilon.png"} < written
+    assert "index.html" in written
+    document = json.loads((tmp_path / "report" / "results.json").read_text())
+    assert document == answer.json
+    for arm in ("cold", "warm_nonprivate", "warm_private"):
+        assert 0 <= document["arms"][arm]["mean"] <= 1
+        assert document["arms"][arm]["ci95"] >= 0
+    assert set(document["privacy"]) > {"epsilon", "delta", "relation", "unit", "lifetime", "deployment"}
+    assert document["counts"]["decided"] > 0
+    assert document["throughput"]["events_per_second"] > 0
+    assert {check["status"] for check in document["verify"].values()} == {"equal"}
+
+
+def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, tmp_path):
+    answer = cli("replay", *TINY, "--arm", "cold", "--arm", "warm_private", "--report", tmp_path / "report")
+    assert answer.code == 0
+    assert "cold" in answer.out
+    assert "REPRODUCIBLE, NOT PRIVATE" in answer.out
+    assert str(tmp_path / "report") in answer.out.replace("\n", "")
+    assert (answer.err, "Traceback" in answer.out) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--dataset", "nothing"), "unknown world 'nothing'; known: ml-100k, synthetic, tmc2007"),
+        (("--world", "colour=1"), "has no option colour; known: variant, users"),
+        (("--world", "users"), "--world: expected NAME=VALUE, got 'users'"),
+        (("--world", "users=["), "--world users: expected a value in YAML"),
+        (("--world", "users=many"), "users must be a whole number, got 'many'"),
+        (("--world", "users=2.5"), "users must be a whole number, got 2.5"),
+        (("--world", "arms=true"), "arms must be a whole number, got True"),
+        (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
+        (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
+        (("--set", "relase.epsilon=1"), "relase: Unexpected keyword argument"),
+        (("other",), "system: expected p2b, got 'other'"),
+        (("--arm", "hot"), "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
+        (("--pace", "0"), "expected in_flight and pace above 0"),
+        (("--limit", "0"), "users must be in 1..4294967296, got 0"),
+        (("--dataset", "tmc2007", "--data-dir", "absent"), "expected its files in absent"),
+    ],
+)
+def test_an_impossible_replay_is_one_line(refused, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused("replay", *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused, log, mapping, tmp_path, monkeypatch):
+    def never(*arguments, **options):
+        raise AssertionError("it ran")
+
+    monkeypatch.setattr("hushstream.replay.run.run_with", never)
+    monkeypatch.setattr("hushstream.replay.evaluate_run.evaluate_with", never)
+    (tmp_path / "taken").write_text("x")
+    place = tmp_path / "taken" / "report"
+    assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)
+    assert "expected a folder to write to" in refused("evaluate", "--log", log, "--mapping", mapping(), "--out", place)
+
+
+def test_a_stream_without_its_broker_is_one_line(refused, tmp_path):
+    line = refused("replay", *TINY, "--runner", "stream", "--bootstrap", "127.0.0.1:1", "--report", tmp_path)
+    assert "no broker at 127.0.0.1:1" in line
+
+
+def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
+    arguments = (
+        "evaluate",
+        "--log",
+        log,
+        "--mapping",
+        mapping(),
+        "--set",
+        "encoder.codes=3",
+        "--out",
+        tmp_path / "out",
+    )
+    answer = cli(*arguments, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == answer.json
+    policies = [(row["policy"], row["estimator"]) for row in answer.json["policies"]]
+    assert policies[:3] == [(arm, "replay") for arm in ("cold", "warm_nonprivate", "warm_private")]
+    assert policies[3:] == [("random", "snips"), ("random", "ips"), ("logged", "ips")]
+    assert answer.json["marks"] == ["REPRODUCIBLE, NOT PRIVATE"]
+    assert set(answer.json["verify"].values()) == {"equal"}
+    table = cli(*arguments)
+    assert "warm_private" in table.out
+    assert "effective sample size" in " ".join(table.out.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"public": False}, "expected `public: true`"),
+        ({"colour": "red"}, "unknown key colour; known: context"),
+        ({"reward": "clicked"}, "missing column clicked; the file has who, x, y, shown, liked"),
+        ({"arms": 2}, "column shown: expected an arm in 0..1"),
+        ({"context": ["x"]}, "expected a context of entries of at least 0 that sum to 1"),
+    ],
+)
+def test_a_mapping_that_does_not_fit_is_one_line(refused, log, mapping, changes, message):
+    assert message in refused("evaluate", "--log", log, "--mapping", mapping(**changes))
+
+
+def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
+    log = tmp_path / "log.csv"
+    for content in ("", "who,x,y,shown,liked\n"):
+        log.write_text(content)
+        assert "the table has no rows" in refused("evaluate", "--log", log, "--mapping", mapping())
+    log.unlink()
+    assert "expected a file, there is none" in refused("evaluate", "--log", log, "--mapping", mapping())
+    assert "expected a readable UTF-8 mapping file" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
+    assert "got both or neither" in refused("evaluate")
+    assert "unknown log 'nothing'; known: obd" in refused("evaluate", "--dataset", "nothing")
+    assert "has no option colour" in refused("evaluate", "--dataset", "obd", "--option", "colour=red")
+
+
+def test_datasets_are_listed_and_inspected_as_json(cli):
+    listed = {item["name"]: item for item in cli("datasets", "list", "--json").json}
+    assert {"synthetic", "ml-100k", "tmc2007", "obd"} <= set(listed)
+    assert cli("datasets", "inspect", "synthetic", "--json").json["arms"] == 10
+
+
+def test_unknown_and_absent_datasets_are_one_line(refused, tmp_path):
+    for command in (("inspect",), ("fetch",)):
+        assert "unknown dataset 'nothing'; known: " in refused("datasets", *command, "nothing")
+    absent = tmp_path / "absent"
+    assert f"expected its files in {absent}" in refused("datasets", "inspect", "obd", "--data-dir", absent)
+    assert f"expected its files in {absent}" in refused("datasets", "fetch", "obd", "--data-dir", absent)
+
+
+def test_experiments_are_listed_and_unknown_ones_refused(cli, refused):
+    listed = cli("experiment")
+    assert listed.code == 0
+    for name in ("p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-modes"):
+        assert name in listed.out
+    assert "unknown experiment 'nothing'" in refused("experiment", "nothing")
