@@ -1,12 +1,18 @@
-"""What all tests share: where Apache Kafka suites find their broker, and skips that count as failures in CI."""
+"""What all tests share: rigs that feed machines real record bytes, and skips that count as failures in CI."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+RIGS = Path(__file__).parent / "roles" / "harness.py"
+RIGS_NAME = "hushstream_test_rigs"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -16,3 +22,15 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     if report.skipped and os.environ.get("HUSHSTREAM_NO_SKIPS"):
         report.outcome = "failed"
     return report
+
+
+@pytest.fixture(scope="session")
+def rigs() -> Any:
+    """The module of the small deployment and its rigs: test files do not import one another, so it comes from here."""
+    if RIGS_NAME not in sys.modules:
+        spec = importlib.util.spec_from_file_location(RIGS_NAME, RIGS)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[RIGS_NAME] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[RIGS_NAME])
+    return sys.modules[RIGS_NAME]
