@@ -7,8 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
+
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 
 @pytest.fixture(scope="session")
@@ -39,8 +40,17 @@ def unique() -> Callable[[str], str]:
     return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"
 
 
+@pytest.fixture(scope="session")
+def reader(bootstrap: str) -> Iterator[KafkaConsumer]:
+    client = KafkaConsumer(bootstrap_servers=bootstrap)
+    yield client
+    client.close()
+
+
 @pytest.fixture
-def make_topic(admin: KafkaAdminClient, unique: Callable[[str], str]) -> Iterator[Callable[..., str]]:
+def make_topic(
+    admin: KafkaAdminClient, reader: KafkaConsumer, unique: Callable[[str], str]
+) -> Iterator[Callable[..., str]]:
     made: list[str] = []
 
     def make(partitions: int = 1, **configs: str) -> str:
@@ -48,6 +58,8 @@ def make_topic(admin: KafkaAdminClient, unique: Callable[[str], str]) -> Iterato
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         admin.create_topics([NewTopic(name, partitions, 1, topic_configs=settings)], wait_for_metadata=True)
         made.append(name)
+        # Metadata names a leader before that leader serves: its offsets are asked for until it does.
+        reader.end_offsets([TopicPartition(name, partition) for partition in range(partitions)])
         return name
 
     yield make
