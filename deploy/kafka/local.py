@@ -38,6 +38,7 @@ controller.listener.names=CONTROLLER
 log.dirs={data}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms={session}
 offsets.topic.num.partitions=4
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -51,8 +52,14 @@ class LocalKafkaError(Exception):
     """The broker cannot be fetched, started or stopped; says what is missing."""
 
 
-def up(folder: Path, port: int) -> str:
-    """Fetch, format and start a fresh broker; returns its address once it takes a record."""
+def up(folder: Path, port: int, min_session_ms: int = 6000) -> str:
+    """Fetch, format and start a fresh broker; returns its address once it takes a record.
+
+    Args:
+        folder: for the broker's files, its data and its process number.
+        port: 0 lets the system choose.
+        min_session_ms: shorter group sessions are refused; tests of take-over want a short one.
+    """
     pid_file = folder / "pid"
     if _alive(pid_file):
         raise LocalKafkaError(f"{folder}: expected no running broker, found process {pid_file.read_text()}")
@@ -61,7 +68,7 @@ def up(folder: Path, port: int) -> str:
     shutil.rmtree(data, ignore_errors=True)
     port = port or _free_port()
     settings = folder / "server.properties"
-    settings.write_text(SETTINGS.format(port=port, controller=_free_port(), data=data))
+    settings.write_text(SETTINGS.format(port=port, controller=_free_port(), data=data, session=min_session_ms))
     command = [java, "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={HERE}/log4j2.properties"]
     command += ["-cp", f"{libraries}/*"]
     cluster = str(uuid.uuid4())
@@ -175,12 +182,13 @@ def main() -> int:
     parser.add_argument("command", choices=["up", "down"])
     parser.add_argument("--folder", type=Path, default=Path(".kafka"))
     parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")
+    parser.add_argument("--min-session-ms", type=int, default=6000, help="shorter group sessions are refused")
     arguments = parser.parse_args()
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         if arguments.command == "up":
-            print(up(folder, arguments.port))
+            print(up(folder, arguments.port, arguments.min_session_ms))
         else:
             down(folder)
     except LocalKafkaError as error:
