@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 
 from hushstream.broker import EmbeddedBroker, main
-from kafka import KafkaAdminClient
 
 
 @contextmanager

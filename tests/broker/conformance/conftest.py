@@ -7,9 +7,8 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from kafka.admin import NewTopic
-
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.admin import NewTopic
 
 
 @pytest.fixture(scope="session")
