@@ -1,0 +1,1 @@
+"""Continual-release counters: noised prefix sums of a stream of integer vectors."""

@@ -1,0 +1,230 @@
+"""From a budget to the noise of one node, and from that noise back to the price of one leaf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.errors import BadPlan
+from hushstream.privacy.amounts import (
+    DELTA_ONE,
+    MICRO,
+    Cost,
+    Number,
+    delta_text,
+    delta_units,
+    delta_value,
+    epsilon_micro,
+    epsilon_text,
+    epsilon_value,
+)
+from hushstream.privacy.bounds import exp_above, log_above
+from hushstream.privacy.encoding import Part
+from hushstream.privacy.gaussian import (
+    discrete_gaussian_joint,
+    gaussian_residue,
+    gaussian_tables,
+    gaussian_variance,
+    gaussian_variance_for,
+)
+from hushstream.privacy.noise import (
+    KeyedStream,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+    residue,
+)
+from hushstream.privacy.tables import BASE, laplace_tables
+
+_LARGEST_USEFUL_EXPONENT = 100
+_ORDERS = 2_000
+
+
+class _JoinedStream(KeyedStream):
+    """Several streams read side by side: each gives an equal share of every draw."""
+
+    __slots__ = ("_streams",)
+
+    def __init__(self, streams: Sequence[KeyedStream]) -> None:
+        self._streams = tuple(streams)
+
+    def words(self, count: int, *label: Part) -> NDArray[np.uint64]:
+        share = count // len(self._streams)
+        return np.concatenate([stream.words(share, *label) for stream in self._streams])
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNoise:
+    """The law of the noise on one coordinate of one node.
+
+    Attributes:
+        law: ``laplace`` (P(x) ~ exp(-|x|/a)) or ``gaussian`` (P(x) ~ exp(-x^2/(2 a))), over the integers.
+        numerator: of a, the scale or the variance parameter.
+        denominator: of a.
+    """
+
+    law: Literal["laplace", "gaussian"]
+    numerator: int
+    denominator: int
+
+    @property
+    def variance(self) -> float:
+        """Variance of one draw."""
+        of = laplace_variance if self.law == "laplace" else gaussian_variance
+        return of(self.numerator, self.denominator)
+
+    @property
+    def residue(self) -> Fraction:
+        """Bound on the total variation distance of one draw from the exact law."""
+        of = residue if self.law == "laplace" else gaussian_residue
+        return of(self.numerator, self.denominator)
+
+    @property
+    def reach(self) -> int:
+        """No draw is larger in size."""
+        if self.law == "laplace":
+            return int(BASE ** len(laplace_tables(self.numerator, self.denominator).digits))
+        tables = gaussian_tables(self.numerator, self.denominator)
+        return len(tables.weights) << tables.offset_bits
+
+    def draw(self, streams: Sequence[KeyedStream], size: int) -> NDArray[np.int64]:
+        """``size`` integers from each stream, int64 (streams, size), in one pass."""
+        if self.law == "gaussian":
+            return discrete_gaussian_joint(streams, self.numerator, self.denominator, size)
+        drawn = discrete_laplace(_JoinedStream(streams), self.numerator, self.denominator, len(streams) * size)
+        return drawn.reshape(len(streams), size)
+
+
+@dataclass(frozen=True, slots=True)
+class PureEpsilon:
+    """A budget of pure epsilon: discrete Laplace noise, sensitivity in L1.
+
+    Attributes:
+        epsilon: for the whole stream of releases; rounded up to millionths.
+    """
+
+    epsilon: Number
+    norm: str = field(default="L1", init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse epsilon 0, which no noise gives."""
+        if epsilon_micro(self.epsilon) == 0:
+            raise BadPlan(f"epsilon: expected a number above 0, got {self.epsilon!r}")
+
+    def node_noise(self, levels: int, sensitivity: int) -> NodeNoise:
+        """Noise of scale levels * Delta_1 / epsilon: a leaf moves ``levels`` nodes by Delta_1 each."""
+        return NodeNoise("laplace", *laplace_scale(self.epsilon, levels * sensitivity))
+
+    def cost(self, changed_draws: int, residue: Fraction) -> Cost:
+        """Epsilon, and the delta of the tables when ``changed_draws`` integers differ between neighbours."""
+        micro = epsilon_micro(self.epsilon)
+        return Cost(micro, _residue_delta(changed_draws * residue, micro))
+
+    def twice(self, changed_draws: int, residue: Fraction) -> Cost:
+        """Price of one report against another: two steps of the null relation."""
+        micro = 2 * epsilon_micro(self.epsilon)
+        return Cost(micro, _residue_delta(2 * changed_draws * residue, micro))
+
+    def many(self, units: int, changed_draws: int, residue: Fraction) -> Cost:
+        """Price of ``units`` leaves of one person: group privacy, and noise that differs in more integers."""
+        micro = units * epsilon_micro(self.epsilon)
+        return Cost(micro, _residue_delta(units * changed_draws * residue, micro))
+
+    def parameters(self) -> dict[str, int]:
+        """What of the budget shapes the noise."""
+        return {"epsilon_micro": epsilon_micro(self.epsilon)}
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"epsilon {epsilon_text(epsilon_micro(self.epsilon))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Concentrated:
+    """A budget of rho (zCDP; see `counting.counter` for the orders that hold): discrete Gaussian noise, L2.
+
+    Attributes:
+        rho: for the whole stream of releases; rounded up to millionths.
+        delta: at which epsilon is printed.
+    """
+
+    rho: Number
+    delta: Number
+    norm: str = field(default="L2", init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse rho 0 and a delta at which no epsilon exists."""
+        if epsilon_micro(self.rho) == 0:
+            raise BadPlan(f"rho: expected a number above 0, got {self.rho!r}")
+        if not 0 < delta_units(self.delta) < DELTA_ONE:
+            raise BadPlan(f"delta: expected above 0 and below 1, got {self.delta!r}")
+
+    def node_noise(self, levels: int, sensitivity: int) -> NodeNoise:
+        """Noise of variance levels * Delta_2^2 / (2 rho): a leaf moves ``levels`` nodes by Delta_2 each."""
+        return self.noise_for(levels * sensitivity**2)
+
+    def noise_for(self, squared_sensitivity: int) -> NodeNoise:
+        """Noise for a squared L2 sensitivity of all draws together."""
+        return NodeNoise("gaussian", *gaussian_variance_for(self.rho, squared_sensitivity))
+
+    def cost(self, changed_draws: int, residue: Fraction) -> Cost:
+        """Epsilon at delta, plus the missing tail when ``changed_draws`` integers differ between neighbours."""
+        return self._cost(1, changed_draws, residue)
+
+    def twice(self, changed_draws: int, residue: Fraction) -> Cost:
+        """Price of one report against another: twice the distance, four times rho."""
+        return self._cost(2, changed_draws, residue)
+
+    def many(self, units: int, changed_draws: int, residue: Fraction) -> Cost:
+        """Price of ``units`` leaves of one person: ``units`` times the distance, units^2 times rho."""
+        return self._cost(units, changed_draws, residue)
+
+    def _cost(self, distance: int, changed_draws: int, residue: Fraction) -> Cost:
+        micro = epsilon_of_rho(distance**2 * epsilon_value(epsilon_micro(self.rho)), self.delta)
+        tail = _residue_delta(distance * changed_draws * residue, micro)
+        return Cost(micro, min(DELTA_ONE, delta_units(self.delta) + tail))
+
+    def parameters(self) -> dict[str, int]:
+        """What of the budget shapes the noise."""
+        return {"rho_micro": epsilon_micro(self.rho)}
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"rho {epsilon_text(epsilon_micro(self.rho))} (at delta {delta_text(delta_units(self.delta))})"
+
+
+Budget: TypeAlias = PureEpsilon | Concentrated
+
+
+def epsilon_of_rho(rho: Fraction, delta: Number) -> int:
+    """The epsilon that follows from Renyi divergences of at most alpha rho, in millionths, rounded up.
+
+    Only whole orders alpha >= 2 are used (the counters' adaptive proof gives those). Any of them is a valid
+    bound; a float search picks one and exact arithmetic evaluates it:
+    epsilon = alpha rho + (ln(1/delta) + (alpha-1) ln(1-1/alpha) - ln alpha) / (alpha-1).
+
+    Source: Canonne, Kamath, Steinke 2020, Proposition 12.
+    """
+    chance = delta_value(delta_units(delta))
+    middle = 1 + math.sqrt(max(1.0, -math.log(chance)) / float(rho))
+    orders = np.unique(np.geomspace(2, max(4.0, 4 * middle), _ORDERS).astype(np.int64))
+    lengths = orders.astype(np.float64)
+    offset = -math.log(chance) + (lengths - 1) * np.log1p(-1 / lengths) - np.log(lengths)
+    order = int(orders[np.argmin(lengths * float(rho) + offset / (lengths - 1))])
+    logarithm = (
+        log_above(1 / chance) + (order - 1) * log_above(1 - Fraction(1, order)) + log_above(Fraction(1, order))
+    )
+    return max(0, math.ceil((order * rho + logarithm / (order - 1)) * MICRO))
+
+
+def _residue_delta(variation: Fraction, micro: int) -> int:
+    """(1 + e^eps) times a total variation distance, in units of 2^-80, at most 1."""
+    if micro > _LARGEST_USEFUL_EXPONENT * MICRO:
+        return DELTA_ONE if variation else 0
+    return min(DELTA_ONE, math.ceil(variation * (1 + exp_above(epsilon_value(micro))) * DELTA_ONE))

@@ -1,0 +1,391 @@
+"""One interface for every counter: a plan (what is promised, at which error) and the counter that runs it.
+
+A leaf is one integer vector: one event, or one sealed batch. After t leaves a counter can release their sum
+plus noise. All sums are exact int64 arithmetic and all noise is a function of key and node, so a release is a
+function of the leaves and the key: asking twice, or after a crash, gives the same bytes.
+
+Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z
+the noise of the nodes, A the lower triangle of ones, and A = L R with R the 0-1 matrix that says which leaf is
+in which node. Let neighbours differ in leaf j, by v (which may depend on all releases before j). Couple the
+noise z of one with z + R_j v' , v' = -v, of the other (R_j: column j of R). Then every release is the same:
+L (z + R_j v') = L z + A_j v', and A_j is 1 from j on, where the sums differ by v, and 0 before j. So releases
+before j, and with them whatever they made others choose, v included, do not change; the shift is a bijection
+of the integers. Its price:
+
+* Laplace: each of the at most h nodes that hold leaf j moves by v, so the probability of any z changes by
+  at most exp(h ||v||_1 / scale), point by point: pure epsilon for scale = h Delta_1 / epsilon.
+* Gaussian: let s = R_j v', ||s||^2 <= h Delta_2^2, and p the law of z. Group all z that give the same releases
+  before j; each group is closed under adding whole multiples of s. For a whole order alpha,
+  p(z)^alpha p(z-s)^(1-alpha) = p(z - (1-alpha) s) exp(alpha (alpha-1) ||s||^2 / (2 var)), and (1-alpha) s is such
+  a multiple, so the sum over a group is at most its probability times exp(alpha (alpha-1) rho): the Renyi
+  divergence is at most alpha rho at every whole order alpha >= 2, and epsilon is computed from those alone.
+
+The sums that are released together with real-valued weights (Honaker) are functions of R x + z; see there.
+The factorisation behind each plan is `Plan.factorisation`, and a test extracts L from the running code.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.calibration import Budget, NodeNoise
+from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_HORIZON
+from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReached
+from hushstream.counting.nodes import KeyedNodes, NodeSource
+from hushstream.counting.statement import Neighbours, counter_guarantee
+from hushstream.privacy.encoding import encode
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import NoiseAddress, Parameter
+from hushstream.privacy.promise import Deployment, Guarantee
+
+LARGEST_DIMENSION = 1 << 24
+STATE_VERSION = 1
+_STATE_HEAD = struct.Struct("<BQ")
+_DIGEST_BYTES = 16
+_SAFE_BITS = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Factorisation:
+    """A = left @ right for the first T leaves.
+
+    Attributes:
+        left: (T, draws) float64: a release from the draws.
+        right: (draws, T) float64: which leaf moves which draw, by how much.
+    """
+
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A noised prefix sum.
+
+    Attributes:
+        leaves: how many leaves it sums.
+        values: int64 (dimension,), in lattice units.
+    """
+
+    leaves: int
+    values: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(ABC):
+    """What a counter is, before any leaf: it prices, predicts its error and opens counters.
+
+    Attributes:
+        budget: epsilon or rho for the whole stream of releases.
+        dimension: coordinates of a leaf.
+        sensitivity: how far one unit moves its leaf, in lattice units, in the budget's norm (L1 or L2,
+            rounded up): of the *leaf*; the counter adds what its own structure costs.
+        horizon: T_max, the most leaves that it will ever take.
+    """
+
+    mechanism: ClassVar[str]
+    source: ClassVar[str]
+
+    budget: Budget
+    dimension: int = 1
+    sensitivity: int = 1
+    horizon: int = DEFAULT_HORIZON
+
+    def __post_init__(self) -> None:
+        """Refuse settings for which no counter exists.
+
+        Raises:
+            BadPlan: a dimension, sensitivity or horizon out of range.
+            BadNoise: a scale that is too large to draw.
+        """
+        for name, value, largest in (
+            ("dimension", self.dimension, LARGEST_DIMENSION),
+            ("sensitivity", self.sensitivity, 1 << 50),
+            ("horizon", self.horizon, LARGEST_HORIZON),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+                raise BadPlan(f"{name}: expected a whole number from 1 to {largest}, got {value!r}")
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse what this kind of counter cannot do."""
+
+    @property
+    @abstractmethod
+    def levels(self) -> int:
+        """Nodes that hold one leaf, at most (1 where there is no tree)."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> NodeNoise:
+        """Law of the noise on one coordinate of one node."""
+
+    @property
+    @abstractmethod
+    def changed_draws(self) -> int:
+        """How many drawn integers differ, at most, between neighbours: each adds its residue to delta."""
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Everything that shapes the noise, by name, for its address and the journal."""
+        noise = self.noise
+        return {
+            **self.budget.parameters(),
+            "horizon": self.horizon,
+            "dimension": self.dimension,
+            "sensitivity": self.sensitivity,
+            "law": noise.law,
+            # Fractions can exceed 64 bits; as text they survive every journal format.
+            "noise": f"{noise.numerator}/{noise.denominator}",
+        }
+
+    @abstractmethod
+    def mean_square(self, leaves: int) -> float:
+        """Mean over t = 1..``leaves`` of the noise's variance per coordinate, in lattice units squared."""
+
+    def rmse(self, leaves: int | None = None) -> float:
+        """Root mean square error over the first ``leaves`` releases (default: all), closed form, per coordinate.
+
+        Raises:
+            BadPlan: leaves outside 1 to the horizon.
+        """
+        count = self.horizon if leaves is None else leaves
+        if not 1 <= count <= self.horizon:
+            raise BadPlan(f"leaves: expected 1 to {self.horizon}, got {count}")
+        return float(np.sqrt(self.mean_square(count)))
+
+    @abstractmethod
+    def factorisation(self, leaves: int) -> Factorisation:
+        """Explicit L and R for the first ``leaves`` leaves (for audits and tests: quadratic in size)."""
+
+    def guarantee(
+        self,
+        neighbours: Neighbours | None = None,
+        units_in_life: int = 1,
+        deployment: Deployment = "hosted",
+        zone: str = "counter",
+    ) -> Guarantee:
+        """What the whole stream of releases promises.
+
+        Args:
+            neighbours: relation and unit; by default an event against null.
+            units_in_life: units of one person that are priced together as his lifetime.
+            deployment: ``hosted`` or ``edge``.
+            zone: whose key draws the noise.
+
+        Raises:
+            BadPlan: units out of range.
+        """
+        return counter_guarantee(
+            self.budget,
+            f"{self.mechanism} ({self.source}): running sums of at most {self.horizon} leaves, {self._shape_text()},"
+            f" {self.noise.law} noise with {self._noise_text()} on each node",
+            self.sensitivity,
+            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in lattice units",
+            self.changed_draws,
+            self.noise.residue,
+            neighbours or Neighbours(),
+            units_in_life,
+            deployment,
+            zone,
+        )
+
+    def _shape_text(self) -> str:
+        return f"{self.levels} nodes to a leaf"
+
+    def _noise_text(self) -> str:
+        name = "scale" if self.noise.law == "laplace" else "variance"
+        return f"{name} {self.noise.numerator}/{self.noise.denominator}"
+
+    @abstractmethod
+    def _counter(self, nodes: NodeSource) -> Counter:
+        """An empty counter on a source of noise."""
+
+    def open(self, key: Key, address: NoiseAddress) -> Counter:
+        """A counter before its first leaf.
+
+        Args:
+            key: the counter zone's key.
+            address: names the counter; purpose, mechanism, parameters and node are filled in here.
+        """
+        return self.open_on(self._nodes(key, address))
+
+    def open_on(self, nodes: NodeSource) -> Counter:
+        """A counter on another source of noise (audits and tests)."""
+        return self._counter(nodes)
+
+    def restore(self, key: Key, address: NoiseAddress, state: bytes) -> Counter:
+        """The counter that gave ``state``, going on as if it had never stopped.
+
+        Raises:
+            BadState: damaged, or of another plan, key or address.
+        """
+        nodes = self._nodes(key, address)
+        counter = self._counter(nodes)
+        body, digest = state[:-_DIGEST_BYTES], state[-_DIGEST_BYTES:]
+        if key.digest("counter-state", nodes.identity, body) != digest:
+            raise BadState("counter state: expected one of this plan, key and address, got a damaged or foreign one")
+        counter.load(body)
+        return counter
+
+    def save(self, key: Key, address: NoiseAddress, counter: Counter) -> bytes:
+        """The counter's state under a keyed digest. It holds exact sums: as sensitive as the leaves."""
+        body = counter.dump()
+        return body + key.digest("counter-state", self._nodes(key, address).identity, body)
+
+    def _nodes(self, key: Key, address: NoiseAddress) -> KeyedNodes:
+        return KeyedNodes(key, address, self.mechanism, self.parameters, self.noise, self.dimension)
+
+    @property
+    def identity(self) -> bytes:
+        """The plan as bytes; two different plans never give the same."""
+        named = sorted(self.parameters.items())
+        return encode(self.mechanism, tuple(part for pair in named for part in pair))
+
+
+class Counter(ABC):
+    """A running counter: add leaves, release their noised sum."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Before the first leaf."""
+        self.plan = plan
+        self.leaves = 0
+        self._sum = np.zeros(plan.dimension, dtype=np.int64)
+        self._bound = 0
+
+    def add(self, leaves: NDArray[np.int64]) -> None:
+        """Take more leaves, in order.
+
+        Args:
+            leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
+
+        Raises:
+            BadLeaves: another type or shape, or a sum that could leave 64 bits. Nothing is taken then.
+            HorizonReached: more leaves than the plan allows. Nothing is taken then.
+        """
+        self._admit(leaves, len(leaves))
+        if len(leaves):
+            self._advance(len(leaves))
+            self._sum += np.add.reduce(leaves, axis=0)
+            self.leaves += len(leaves)
+
+    def seal(self, events: NDArray[np.int64]) -> None:
+        """Take a whole batch of events as *one* leaf: one step of the horizon, and the fastest way.
+
+        Each event is in one leaf still, so the sensitivity is that of an event.
+
+        Raises:
+            BadLeaves, HorizonReached: as `add`.
+        """
+        self._admit(events, 1)
+        self._advance(1)
+        self._sum += np.add.reduce(events, axis=0)
+        self.leaves += 1
+
+    def release(self) -> Release:
+        """The noised sum of all leaves so far; asking again gives the same bytes.
+
+        Raises:
+            BadLeaves: before the first leaf there is nothing to release.
+        """
+        if not self.leaves:
+            raise BadLeaves("release: expected at least one leaf, got none")
+        # Both terms are below 2^62 in size (`_admit`, and the plan's `_check`), so their sum fits.
+        return Release(self.leaves, self._sum + self._noise())
+
+    def release_each(self, leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Take leaves and release after each one: int64 (n, dimension), as n times `add` and `release`.
+
+        Raises:
+            BadLeaves, HorizonReached: as `add`.
+        """
+        self._admit(leaves, len(leaves))
+        if not len(leaves):
+            return np.zeros((0, self.plan.dimension), dtype=np.int64)
+        sums = np.cumsum(leaves, axis=0)
+        sums += self._sum
+        last = sums[-1].copy()
+        sums += self._noise_run(len(leaves))
+        self._sum = last
+        self.leaves += len(leaves)
+        return sums
+
+    def dump(self) -> bytes:
+        """The state as bytes, without the digest that `Plan.save` adds."""
+        return _STATE_HEAD.pack(STATE_VERSION, self.leaves) + self._sum.astype("<i8").tobytes() + self._dump_extra()
+
+    def load(self, body: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            BadState: not the bytes of such a state.
+        """
+        fixed = _STATE_HEAD.size + 8 * self.plan.dimension
+        if len(body) < fixed:
+            raise BadState(f"counter state: expected at least {fixed} bytes, got {len(body)}")
+        version, leaves = _STATE_HEAD.unpack_from(body)
+        if version != STATE_VERSION or leaves > self.plan.horizon:
+            raise BadState(
+                f"counter state: expected version {STATE_VERSION} and at most {self.plan.horizon} leaves,"
+                f" got {version} and {leaves}"
+            )
+        self._sum = np.frombuffer(body[_STATE_HEAD.size : fixed], dtype="<i8").astype(np.int64)
+        self.leaves = leaves
+        self._bound = _largest_size(self._sum)
+        if self._bound.bit_length() > _SAFE_BITS:
+            raise BadState("counter state: expected sums within 2^62, got larger ones")
+        self._load_extra(body[fixed:])
+
+    def _admit(self, leaves: NDArray[np.int64], steps: int) -> None:
+        if not isinstance(leaves, np.ndarray) or leaves.dtype != np.int64:
+            got = leaves.dtype if isinstance(leaves, np.ndarray) else type(leaves).__name__
+            raise BadLeaves(f"leaves: expected an int64 array, got {got}")
+        if leaves.ndim != 2 or leaves.shape[1] != self.plan.dimension:
+            raise BadLeaves(f"leaves: expected shape (n, {self.plan.dimension}), got {leaves.shape}")
+        if self.leaves + steps > self.plan.horizon:
+            raise HorizonReached(
+                f"counter: expected at most {self.plan.horizon} leaves, got {self.leaves} and {steps} more"
+            )
+        if len(leaves):
+            self._bound_sums(_largest_size(leaves) * len(leaves))
+
+    def _bound_sums(self, more: int) -> None:
+        bound = self._bound + more
+        if bound.bit_length() > _SAFE_BITS:
+            # Signs may have cancelled: only now look at the sum itself.
+            bound = _largest_size(self._sum) + more
+            if bound.bit_length() > _SAFE_BITS:
+                raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
+        self._bound = bound
+
+    @abstractmethod
+    def _noise(self) -> NDArray[np.int64]:
+        """Noise of the release after the leaves so far, int64 (dimension,)."""
+
+    @abstractmethod
+    def _noise_run(self, steps: int) -> NDArray[np.int64]:
+        """Advance by ``steps`` leaves, and the noise of the release after each, int64 (steps, dimension)."""
+
+    @abstractmethod
+    def _advance(self, steps: int) -> None:
+        """Move the noise on by ``steps`` leaves."""
+
+    @abstractmethod
+    def _dump_extra(self) -> bytes:
+        """What the noise needs beside the number of leaves."""
+
+    @abstractmethod
+    def _load_extra(self, extra: bytes) -> None:
+        """The inverse of `_dump_extra`."""
+
+
+def _largest_size(values: NDArray[np.int64]) -> int:
+    # Read without a sign, the absolute value of -2^63 is right too.
+    return int(np.abs(values).view(np.uint64).max())

@@ -1,0 +1,25 @@
+"""What the counters refuse. No message repeats a leaf, a sum or noise."""
+
+from __future__ import annotations
+
+from hushstream.schemas.errors import HushstreamError
+
+
+class CountingError(HushstreamError):
+    """A counter that cannot do what was asked; says what was expected and what came."""
+
+
+class BadPlan(CountingError):
+    """Settings for which no counter exists."""
+
+
+class BadLeaves(CountingError):
+    """Leaves of another type or shape, or so large that a sum could leave 64 bits."""
+
+
+class HorizonReached(CountingError):
+    """More leaves than the counter was calibrated for."""
+
+
+class BadState(CountingError):
+    """A serialised state that is damaged, or of another counter, key or deployment."""

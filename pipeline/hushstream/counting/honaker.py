@@ -1,0 +1,196 @@
+"""The binary tree with Honaker's estimates from below: every node's sum is estimated from its whole subtree.
+
+A completed node of level l has its own noised sum and, by its two children, a second one. Weighted by their
+inverse variances they give an estimate of variance v_l = 2^l / (2^(l+1) - 1) of one node's: it nears one half.
+With own noise z, the children's estimates' noises a and b, M = 2^(l+1) - 1 and y = a + b, the estimate's noise is
+
+    (2^l z + (2^l - 1) y) / M  =  (y + z + (z - y)/M) / 2.
+
+It is computed in whole numbers, rounded down, with guard bits: floor((y + z + floor((z - y)/M)) / 2). Adding one
+whole number c to z and to y adds c to the result. So what is computed from noises is what would be computed from
+noised sums, less the exact sum: the releases, rounding included, are a function of the noised nodes R x + z.
+
+Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only
+nodes that are complete enter a release, and the shift of `counting.counter` moves no release before leaf j: no
+node that holds j is complete before it.
+
+Source: Honaker 2015 (Efficient Use of Differentially Private Binary Trees), section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.counter import Counter, Factorisation, Plan
+from hushstream.counting.digits import levels_for
+from hushstream.counting.errors import BadPlan, BadState
+from hushstream.counting.nodes import NodeSource
+from hushstream.privacy.noise import Parameter
+
+_NODES_PER_BLOCK = 64
+_MOST_GUARD_BITS = 16
+_SAFE_BITS = 52
+"""Estimates grow by half a draw a level, sums of 40 of them by 2^9: within 2^62 if a draw is within 2^52."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HonakerTree(Plan):
+    """Binary tree, estimated from below."""
+
+    mechanism: ClassVar[str] = "binary tree, estimated from below"
+    source: ClassVar[str] = "Honaker 2015"
+
+    def _check(self) -> None:
+        if self.noise.reach.bit_length() > _SAFE_BITS:
+            raise BadPlan(f"noise: expected draws within 2^{_SAFE_BITS}, got up to {self.noise.reach:.3g}")
+
+    @property
+    def levels(self) -> int:
+        """Levels of the horizon's binary tree, h."""
+        return levels_for(2, self.horizon)
+
+    @property
+    def noise(self) -> NodeNoise:
+        """A leaf is in at most ``levels`` nodes."""
+        return self.budget.node_noise(self.levels, self.sensitivity)
+
+    @property
+    def changed_draws(self) -> int:
+        """The coordinates of the nodes that hold the leaf."""
+        return self.levels * self.dimension
+
+    @property
+    def guard_bits(self) -> int:
+        """Bits below the lattice unit that estimates keep."""
+        return min(_MOST_GUARD_BITS, _SAFE_BITS - self.noise.reach.bit_length())
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """With levels, guard bits and the size of a block."""
+        return {
+            **Plan.parameters.__get__(self),
+            "levels": self.levels,
+            "guard_bits": self.guard_bits,
+            "nodes_per_block": _NODES_PER_BLOCK,
+        }
+
+    def mean_square(self, leaves: int) -> float:
+        """Sum over levels of how often its bit is set, times v_l; up to the rounding to the lattice (1/12)."""
+        total = Fraction(0)
+        for level in range(self.levels):
+            cycles, rest = divmod(leaves + 1, 2 << level)
+            ones = (cycles << level) + max(0, rest - (1 << level))
+            total += Fraction(ones * (1 << level), (2 << level) - 1)
+        return float(total / leaves) * self.noise.variance
+
+    def factorisation(self, leaves: int) -> Factorisation:
+        """Nodes by level and index; a completed subtree's node at depth k below weighs 2^(l-k) / (2^(l+1) - 1)."""
+        nodes = [(level, index) for level in range(self.levels) for index in range(leaves >> level)]
+        column = {node: place for place, node in enumerate(nodes)}
+        left, right = np.zeros((leaves, len(nodes))), np.zeros((len(nodes), leaves))
+        for (level, index), place in column.items():
+            right[place, index << level : (index + 1) << level] = 1
+        for t in range(1, leaves + 1):
+            for top in range(self.levels):
+                if t >> top & 1:
+                    for level in range(top + 1):
+                        first = ((t >> top) - 1) << (top - level)
+                        for index in range(first, first + (1 << (top - level))):
+                            left[t - 1, column[level, index]] = 2**level / (2 ** (top + 1) - 1)
+        return Factorisation(left, right)
+
+    def _counter(self, nodes: NodeSource) -> Counter:
+        return HonakerCounter(self, nodes)
+
+
+class HonakerCounter(Counter):
+    """Keeps, for each set bit of the number of leaves, the noise of that subtree's estimate."""
+
+    def __init__(self, plan: HonakerTree, nodes: NodeSource) -> None:
+        """Before the first leaf."""
+        super().__init__(plan)
+        self._nodes = nodes
+        self._guard = plan.guard_bits
+        self._estimates: dict[int, NDArray[np.int64]] = {}
+        self._cached: dict[int, tuple[int, NDArray[np.int64]]] = {}
+
+    def _noise(self) -> NDArray[np.int64]:
+        return self._rounded(sum(self._estimates.values(), np.zeros(self.plan.dimension, dtype=np.int64)))
+
+    def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self._guard:
+            return fine
+        return np.asarray((fine + (1 << (self._guard - 1))) >> self._guard)
+
+    def _advance(self, steps: int) -> None:
+        self._complete(steps)
+
+    def _noise_run(self, steps: int) -> NDArray[np.int64]:
+        first = self.leaves + 1
+        fine = np.zeros((steps, self.plan.dimension), dtype=np.int64)
+        times = np.arange(first, first + steps)
+        for level, (start, estimates) in self._complete(steps).items():
+            prefix = times >> level
+            rows = np.flatnonzero(prefix & 1)
+            fine[rows] += estimates[prefix[rows] - 1 - start]
+        return self._rounded(fine)
+
+    def _complete(self, steps: int) -> dict[int, tuple[int, NDArray[np.int64]]]:
+        """Take ``steps`` leaves: for each level, the index of the first estimate in use and all from there on."""
+        end = self.leaves + steps
+        in_use: dict[int, tuple[int, NDArray[np.int64]]] = {}
+        fresh = self._draw(0, self.leaves, end)
+        level = 0
+        while True:
+            before, after = self.leaves >> level, end >> level
+            held = self._estimates.pop(level, None)
+            start = before if held is None else before - 1
+            values = fresh if held is None else np.concatenate([held[None], fresh])
+            if len(values):
+                in_use[level] = start, values
+            if after & 1:
+                self._estimates[level] = values[-1]
+            if level + 1 >= end.bit_length():
+                return in_use
+            pairs = values[: 2 * (len(values) // 2)]
+            children = pairs[0::2] + pairs[1::2]
+            level += 1
+            own = self._draw(level, before >> 1, after >> 1)
+            correction = (own - children) // ((2 << level) - 1)
+            fresh = (own + children + correction) >> 1
+
+    def _draw(self, level: int, first: int, end: int) -> NDArray[np.int64]:
+        """Noise of the nodes first..end-1 of a level, with guard bits, int64 (end - first, dimension)."""
+        if first == end:
+            return np.zeros((0, self.plan.dimension), dtype=np.int64)
+        low, high = first // _NODES_PER_BLOCK, (end - 1) // _NODES_PER_BLOCK
+        held = self._cached.get(level)
+        known = held[1] if held is not None and held[0] == low else None
+        missing = [(level, block) for block in range(low if known is None else low + 1, high + 1)]
+        parts = [] if known is None else [known]
+        if missing:
+            drawn = self._nodes.draw(missing, _NODES_PER_BLOCK).reshape(-1, self.plan.dimension)
+            parts.append(drawn)
+            self._cached[level] = high, drawn[-_NODES_PER_BLOCK:]
+        rows = np.concatenate(parts)[first - low * _NODES_PER_BLOCK : end - low * _NODES_PER_BLOCK]
+        return rows << self._guard
+
+    def _dump_extra(self) -> bytes:
+        return b"".join(self._estimates[level].astype("<i8").tobytes() for level in sorted(self._estimates))
+
+    def _load_extra(self, extra: bytes) -> None:
+        levels = [level for level in range(self.plan.levels) if self.leaves >> level & 1]
+        width = 8 * self.plan.dimension
+        if len(extra) != width * len(levels):
+            raise BadState(f"counter state: expected {width * len(levels)} bytes of estimates, got {len(extra)}")
+        self._estimates = {
+            level: np.frombuffer(extra[place * width : (place + 1) * width], dtype="<i8").astype(np.int64)
+            for place, level in enumerate(levels)
+        }
+        self._cached.clear()

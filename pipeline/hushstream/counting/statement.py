@@ -1,0 +1,77 @@
+"""The guarantee of a counter as an object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hushstream.counting.calibration import Budget
+from hushstream.counting.errors import BadPlan
+from hushstream.privacy.promise import Deployment, Guarantee, Lifetime
+
+LARGEST_LIFE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What the two streams of the guarantee differ in.
+
+    Attributes:
+        relation: in words.
+        unit: in words.
+        any_content: True when the plan's sensitivity bounds one content against any other (not only against
+            null); then a report against another costs no more than against null.
+    """
+
+    relation: str = "null-slot: neighbours differ in the content of one event, a report or null"
+    unit: str = "one event"
+    any_content: bool = False
+
+
+def counter_guarantee(
+    budget: Budget,
+    mechanism: str,
+    sensitivity: int,
+    norm: str,
+    changed_draws: int,
+    residue: Fraction,
+    neighbours: Neighbours,
+    units_in_life: int,
+    deployment: Deployment,
+    zone: str,
+) -> Guarantee:
+    """Put a counter's promise together; see `hushstream.counting.counter` for its proof.
+
+    Raises:
+        BadPlan: units out of range.
+    """
+    if not isinstance(units_in_life, int) or isinstance(units_in_life, bool) or not 1 <= units_in_life <= LARGEST_LIFE:
+        raise BadPlan(f"units_in_life: expected a whole number from 1 to {LARGEST_LIFE}, got {units_in_life!r}")
+    cost = budget.cost(changed_draws, residue)
+    return Guarantee(
+        mechanism=mechanism,
+        relation=neighbours.relation,
+        unit=neighbours.unit,
+        cost=cost,
+        report_against_report=cost if neighbours.any_content else budget.twice(changed_draws, residue),
+        lifetime=Lifetime(units_in_life, 1, budget.many(units_in_life, changed_draws, residue)),
+        sensitivity=sensitivity,
+        norm=norm,
+        zone=zone,
+        deployment=deployment,
+        residue_units=cost.delta_units - _target_units(budget),
+        not_protected=(
+            "how many leaves there are, and when each came and was released",
+            "what holds for the population, and what follows from it for anyone",
+            "the leaves, from whoever runs the counter or holds its key",
+        ),
+        conditions=(
+            "every unit is in one leaf and moves it by at most the sensitivity",
+            "no node's noise is ever used for other leaves (the journal's digests see to it)",
+        ),
+    )
+
+
+def _target_units(budget: Budget) -> int:
+    # A budget in rho prints its epsilon at a delta of its own; the tables' part comes on top.
+    return budget.cost(0, Fraction(0)).delta_units

@@ -1,0 +1,224 @@
+"""Digit trees: the binary tree of the papers, and the tree with negative digits that is the pure-epsilon default.
+
+At level i the numbers are cut into nodes of b^i leaves. Written with digits from -((b-1)//2) to b//2, t leads
+from 0 over the multiples of b^i to t: digit d_i adds the next d_i nodes of level i, or takes back the last
+|d_i| ones. So the noise of the release after t leaves is a signed sum of sum_i |d_i| nodes. A node that reaches
+beyond t is no look into the future: what is released is the exact sum plus that signed noise.
+
+Sensitivity. A = L R with R the 0-1 matrix of nodes and leaves and L the signs (the exact sum is L R x by the
+walk above). At each level a leaf is in at most one node, so column j of R has at most h ones: L1 norm h, L2
+norm sqrt(h), for h levels. The levels are those of the horizon, whatever t is. Adaptivity: `counting.counter`.
+
+Sources: binary tree: Dwork, Naor, Pitassi, Rothblum 2010, and Chan, Shi, Song 2011. Negative digits: Andersson,
+Pagh, Steiner, Torkamani 2025 (Count on Your Elders: Laplace vs Gaussian Noise, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.counter import Counter, Factorisation, Plan
+from hushstream.counting.digits import levels_for, lowest, mean_nodes, shift
+from hushstream.counting.errors import BadPlan, BadState
+from hushstream.counting.nodes import NodeSource
+from hushstream.privacy.noise import Parameter
+
+DEFAULT_BASE = 15
+"""15 with 8 levels serves 2^30 leaves."""
+
+_NODES_PER_BLOCK = 64
+_SAFE_BITS = 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegativeDigitTree(Plan):
+    """Base-b tree with negative digits.
+
+    Attributes:
+        base: b, from 2 to 63; `digits.best_base` finds the best one for a known horizon.
+    """
+
+    mechanism: ClassVar[str] = "negative-digit tree"
+    source: ClassVar[str] = "Andersson, Pagh, Steiner, Torkamani 2025"
+
+    base: int = DEFAULT_BASE
+
+    def _check(self) -> None:
+        largest = self.levels * (self.base // 2) * self.noise.reach
+        if largest.bit_length() > _SAFE_BITS:
+            raise BadPlan(f"noise: expected sums of nodes within 2^62, got up to about 2^{largest.bit_length()}")
+
+    @property
+    def levels(self) -> int:
+        """Levels of the horizon, h."""
+        return levels_for(self.base, self.horizon)
+
+    @property
+    def noise(self) -> NodeNoise:
+        """A leaf is in at most ``levels`` nodes."""
+        return self.budget.node_noise(self.levels, self.sensitivity)
+
+    @property
+    def changed_draws(self) -> int:
+        """The coordinates of the nodes that hold the leaf."""
+        return self.levels * self.dimension
+
+    @property
+    def groups_per_block(self) -> int:
+        """Sibling groups whose noise comes from one keyed stream."""
+        return max(1, _NODES_PER_BLOCK // self.base)
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """With base, levels and the size of a block."""
+        return {
+            **Plan.parameters.__get__(self),
+            "base": self.base,
+            "levels": self.levels,
+            "groups_per_block": self.groups_per_block,
+        }
+
+    def mean_square(self, leaves: int) -> float:
+        """Mean number of nodes in a release, times the variance of one."""
+        return float(mean_nodes(self.base, self.levels, leaves)) * self.noise.variance
+
+    def _shape_text(self) -> str:
+        return f"base {self.base}, {self.levels} levels"
+
+    def factorisation(self, leaves: int) -> Factorisation:
+        """Nodes as they are walked over; see the module's docstring."""
+        nodes: dict[tuple[int, int], int] = {}
+        signs: list[tuple[int, int, int]] = []
+        for t in range(1, leaves + 1):
+            ordinary, position = t + shift(self.base, self.levels), 0
+            for level in reversed(range(self.levels)):
+                digit = ordinary // self.base**level % self.base - lowest(self.base)
+                start = position // self.base**level
+                for node in range(min(start, start + digit), max(start, start + digit)):
+                    column = nodes.setdefault((level, node), len(nodes))
+                    signs.append((t - 1, column, 1 if digit > 0 else -1))
+                position += digit * self.base**level
+        left, right = np.zeros((leaves, len(nodes))), np.zeros((len(nodes), leaves))
+        for row, column, sign in signs:
+            left[row, column] = sign
+        for (level, node), column in nodes.items():
+            right[column, node * self.base**level : (node + 1) * self.base**level] = 1
+        return Factorisation(left, right)
+
+    def _counter(self, nodes: NodeSource) -> Counter:
+        return TreeCounter(self, nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinaryTree(NegativeDigitTree):
+    """The papers' binary tree: base 2, digits 0 and 1. The reference; nothing is better about it."""
+
+    mechanism: ClassVar[str] = "binary tree"
+    source: ClassVar[str] = "Dwork et al. 2010, Chan et al. 2011"
+
+    base: int = 2
+
+    def _check(self) -> None:
+        if self.base != 2:
+            raise BadPlan(f"binary tree: expected base 2, got {self.base}")
+        NegativeDigitTree._check(self)
+
+
+class TreeCounter(Counter):
+    """Keeps the exact sum, the number of leaves and, for each level, the current block's signed node sums.
+
+    Nothing of the noise is state: blocks are drawn again when they are needed. A block that no release touches
+    is never drawn.
+    """
+
+    def __init__(self, plan: NegativeDigitTree, nodes: NodeSource) -> None:
+        """Before the first leaf."""
+        super().__init__(plan)
+        self._nodes = nodes
+        self._base = plan.base
+        self._levels = plan.levels
+        self._shift = shift(plan.base, plan.levels)
+        self._groups = plan.groups_per_block
+        self._block_rows = self._groups * plan.base
+        self._cached: dict[int, tuple[int, NDArray[np.int64]]] = {}
+        self._above: tuple[int, NDArray[np.int64]] | None = None
+
+    def _noise(self) -> NDArray[np.int64]:
+        ordinary = self.leaves + self._shift
+        above = ordinary // self._base
+        if self._above is None or self._above[0] != above:
+            # The levels above the lowest change only once in b leaves: their sum is kept.
+            noise = np.zeros(self.plan.dimension, dtype=np.int64)
+            for level in range(1, self._levels):
+                noise += self._row(level, ordinary // self._base**level)
+            self._above = above, noise
+        return np.asarray(self._above[1] + self._row(0, ordinary))
+
+    def _row(self, level: int, ordinary: int) -> NDArray[np.int64]:
+        block, row = divmod(ordinary, self._block_rows)
+        return np.asarray(self._rows(level, block, block)[row])
+
+    def _noise_run(self, steps: int) -> NDArray[np.int64]:
+        first = self.leaves + self._shift + 1
+        noise = np.zeros((steps, self.plan.dimension), dtype=np.int64)
+        constant = np.zeros(self.plan.dimension, dtype=np.int64)
+        for level in range(self._levels):
+            span = self._base**level
+            low, high = first // span, (first + steps - 1) // span
+            block = low // self._block_rows
+            rows = self._rows(level, block, high // self._block_rows)
+            rows = rows[low - block * self._block_rows : high + 1 - block * self._block_rows]
+            if low == high:
+                constant += rows[0]
+            elif level == 0:
+                noise += rows
+            else:
+                lengths = np.full(len(rows), span)
+                lengths[0] = (low + 1) * span - first
+                lengths[-1] = first + steps - high * span
+                noise += np.repeat(rows, lengths, axis=0)
+        noise += constant
+        return noise
+
+    def _rows(self, level: int, first: int, last: int) -> NDArray[np.int64]:
+        """Signed node sums of whole blocks, one row for each ordinary digit, int64 (rows, dimension)."""
+        held = self._cached.get(level)
+        known = held[1] if held is not None and held[0] == first else None
+        if known is not None and first == last:
+            return known
+        missing = [(level, block) for block in range(first if known is None else first + 1, last + 1)]
+        drawn = self._signed(self._nodes.draw(missing, self._groups * (self._base - 1)))
+        self._cached[level] = (last, drawn[-self._block_rows :])
+        return drawn if known is None else np.concatenate([known, drawn])
+
+    def _signed(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+        """From the noise of nodes to that of digits.
+
+        A group's nodes come in the order in which they are walked over: first those before its middle, from
+        the middle outwards, then those after it. Digit d is the sum of the first d of its side, with its sign.
+        """
+        low = lowest(self._base)
+        dimension = self.plan.dimension
+        groups = drawn.reshape(-1, self._base - 1, dimension)
+        signed = np.zeros((len(groups), self._base, dimension), dtype=np.int64)
+        np.cumsum(groups[:, low:], axis=1, out=signed[:, low + 1 :])
+        if low:
+            signed[:, :low] = -np.cumsum(groups[:, :low], axis=1)[:, ::-1]
+        return signed.reshape(-1, dimension)
+
+    def _advance(self, steps: int) -> None:
+        """Nothing to move: noise follows from the number of leaves."""
+
+    def _dump_extra(self) -> bytes:
+        return b""
+
+    def _load_extra(self, extra: bytes) -> None:
+        if extra:
+            raise BadState(f"counter state: expected no more bytes, got {len(extra)}")
+        self._cached.clear()
+        self._above = None
