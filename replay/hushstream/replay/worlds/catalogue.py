@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
+from hushstream.replay.worlds.colin import colin
+from hushstream.replay.worlds.lastfm import lastfm
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic
@@ -16,7 +18,13 @@ GROUP = "hushstream.worlds"
 
 Factory = Callable[..., World]
 
-_BUILTIN: dict[str, Factory] = {"synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k}
+_BUILTIN: dict[str, Factory] = {
+    "synthetic": synthetic,
+    "colin": colin,
+    "tmc2007": tmc2007,
+    "ml-100k": movielens_100k,
+    "lastfm": lastfm,
+}
 
 
 def known_worlds() -> dict[str, Factory]:

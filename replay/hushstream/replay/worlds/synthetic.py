@@ -89,7 +89,7 @@ class SyntheticWorld:
         """Return the (n,) exact mean rewards given context and arm, clipping included."""
         mean = self._scores(users, round_index, arms)
         if self.noise_std > 0.0:
-            return _clipped_normal_mean(mean, self.noise_std)
+            return clipped_normal_mean(mean, self.noise_std)
         return np.clip(mean, 0.0, 1.0)
 
     def eligible(self, users: IntArray, round_index: int) -> None:
@@ -231,8 +231,8 @@ def _uniform_shares(draws: Draws, users: IntArray, round_index: int, dimension: 
     return raw.astype(np.float32)
 
 
-def _clipped_normal_mean(mean: npt.NDArray[np.float64], std: float) -> npt.NDArray[np.float64]:
-    """Return E[clip(N(mean, std^2), 0, 1)], elementwise."""
+def clipped_normal_mean(mean: npt.NDArray[np.float64], std: float) -> npt.NDArray[np.float64]:
+    """Return E[clip(N(mean, std^2), 0, 1)] for each mean (n,) and one std > 0."""
     from scipy.special import ndtr
 
     low, high = (0.0 - mean) / std, (1.0 - mean) / std
