@@ -1,1 +1,39 @@
 """Continual-release counters: noised prefix sums of a stream of integer vectors."""
+
+from hushstream.counting.blocks import BlockCounters, BlockPlan
+from hushstream.counting.blt import BufferedToeplitz
+from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon
+from hushstream.counting.counter import Counter, Factorisation, Plan, Release
+from hushstream.counting.crossover import choose_release, counter_rmse, fresh_rmse
+from hushstream.counting.digits import DEFAULT_HORIZON
+from hushstream.counting.errors import BadLeaves, BadPlan, BadState, CountingError, HorizonReached
+from hushstream.counting.honaker import HonakerTree
+from hushstream.counting.statement import Neighbours
+from hushstream.counting.tree import BinaryTree, NegativeDigitTree, best_tree
+
+__all__ = [
+    "DEFAULT_HORIZON",
+    "BadLeaves",
+    "BadPlan",
+    "BadState",
+    "BinaryTree",
+    "BlockCounters",
+    "BlockPlan",
+    "Budget",
+    "BufferedToeplitz",
+    "Concentrated",
+    "Counter",
+    "CountingError",
+    "Factorisation",
+    "HonakerTree",
+    "HorizonReached",
+    "NegativeDigitTree",
+    "Neighbours",
+    "Plan",
+    "PureEpsilon",
+    "Release",
+    "best_tree",
+    "choose_release",
+    "counter_rmse",
+    "fresh_rmse",
+]

@@ -15,8 +15,9 @@ noise. Neighbours that differ by v in leaf j differ, given equal r, by 2^F v in 
 numbers differ at j by 2^F v and k steps later by c_k 2^F v up to rounding: each buffer's rounding differs by at
 most one unit of 2^-G a step, kept for at most min(T, 1/(1-q_i)) steps, and g_t's by one unit for each rounding
 down. With e a bound on that, the squared distances sum to at most (||c|| 2^F Delta_2 + e sqrt(T d))^2
-(Minkowski), and adaptive composition of zCDP (Bun, Steinke 2016, Lemma 2.3) gives rho for noise of that variance
-over 2 rho, at every real order.
+(Minkowski), whatever the leaves and past releases were, and adaptive composition under that bound (Feldman,
+Zrnic 2021, Theorem 4.3, order by order) gives rho for noise of that variance over 2 rho. For c leaves of one
+person the distance is at most c times that.
 
 Sources: Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024 (Efficient and Near-Optimal Noise Generation for
 Streaming Differential Privacy); McMahan, Xu, Zhang 2024. The parameters are our own minimisers of the root mean
@@ -42,8 +43,8 @@ from hushstream.counting.nodes import NodeSource
 from hushstream.privacy.noise import Parameter
 
 _LEAVES_PER_BLOCK = 64
-_FINE_BITS = 34
-"""The fine lattice has about 2^34 units to the sensitivity: roundings then cost less than 1 % of it."""
+_FINE_BITS = 30
+"""The fine lattice has about 2^30 units to the sensitivity: at T = 2^30 and d = 2,500 roundings cost 0.2 % of it."""
 
 _GUARD_BITS = 18
 _SAFE_BITS = 62
@@ -62,7 +63,7 @@ class BufferedToeplitz(Plan):
             raise BadPlan(f"buffered linear Toeplitz: expected a budget in rho, got {self.budget}")
         # A buffer's spread is below 4 sigma (its filter's L2 norm): 2^62 is then beyond 2^5 spreads.
         if self.noise.numerator > self.noise.denominator << (2 * (_SAFE_BITS - 7 - _GUARD_BITS)):
-            raise BadPlan("buffered linear Toeplitz: expected noise below 2^37 fine units, got more; coarsen the lattice")
+            raise BadPlan("buffered Toeplitz: expected noise below 2^37 fine units, got more; raise rho or coarsen")
 
     @property
     def shape(self) -> BltShape:
@@ -132,7 +133,8 @@ class BufferedToeplitz(Plan):
         column = self.shape.column(leaves)
         place = np.subtract.outer(np.arange(leaves), np.arange(leaves))
         right = np.where(place >= 0, column[np.maximum(place, 0)], 0.0)
-        return Factorisation(np.linalg.solve(right.T, np.tril(np.ones((leaves, leaves))).T).T, right)
+        left = np.linalg.solve(right.T, np.tril(np.ones((leaves, leaves))).T).T
+        return Factorisation(np.asarray(left, dtype=np.float64), right)
 
     def _counter(self, nodes: NodeSource) -> Counter:
         return BltCounter(self, nodes)
@@ -220,8 +222,6 @@ def _columns(dyadic: tuple[tuple[int, int], ...]) -> tuple[NDArray[np.int64], ND
     return np.array(mantissas, dtype=np.int64)[:, None], np.array(bits, dtype=np.int64)[:, None] - 32
 
 
-def _scaled(
-    values: NDArray[np.int64], mantissas: NDArray[np.int64], shifts: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _scaled(values: NDArray[np.int64], mantissas: NDArray[np.int64], shifts: NDArray[np.int64]) -> NDArray[np.int64]:
     """floor(values * mantissa / 2^(32 + shift)), exact: |values| < 2^62 and mantissas < 2^31 keep 64 bits."""
     return np.asarray(((values >> 32) * mantissas + (((values & _LOW) * mantissas) >> 32)) >> shifts)

@@ -80,9 +80,9 @@ class BltShape:
 
 def _mean_geometric(far: NDArray[np.float64], leaves: int) -> NDArray[np.float64]:
     """Mean over t = 1..leaves of sum_{k<t} (1-far)^k."""
-    safe = np.where(far > 0, far, 1.0)
-    # log1p's argument stays above -1: the poles lie strictly inside the unit interval.
-    powers = np.exp(leaves * np.log1p(-np.minimum(safe, 1 - 1e-300)))
+    safe = np.where(far > 0, far, 0.5)
+    # The poles lie strictly inside the unit interval; where there is none, 1/2 stands in and is not used.
+    powers = np.exp(leaves * np.log1p(-safe))
     partial = (1 - safe) * (1 - powers) / safe
     return np.asarray(np.where(far > 0, (leaves - partial) / (safe * leaves), (leaves + 1) / 2))
 

@@ -165,6 +165,27 @@ class Concentrated:
         if not 0 < delta_units(self.delta) < DELTA_ONE:
             raise BadPlan(f"delta: expected above 0 and below 1, got {self.delta!r}")
 
+    @classmethod
+    def for_epsilon(cls, epsilon: Number, delta: Number) -> Concentrated:
+        """The largest rho, in millionths, whose printed epsilon at ``delta`` is at most ``epsilon``.
+
+        Raises:
+            BadPlan: an epsilon that not even a millionth of rho gives at this delta.
+        """
+        target = epsilon_micro(epsilon)
+        low, high = 0, 1
+        while epsilon_of_rho(Fraction(high, MICRO), delta) <= target:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if epsilon_of_rho(Fraction(middle, MICRO), delta) <= target:
+                low = middle
+            else:
+                high = middle
+        if not low:
+            raise BadPlan(f"epsilon: expected one that some rho gives at delta {delta}, got {epsilon!r}")
+        return cls(Fraction(low, MICRO), delta)
+
     def node_noise(self, levels: int, sensitivity: int) -> NodeNoise:
         """Noise of variance levels * Delta_2^2 / (2 rho): a leaf moves ``levels`` nodes by Delta_2 each."""
         return self.noise_for(levels * sensitivity**2)
@@ -217,9 +238,7 @@ def epsilon_of_rho(rho: Fraction, delta: Number) -> int:
     lengths = orders.astype(np.float64)
     offset = -math.log(chance) + (lengths - 1) * np.log1p(-1 / lengths) - np.log(lengths)
     order = int(orders[np.argmin(lengths * float(rho) + offset / (lengths - 1))])
-    logarithm = (
-        log_above(1 / chance) + (order - 1) * log_above(1 - Fraction(1, order)) + log_above(Fraction(1, order))
-    )
+    logarithm = log_above(1 / chance) + (order - 1) * log_above(1 - Fraction(1, order)) + log_above(Fraction(1, order))
     return max(0, math.ceil((order * rho + logarithm / (order - 1)) * MICRO))
 
 

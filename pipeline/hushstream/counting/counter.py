@@ -9,16 +9,17 @@ the noise of the nodes, A the lower triangle of ones, and A = L R with R the 0-1
 in which node. Let neighbours differ in leaf j, by v (which may depend on all releases before j). Couple the
 noise z of one with z + R_j v' , v' = -v, of the other (R_j: column j of R). Then every release is the same:
 L (z + R_j v') = L z + A_j v', and A_j is 1 from j on, where the sums differ by v, and 0 before j. So releases
-before j, and with them whatever they made others choose, v included, do not change; the shift is a bijection
-of the integers. Its price:
+before j, and with them whatever they made others choose, v included, do not change. For c leaves j_1 < j_2 < ...
+of one person the shift is s(z) = sum_i R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
 
-* Laplace: each of the at most h nodes that hold leaf j moves by v, so the probability of any z changes by
-  at most exp(h ||v||_1 / scale), point by point: pure epsilon for scale = h Delta_1 / epsilon.
-* Gaussian: let s = R_j v', ||s||^2 <= h Delta_2^2, and p the law of z. Group all z that give the same releases
-  before j; each group is closed under adding whole multiples of s. For a whole order alpha,
-  p(z)^alpha p(z-s)^(1-alpha) = p(z - (1-alpha) s) exp(alpha (alpha-1) ||s||^2 / (2 var)), and (1-alpha) s is such
-  a multiple, so the sum over a group is at most its probability times exp(alpha (alpha-1) rho): the Renyi
-  divergence is at most alpha rho at every whole order alpha >= 2, and epsilon is computed from those alone.
+* The maps z -> z + k s(z), k a whole number, are one to one: releases before j_1 are those of z, so v'_1 is known
+  from the result; take k R_{j_1} v'_1 back, and releases before j_2 are those of z; and so on.
+* Laplace: each of the at most h nodes that hold a leaf moves by v, so the probability of any z changes by
+  at most exp(c h Delta_1 / scale), point by point: c epsilon for scale = h Delta_1 / epsilon.
+* Gaussian: ||s||^2 <= c^2 h Delta_2^2; let p be the law of z. For a whole order alpha,
+  p(z)^alpha p(z+s)^(1-alpha) = p(z + (1-alpha) s) exp(alpha (alpha-1) ||s||^2 / (2 var)), and z + (1-alpha) s(z) is
+  one to one, so the sum over all z is at most exp(alpha (alpha-1) c^2 rho) for var = h Delta_2^2 / (2 rho): the
+  Renyi divergence is at most alpha c^2 rho at every whole order alpha >= 2, and epsilon is computed from those.
 
 The sums that are released together with real-valued weights (Honaker) are functions of R x + z; see there.
 The factorisation behind each plan is `Plan.factorisation`, and a test extracts L from the running code.
@@ -38,7 +39,9 @@ from hushstream.counting.calibration import Budget, NodeNoise
 from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_HORIZON
 from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReached
 from hushstream.counting.nodes import KeyedNodes, NodeSource
+from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours, counter_guarantee
+from hushstream.counting.sums import SAFE_BITS, bound_after, column_sums, largest_size, require_leaves
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress, Parameter
@@ -47,8 +50,6 @@ from hushstream.privacy.promise import Deployment, Guarantee
 LARGEST_DIMENSION = 1 << 24
 STATE_VERSION = 1
 _STATE_HEAD = struct.Struct("<BQ")
-_DIGEST_BYTES = 16
-_SAFE_BITS = 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,8 @@ class Plan(ABC):
             BadPlan: leaves outside 1 to the horizon.
         """
         count = self.horizon if leaves is None else leaves
-        if not 1 <= count <= self.horizon:
-            raise BadPlan(f"leaves: expected 1 to {self.horizon}, got {count}")
+        if not isinstance(count, int) or not 1 <= count <= self.horizon:
+            raise BadPlan(f"leaves: expected 1 to {self.horizon}, got {count!r}")
         return float(np.sqrt(self.mean_square(count)))
 
     @abstractmethod
@@ -229,16 +230,12 @@ class Plan(ABC):
         """
         nodes = self._nodes(key, address)
         counter = self._counter(nodes)
-        body, digest = state[:-_DIGEST_BYTES], state[-_DIGEST_BYTES:]
-        if key.digest("counter-state", nodes.identity, body) != digest:
-            raise BadState("counter state: expected one of this plan, key and address, got a damaged or foreign one")
-        counter.load(body)
+        counter.load(open_state(key, nodes.identity, state))
         return counter
 
     def save(self, key: Key, address: NoiseAddress, counter: Counter) -> bytes:
         """The counter's state under a keyed digest. It holds exact sums: as sensitive as the leaves."""
-        body = counter.dump()
-        return body + key.digest("counter-state", self._nodes(key, address).identity, body)
+        return seal_state(key, self._nodes(key, address).identity, counter.dump())
 
     def _nodes(self, key: Key, address: NoiseAddress) -> KeyedNodes:
         return KeyedNodes(key, address, self.mechanism, self.parameters, self.noise, self.dimension)
@@ -273,7 +270,7 @@ class Counter(ABC):
         self._admit(leaves, len(leaves))
         if len(leaves):
             self._advance(len(leaves))
-            self._sum += np.add.reduce(leaves, axis=0)
+            self._sum += column_sums(leaves)
             self.leaves += len(leaves)
 
     def seal(self, events: NDArray[np.int64]) -> None:
@@ -286,7 +283,7 @@ class Counter(ABC):
         """
         self._admit(events, 1)
         self._advance(1)
-        self._sum += np.add.reduce(events, axis=0)
+        self._sum += column_sums(events)
         self.leaves += 1
 
     def release(self) -> Release:
@@ -338,32 +335,18 @@ class Counter(ABC):
             )
         self._sum = np.frombuffer(body[_STATE_HEAD.size : fixed], dtype="<i8").astype(np.int64)
         self.leaves = leaves
-        self._bound = _largest_size(self._sum)
-        if self._bound.bit_length() > _SAFE_BITS:
+        self._bound = largest_size(self._sum)
+        if self._bound.bit_length() > SAFE_BITS:
             raise BadState("counter state: expected sums within 2^62, got larger ones")
         self._load_extra(body[fixed:])
 
     def _admit(self, leaves: NDArray[np.int64], steps: int) -> None:
-        if not isinstance(leaves, np.ndarray) or leaves.dtype != np.int64:
-            got = leaves.dtype if isinstance(leaves, np.ndarray) else type(leaves).__name__
-            raise BadLeaves(f"leaves: expected an int64 array, got {got}")
-        if leaves.ndim != 2 or leaves.shape[1] != self.plan.dimension:
-            raise BadLeaves(f"leaves: expected shape (n, {self.plan.dimension}), got {leaves.shape}")
+        require_leaves(leaves, self.plan.dimension)
         if self.leaves + steps > self.plan.horizon:
             raise HorizonReached(
                 f"counter: expected at most {self.plan.horizon} leaves, got {self.leaves} and {steps} more"
             )
-        if len(leaves):
-            self._bound_sums(_largest_size(leaves) * len(leaves))
-
-    def _bound_sums(self, more: int) -> None:
-        bound = self._bound + more
-        if bound.bit_length() > _SAFE_BITS:
-            # Signs may have cancelled: only now look at the sum itself.
-            bound = _largest_size(self._sum) + more
-            if bound.bit_length() > _SAFE_BITS:
-                raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
-        self._bound = bound
+        self._bound = bound_after(self._bound, self._sum, leaves)
 
     @abstractmethod
     def _noise(self) -> NDArray[np.int64]:
@@ -384,8 +367,3 @@ class Counter(ABC):
     @abstractmethod
     def _load_extra(self, extra: bytes) -> None:
         """The inverse of `_dump_extra`."""
-
-
-def _largest_size(values: NDArray[np.int64]) -> int:
-    # Read without a sign, the absolute value of -2^63 is right too.
-    return int(np.abs(values).view(np.uint64).max())

@@ -7,7 +7,6 @@ i < h with digits d_i from -((b-1)//2) to b//2. Base 2 has the digits 0 and 1: t
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import lru_cache
 
 from hushstream.counting.errors import BadPlan
 
@@ -39,37 +38,20 @@ def lowest(base: int) -> int:
 
 def shift(base: int, levels: int) -> int:
     """What is added to a number so that its ordinary digits are d_i + (b-1)//2, all from 0 to b-1."""
-    return lowest(base) * ((base**levels - 1) // (base - 1))
+    return int(lowest(base) * ((base**levels - 1) // (base - 1)))
 
 
 def mean_nodes(base: int, levels: int, leaves: int) -> Fraction:
     """Mean over t = 1..leaves of the sum of |d_i(t)|: how many nodes a release adds or subtracts."""
     first = shift(base, levels) + 1
-    total = sum(
-        _digit_sizes(base, level, first + leaves) - _digit_sizes(base, level, first) for level in range(levels)
-    )
+    total = sum(_digit_sizes(base, level, first + leaves) - _digit_sizes(base, level, first) for level in range(levels))
     return Fraction(total, leaves)
 
 
 def _digit_sizes(base: int, level: int, end: int) -> int:
     """Sum over u < end of |ordinary digit of u at ``level`` - (b-1)//2|."""
     sizes = [abs(digit - lowest(base)) for digit in range(base)]
-    span = base**level
+    span = int(base**level)
     cycles, rest = divmod(end, base * span)
     digit, inside = divmod(rest, span)
     return cycles * span * sum(sizes) + span * sum(sizes[:digit]) + inside * sizes[digit]
-
-
-@lru_cache(maxsize=4096)
-def best_base(horizon: int, pure: bool = True) -> int:
-    """The odd base with the smallest error over a whole stream of ``horizon`` leaves.
-
-    The mean square error is the mean number of nodes times the variance of one, which grows with levels^2 for
-    pure epsilon and with levels for rho.
-    """
-
-    def error(base: int) -> Fraction:
-        levels = levels_for(base, horizon)
-        return mean_nodes(base, levels, horizon) * levels ** (2 if pure else 1)
-
-    return min(range(3, LARGEST_BASE + 1, 2), key=error)

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.errors import BadPlan
+from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, Parameter
 
@@ -23,10 +25,32 @@ class NodeSource(Protocol):
         """Noise of the ``nodes`` nodes of each block, int64 (blocks, nodes, dimension)."""
 
 
-class KeyedNodes:
-    """The source of a running counter: the block is a part of the noise address."""
+class CellSource(Protocol):
+    """A `NodeSource` for each of many cells."""
 
-    __slots__ = ("_address", "_dimension", "_key", "_noise")
+    def draw_cells(self, cells: Sequence[int], blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
+        """Noise of the ``nodes`` nodes of each block of the cell beside it, int64 (blocks, nodes, dimension)."""
+
+
+class _NodeStream(KeyedStream):
+    """`KeyedStream` of an address that is encoded already."""
+
+    __slots__ = ()
+
+    def __init__(self, key: Key, encoded: bytes) -> None:
+        self._key = key
+        self._address = encoded
+        self._draws = 0
+        self.reproducible = key.reproducible
+
+
+class KeyedNodes:
+    """The source of a running counter: the block is a part of the noise address.
+
+    Blocks differ in node and cell alone, which come late in the encoded address: what is before is encoded once.
+    """
+
+    __slots__ = ("_address", "_dimension", "_head", "_key", "_noise")
 
     def __init__(
         self,
@@ -53,6 +77,10 @@ class KeyedNodes:
         )
         self._noise = noise
         self._dimension = dimension
+        whole, tail = self._address.encode(), self._tail(self._address.cell, ())
+        self._head = whole.removesuffix(tail)
+        if self._address.node or self._head == whole:
+            raise BadPlan("counter: expected an address without a node, got one that names a node")
 
     @property
     def identity(self) -> bytes:
@@ -61,6 +89,18 @@ class KeyedNodes:
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
         """See `NodeSource`."""
-        streams = [KeyedStream(self._key, replace(self._address, node=block)) for block in blocks]
+        return self.draw_cells([self._address.cell] * len(blocks), blocks, nodes)
+
+    def draw_cells(
+        self, cells: Sequence[int | None], blocks: Sequence[tuple[int, ...]], nodes: int
+    ) -> NDArray[np.int64]:
+        """See `CellSource`; a cell of None is that of a counter that has none."""
+        streams = [
+            _NodeStream(self._key, self._head + self._tail(cell, block))
+            for cell, block in zip(cells, blocks, strict=True)
+        ]
         drawn = self._noise.draw(streams, nodes * self._dimension)
         return drawn.reshape(len(streams), nodes, self._dimension)
+
+    def _tail(self, cell: int | None, node: tuple[int, ...]) -> bytes:
+        return encode(node, cell, self._address.coordinate, self._address.partition)

@@ -21,18 +21,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.calibration import Budget, NodeNoise
 from hushstream.counting.counter import Counter, Factorisation, Plan
-from hushstream.counting.digits import levels_for, lowest, mean_nodes, shift
+from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for, lowest, mean_nodes, shift
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import NodeSource
+from hushstream.counting.sums import SAFE_BITS
 from hushstream.privacy.noise import Parameter
 
 DEFAULT_BASE = 15
 """15 with 8 levels serves 2^30 leaves."""
 
 _NODES_PER_BLOCK = 64
-_SAFE_BITS = 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class NegativeDigitTree(Plan):
     """Base-b tree with negative digits.
 
     Attributes:
-        base: b, from 2 to 63; `digits.best_base` finds the best one for a known horizon.
+        base: b, from 2 to 63; `best_tree` finds the best one for a horizon.
     """
 
     mechanism: ClassVar[str] = "negative-digit tree"
@@ -50,7 +50,7 @@ class NegativeDigitTree(Plan):
 
     def _check(self) -> None:
         largest = self.levels * (self.base // 2) * self.noise.reach
-        if largest.bit_length() > _SAFE_BITS:
+        if largest.bit_length() > SAFE_BITS:
             raise BadPlan(f"noise: expected sums of nodes within 2^62, got up to about 2^{largest.bit_length()}")
 
     @property
@@ -129,6 +129,60 @@ class BinaryTree(NegativeDigitTree):
         NegativeDigitTree._check(self)
 
 
+def best_tree(
+    budget: Budget, horizon: int = DEFAULT_HORIZON, dimension: int = 1, sensitivity: int = 1
+) -> NegativeDigitTree:
+    """The tree of the base with the smallest error over ``horizon`` leaves; of equals, that of the smallest base.
+
+    All bases from 2 to 63 are tried, each with its fewest levels: the mean square error is the mean number of
+    nodes in a release (`digits.mean_nodes`, closed form) times the variance of one, which grows with levels^2 for
+    pure epsilon and with levels for rho. 1,024 leaves take base 13 and 3 levels; from base 2 ``horizon`` on there
+    is one level, where every leaf has noise of its own and nothing is a tree.
+
+    Args:
+        budget: as for every plan.
+        horizon: T_max.
+        dimension: coordinates of a leaf.
+        sensitivity: of a leaf.
+
+    Raises:
+        BadPlan, BadNoise: a setting out of range.
+    """
+    variances: dict[int, float] = {}
+
+    def error(base: int) -> float:
+        levels = levels_for(base, horizon)
+        if levels not in variances:
+            variances[levels] = budget.node_noise(levels, sensitivity).variance
+        return float(mean_nodes(base, levels, horizon)) * variances[levels]
+
+    base = min(range(2, LARGEST_BASE + 1), key=error)
+    return NegativeDigitTree(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon, base=base)
+
+
+def signed_digits(drawn: NDArray[np.int64], base: int) -> NDArray[np.int64]:
+    """From the noise of nodes to that of digits.
+
+    A group's nodes come in the order in which they are walked over: first those before its middle, from the
+    middle outwards, then those after it. Digit d is the sum of the first d of its side, with its sign.
+
+    Args:
+        drawn: int64 (blocks, groups * (base - 1), dimension).
+        base: b.
+
+    Returns:
+        int64 (blocks, groups * base, dimension): one row for each ordinary digit of each group.
+    """
+    low = lowest(base)
+    blocks, nodes, dimension = drawn.shape
+    groups = drawn.reshape(-1, base - 1, dimension)
+    signed = np.zeros((len(groups), base, dimension), dtype=np.int64)
+    np.cumsum(groups[:, low:], axis=1, out=signed[:, low + 1 :])
+    if low:
+        signed[:, :low] = -np.cumsum(groups[:, :low], axis=1)[:, ::-1]
+    return signed.reshape(blocks, nodes // (base - 1) * base, dimension)
+
+
 class TreeCounter(Counter):
     """Keeps the exact sum, the number of leaves and, for each level, the current block's signed node sums.
 
@@ -192,24 +246,10 @@ class TreeCounter(Counter):
         if known is not None and first == last:
             return known
         missing = [(level, block) for block in range(first if known is None else first + 1, last + 1)]
-        drawn = self._signed(self._nodes.draw(missing, self._groups * (self._base - 1)))
+        nodes = self._nodes.draw(missing, self._groups * (self._base - 1))
+        drawn = signed_digits(nodes, self._base).reshape(-1, self.plan.dimension)
         self._cached[level] = (last, drawn[-self._block_rows :])
         return drawn if known is None else np.concatenate([known, drawn])
-
-    def _signed(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
-        """From the noise of nodes to that of digits.
-
-        A group's nodes come in the order in which they are walked over: first those before its middle, from
-        the middle outwards, then those after it. Digit d is the sum of the first d of its side, with its sign.
-        """
-        low = lowest(self._base)
-        dimension = self.plan.dimension
-        groups = drawn.reshape(-1, self._base - 1, dimension)
-        signed = np.zeros((len(groups), self._base, dimension), dtype=np.int64)
-        np.cumsum(groups[:, low:], axis=1, out=signed[:, low + 1 :])
-        if low:
-            signed[:, :low] = -np.cumsum(groups[:, :low], axis=1)[:, ::-1]
-        return signed.reshape(-1, dimension)
 
     def _advance(self, steps: int) -> None:
         """Nothing to move: noise follows from the number of leaves."""

@@ -1,0 +1,321 @@
+"""Many counters in one: a block for each user, every leaf in one block only.
+
+Each block is a digit tree of `hushstream.counting.tree` with a leaf clock and node addresses of its own (the
+address's cell is the block's number), held in arrays over all blocks. Within a batch the leaves of one block are
+summed into one leaf of it: a sealed batch.
+
+Privacy: the factorisation of all blocks together is block-diagonal, and the proof of `counting.counter` holds for
+it as it stands: a leaf is in ``levels`` nodes, all of its own block, and the releases of all blocks before it do
+not change, whatever they made others choose. So an event costs what it costs in one counter (parallel composition
+over blocks), however many blocks there are. Which block a leaf is in is public, as is how many leaves it has.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.digits import shift
+from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReached
+from hushstream.counting.nodes import CellSource, KeyedNodes
+from hushstream.counting.state import open_state, seal_state
+from hushstream.counting.statement import Neighbours
+from hushstream.counting.sums import SAFE_BITS, bound_after, largest_size, require_leaves
+from hushstream.counting.tree import NegativeDigitTree, signed_digits
+from hushstream.privacy.encoding import encode
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import NoiseAddress, Parameter
+from hushstream.privacy.promise import Deployment, Guarantee
+
+LARGEST_COORDINATES = 1 << 26
+STATE_VERSION = 1
+_STATE_HEAD = struct.Struct("<BQ")
+_DIGITS_PER_DRAW = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPlan:
+    """A group of equal counters before any leaf.
+
+    Attributes:
+        plan: of each block; its horizon is that of one block.
+        blocks: how many there are, N.
+    """
+
+    plan: NegativeDigitTree
+    blocks: int
+
+    def __post_init__(self) -> None:
+        """Refuse settings for which no group exists.
+
+        Raises:
+            BadPlan: another kind of plan, or too many blocks.
+        """
+        if not isinstance(self.plan, NegativeDigitTree):
+            raise BadPlan(f"blocks: expected a digit tree (negative digits or binary), got {type(self.plan).__name__}")
+        largest = LARGEST_COORDINATES // self.plan.dimension
+        if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= largest:
+            raise BadPlan(f"blocks: expected a whole number from 1 to {largest}, got {self.blocks!r}")
+
+    @property
+    def mechanism(self) -> str:
+        """The name in noise addresses: blocks share no noise with counters that stand alone."""
+        return f"{self.plan.mechanism} blocks"
+
+    @property
+    def groups_per_block(self) -> int:
+        """Sibling groups of a tree whose noise comes from one keyed stream: few, for there are many trees."""
+        return max(1, _DIGITS_PER_DRAW // self.plan.base)
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Everything that shapes the noise, by name, for its address and the journal."""
+        return {**self.plan.parameters, "groups_per_block": self.groups_per_block, "blocks": self.blocks}
+
+    @property
+    def identity(self) -> bytes:
+        """The plan as bytes; two different plans never give the same."""
+        return encode(self.mechanism, tuple(part for pair in sorted(self.parameters.items()) for part in pair))
+
+    def rmse(self, leaves: int | None = None) -> float:
+        """Root mean square error of one coordinate over the first ``leaves`` releases of a block; see `Plan.rmse`."""
+        return self.plan.rmse(leaves)
+
+    def guarantee(
+        self,
+        neighbours: Neighbours | None = None,
+        units_in_life: int = 1,
+        deployment: Deployment = "hosted",
+        zone: str = "counter",
+    ) -> Guarantee:
+        """What all releases of all blocks promise: per unit that of one counter; see `Plan.guarantee`.
+
+        A person with c events, in whatever blocks, is priced by ``units_in_life=c``.
+        """
+        single = self.plan.guarantee(neighbours, units_in_life, deployment, zone)
+        return replace(
+            single,
+            mechanism=f"{self.blocks} blocks, every unit in one of them, each: {single.mechanism}",
+            not_protected=("in which block a leaf is", *single.not_protected),
+        )
+
+    def open(self, key: Key, address: NoiseAddress) -> BlockCounters:
+        """Blocks without leaves.
+
+        Args:
+            key: the counter zone's key.
+            address: names the group; purpose, mechanism, parameters, cell and node are filled in here.
+
+        Raises:
+            BadPlan: an address that names a cell: cells are the blocks' numbers.
+        """
+        return BlockCounters(self, self._nodes(key, address))
+
+    def restore(self, key: Key, address: NoiseAddress, state: bytes) -> BlockCounters:
+        """The group that gave ``state``, going on as if it had never stopped.
+
+        Raises:
+            BadState: damaged, or of another plan, key or address.
+        """
+        nodes = self._nodes(key, address)
+        counters = BlockCounters(self, nodes)
+        counters.load(open_state(key, nodes.identity, state))
+        return counters
+
+    def save(self, key: Key, address: NoiseAddress, counters: BlockCounters) -> bytes:
+        """The group's state under a keyed digest. It holds exact sums: as sensitive as the leaves."""
+        return seal_state(key, self._nodes(key, address).identity, counters.dump())
+
+    def _nodes(self, key: Key, address: NoiseAddress) -> KeyedNodes:
+        if address.cell is not None:
+            raise BadPlan(f"blocks: expected an address without a cell, got cell {address.cell}")
+        return KeyedNodes(key, address, self.mechanism, self.parameters, self.plan.noise, self.plan.dimension)
+
+
+class BlockCounters:
+    """Running blocks. State: a clock and a sum for each; beside it up to ``levels * base`` noise rows a block."""
+
+    def __init__(self, plan: BlockPlan, source: CellSource) -> None:
+        """Before the first leaf, on a source of noise."""
+        tree, blocks, dimension = plan.plan, plan.blocks, plan.plan.dimension
+        self.plan = plan
+        self._source = source
+        self._base, self._levels = tree.base, tree.levels
+        self._shift = shift(tree.base, tree.levels)
+        self._nodes_drawn = plan.groups_per_block * (tree.base - 1)
+        self._rows_drawn = plan.groups_per_block * tree.base
+        self._clocks = np.zeros(blocks, dtype=np.int64)
+        self._sums = np.zeros((blocks, dimension), dtype=np.int64)
+        self._bound = 0
+        # Pages of zeros cost nothing before they are written: blocks without leaves hold no noise.
+        self._held = np.full((self._levels, blocks), -1, dtype=np.int64)
+        self._rows = [np.zeros((blocks, self._rows_drawn, dimension), dtype=np.int64) for _ in range(self._levels)]
+        self._above_at = np.full(blocks, -1, dtype=np.int64)
+        self._above = np.zeros((blocks, dimension), dtype=np.int64)
+        self._moved = np.zeros(blocks, dtype=np.bool_)
+        self._noise = np.zeros((blocks, dimension), dtype=np.int64)
+
+    @property
+    def leaves(self) -> NDArray[np.int64]:
+        """How many leaves each block has, int64 (N,)."""
+        return self._clocks.copy()
+
+    def add(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        """Take a batch: the leaves of one block are one leaf of it, their sum.
+
+        Args:
+            blocks: int64 (n,), from 0 to N-1: whose leaf each row is.
+            leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
+
+        Raises:
+            BadLeaves: other types, shapes or block numbers, or a sum that could leave 64 bits. Nothing is taken.
+            HorizonReached: more leaves of some block than the plan allows. Nothing is taken then.
+        """
+        require_leaves(leaves, self.plan.plan.dimension)
+        self._require_blocks(blocks, len(leaves))
+        if not len(blocks):
+            return
+        touched, sums = _summed_by_block(blocks, leaves)
+        if int(self._clocks[touched].max()) >= self.plan.plan.horizon:
+            raise HorizonReached(f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got one more")
+        self._bound = bound_after(self._bound, self._sums, leaves)
+        self._sums[touched] += sums
+        self._clocks[touched] += 1
+        self._moved[touched] = True
+
+    def release(self) -> NDArray[np.int64]:
+        """The noised sum of every block, int64 (N, dimension); asking again gives the same bytes.
+
+        A block without leaves is a public zero and has no noise.
+        """
+        moved = np.flatnonzero(self._moved)
+        if moved.size:
+            self._refresh(moved)
+        return self._sums + self._noise
+
+    def release_of(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Some rows of `release`, int64 (n, dimension).
+
+        Raises:
+            BadLeaves: other types, shapes or block numbers.
+        """
+        self._require_blocks(blocks, None)
+        moved = blocks[self._moved[blocks]]
+        if moved.size:
+            self._refresh(np.unique(moved) if moved.size > 1 else moved)
+        return np.asarray(self._sums[blocks] + self._noise[blocks])
+
+    def release_each(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Take every row as a leaf of its own, in order, and release its block after it: int64 (n, dimension).
+
+        As n times `add` of one row and `release_of` its block.
+
+        Raises:
+            BadLeaves, HorizonReached: as `add`, for the whole batch. Nothing is taken then.
+        """
+        require_leaves(leaves, self.plan.plan.dimension)
+        self._require_blocks(blocks, len(leaves))
+        most = int((self._clocks + np.bincount(blocks, minlength=self.plan.blocks)).max())
+        if most > self.plan.plan.horizon:
+            raise HorizonReached(
+                f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got {most} with these"
+            )
+        bound_after(self._bound, self._sums, leaves)
+        released = np.empty_like(leaves)
+        for rows in _rounds(blocks):
+            self.add(blocks[rows], leaves[rows])
+            released[rows] = self.release_of(blocks[rows])
+        return released
+
+    def dump(self) -> bytes:
+        """The state as bytes, without the digest that `BlockPlan.save` adds."""
+        head = _STATE_HEAD.pack(STATE_VERSION, self.plan.blocks)
+        return head + self._clocks.astype("<i8").tobytes() + self._sums.astype("<i8").tobytes()
+
+    def load(self, body: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            BadState: not the bytes of such a state.
+        """
+        blocks, dimension = self._sums.shape
+        expected = _STATE_HEAD.size + 8 * blocks * (1 + dimension)
+        if len(body) != expected or _STATE_HEAD.unpack_from(body) != (STATE_VERSION, blocks):
+            raise BadState(
+                f"block state: expected version {STATE_VERSION} with {blocks} blocks in {expected} bytes, got another"
+                f" version or number, in {len(body)} bytes"
+            )
+        held = np.frombuffer(body, dtype="<i8", offset=_STATE_HEAD.size).astype(np.int64)
+        clocks, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
+        if clocks.min() < 0 or clocks.max() > self.plan.plan.horizon:
+            raise BadState(f"block state: expected 0 to {self.plan.plan.horizon} leaves of each block, got others")
+        bound = largest_size(sums)
+        if bound.bit_length() > SAFE_BITS:
+            raise BadState("block state: expected sums within 2^62, got larger ones")
+        self._clocks, self._sums, self._bound = clocks, sums, bound
+        self._held[:], self._above_at[:], self._noise[:] = -1, -1, 0
+        self._moved[:] = clocks > 0
+
+    def _require_blocks(self, blocks: NDArray[np.int64], rows: int | None) -> None:
+        if not isinstance(blocks, np.ndarray) or blocks.dtype != np.int64 or blocks.ndim != 1:
+            got = f"{blocks.dtype} {blocks.shape}" if isinstance(blocks, np.ndarray) else type(blocks).__name__
+            raise BadLeaves(f"block numbers: expected an int64 array of shape (n,), got {got}")
+        if rows is not None and len(blocks) != rows:
+            raise BadLeaves(f"block numbers: expected one for each of {rows} leaves, got {len(blocks)}")
+        # Read without a sign, a negative number is a huge one.
+        if len(blocks) and int(blocks.view(np.uint64).max()) >= self.plan.blocks:
+            raise BadLeaves(f"block numbers: expected 0 to {self.plan.blocks - 1}, got one outside")
+
+    def _refresh(self, blocks: NDArray[np.int64]) -> None:
+        """Bring the noise of these blocks (each named once) to their clocks."""
+        ordinary = self._clocks[blocks] + self._shift
+        above = ordinary // self._base
+        # The levels above the lowest change only once in b leaves of a block: their sum is kept.
+        late = np.flatnonzero(above != self._above_at[blocks])
+        if late.size:
+            stale, index = blocks[late], above[late]
+            total = np.zeros((len(stale), self.plan.plan.dimension), dtype=np.int64)
+            for level in range(1, self._levels):
+                total += self._digits(level, stale, index)
+                index = index // self._base
+            self._above[stale], self._above_at[stale] = total, above[late]
+        self._noise[blocks] = self._above[blocks] + self._digits(0, blocks, ordinary)
+        self._moved[blocks] = False
+
+    def _digits(self, level: int, blocks: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Signed node sums of a level, int64 (n, dimension), for the ordinary number at that level of each block."""
+        place, row = np.divmod(index, self._rows_drawn)
+        missing = np.flatnonzero(self._held[level, blocks] != place)
+        if missing.size:
+            cells, nodes = blocks[missing].tolist(), [(level, number) for number in place[missing].tolist()]
+            drawn = self._source.draw_cells(cells, nodes, self._nodes_drawn)
+            self._rows[level][blocks[missing]] = signed_digits(drawn, self._base)
+            self._held[level, blocks[missing]] = place[missing]
+        return np.asarray(self._rows[level][blocks, row])
+
+
+def _summed_by_block(
+    blocks: NDArray[np.int64], leaves: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The blocks that have leaves, ascending, and the sum of each one's: int64 (m,) and (m, dimension)."""
+    if len(blocks) == 1:
+        return blocks, leaves
+    if not np.all(blocks[1:] > blocks[:-1]):
+        order = np.argsort(blocks, kind="stable")
+        blocks, leaves = blocks[order], leaves[order]
+    starts = np.flatnonzero(np.concatenate([[True], blocks[1:] != blocks[:-1]]))
+    return blocks[starts], np.add.reduceat(leaves, starts, axis=0)
+
+
+def _rounds(blocks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows with the first leaf of each block, then those with the second, and so on."""
+    order = np.argsort(blocks, kind="stable")
+    ordered = blocks[order]
+    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(order)]
+    starts = np.flatnonzero(begins)
+    turn = np.arange(len(order)) - starts[np.cumsum(begins) - 1] if len(order) else order
+    by_turn = order[np.argsort(turn, kind="stable")]
+    return np.split(by_turn, np.cumsum(np.bincount(turn))[:-1]) if len(order) else []

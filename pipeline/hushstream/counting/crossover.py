@@ -1,0 +1,74 @@
+"""Fresh noise for each window, or one counter over all of them: computed from the configuration alone.
+
+A running total over windows that each have fresh noise sums that noise: after t windows its variance is t times
+that of one window. A counter's grows with the logarithm of the horizon, but its noise is larger from the first
+window on. Both cost a slot, which is in one window, the same epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from hushstream.counting.calibration import PureEpsilon
+from hushstream.counting.digits import DEFAULT_HORIZON
+from hushstream.counting.errors import BadPlan
+from hushstream.counting.tree import best_tree
+from hushstream.privacy.amounts import Number
+
+ReleaseChoice = Literal["fresh", "counter"]
+
+
+def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
+    """Root mean square error of the running total over ``windows`` releases, each window with fresh noise.
+
+    The mean over t = 1..T of t times the variance of discrete Laplace noise of scale sensitivity/epsilon is
+    (T + 1) / 2 times that variance.
+
+    Args:
+        epsilon: of each window.
+        windows: T.
+        sensitivity: L1 distance by which a slot moves its window's sums.
+
+    Raises:
+        BadPlan, BadNoise: fewer than one window, or a setting for which no noise exists.
+    """
+    if not isinstance(windows, int) or isinstance(windows, bool) or windows < 1:
+        raise BadPlan(f"windows: expected a whole number above 0, got {windows!r}")
+    return math.sqrt((windows + 1) / 2 * PureEpsilon(epsilon).node_noise(1, sensitivity).variance)
+
+
+def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1) -> float:
+    """The same for the best tree of the horizon, a leaf a window; closed form.
+
+    Args:
+        epsilon: of the whole stream.
+        windows: T, at most the horizon.
+        horizon: T_max, to which the tree is calibrated.
+        sensitivity: as for `fresh_rmse`.
+
+    Raises:
+        BadPlan, BadNoise: a setting out of range.
+    """
+    return best_tree(PureEpsilon(epsilon), horizon, sensitivity=sensitivity).rmse(windows)
+
+
+def choose_release(
+    epsilon: Number, expected_windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1
+) -> ReleaseChoice:
+    """``counter`` where its running total is the more exact one over the expected windows, else ``fresh``.
+
+    Nothing that was observed enters, so the choice itself tells nothing. Equal errors choose ``fresh``: it keeps
+    no state.
+
+    Args:
+        epsilon: of a slot.
+        expected_windows: how many windows the configuration expects.
+        horizon: T_max of the counter, at least ``expected_windows``.
+        sensitivity: L1 distance by which a slot moves its window's sums.
+
+    Raises:
+        BadPlan, BadNoise: a setting out of range.
+    """
+    kept = counter_rmse(epsilon, expected_windows, horizon, sensitivity)
+    return "counter" if kept < fresh_rmse(epsilon, expected_windows, sensitivity) else "fresh"

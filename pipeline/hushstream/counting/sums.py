@@ -1,0 +1,64 @@
+"""Exact sums of leaves: what is refused before anything is added, and the additions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.errors import BadLeaves
+
+SAFE_BITS = 62
+"""Sums and noise stay below 2^62 in size each, so that a release fits into 64 bits."""
+
+_ROWS_AT_ONCE = 16
+
+
+def require_leaves(leaves: NDArray[np.int64], dimension: int) -> None:
+    """Refuse what is no int64 array of shape (n, dimension).
+
+    Raises:
+        BadLeaves: another type or shape.
+    """
+    if not isinstance(leaves, np.ndarray) or leaves.dtype != np.int64:
+        got = leaves.dtype if isinstance(leaves, np.ndarray) else type(leaves).__name__
+        raise BadLeaves(f"leaves: expected an int64 array, got {got}")
+    if leaves.ndim != 2 or leaves.shape[1] != dimension:
+        raise BadLeaves(f"leaves: expected shape (n, {dimension}), got {leaves.shape}")
+
+
+def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) -> int:
+    """A bound on the size of every sum once ``leaves`` are added.
+
+    Args:
+        bound: one that holds before.
+        sums: the sums before.
+        leaves: what will be added, whatever rows go to whatever sum.
+
+    Raises:
+        BadLeaves: a sum could leave 2^62.
+    """
+    if not len(leaves):
+        return bound
+    more = largest_size(leaves) * len(leaves)
+    if (bound + more).bit_length() <= SAFE_BITS:
+        return bound + more
+    # Signs may have cancelled: only now look at the sums themselves.
+    bound = largest_size(sums) + more
+    if bound.bit_length() > SAFE_BITS:
+        raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
+    return bound
+
+
+def largest_size(values: NDArray[np.int64]) -> int:
+    """The largest absolute value, as an unbounded integer (that of -2^63 too)."""
+    return max(int(values.max()), -int(values.min()))
+
+
+def column_sums(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum of the rows, int64 (dimension,)."""
+    rows, dimension = leaves.shape
+    if rows % _ROWS_AT_ONCE or not leaves.flags.c_contiguous:
+        return np.asarray(np.add.reduce(leaves, axis=0))
+    # numpy adds row by row: long rows save most of its cost for each.
+    folded = np.add.reduce(leaves.reshape(_ROWS_AT_ONCE, -1), axis=0)
+    return np.asarray(np.add.reduce(folded.reshape(-1, dimension), axis=0))
