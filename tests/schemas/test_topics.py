@@ -17,12 +17,16 @@ def test_every_topic_of_the_design_is_declared():
         "decisions",
         "reports",
         "interactions",
+        "rewards",
         "journal-shuffler",
+        "journal-counter",
         "crowds",
+        "releases",
         "models",
         "ledger",
         "dead-letters-edge",
         "dead-letters-shuffler",
+        "dead-letters-counter",
         "dead-letters-server",
     }
     assert all(spec.name == name for name, spec in TOPICS.items())
@@ -39,7 +43,7 @@ def test_log_time_is_the_brokers_on_every_topic_and_the_largest_value_fits():
 
 
 def test_journals_and_the_ledger_are_never_dropped():
-    for name in ("decisions", "journal-shuffler", "models", "ledger"):
+    for name in ("decisions", "journal-shuffler", "journal-counter", "models", "ledger"):
         assert TOPICS[name].settings()["retention.ms"] == "-1"
         assert TOPICS[name].settings()["cleanup.policy"] == "delete"
 
@@ -69,7 +73,8 @@ def test_what_leaves_the_edge_holds_no_event_and_no_user():
 
 def test_topics_that_meet_in_one_role_have_the_same_partitions():
     assert {TOPICS[name].count for name in ("contexts", "clicks", "decisions")} == {Count.LEARNER}
-    assert {TOPICS[name].count for name in ("reports", "journal-shuffler", "ledger")} == {Count.SHUFFLER}
+    assert {TOPICS[name].count for name in ("reports", "journal-shuffler")} == {Count.SHUFFLER}
+    assert {TOPICS[name].count for name in ("rewards", "journal-counter")} == {Count.COUNTER}
     assert {TOPICS[name].count for name in ("crowds", "interactions", "models")} == {Count.LINES}
     assert TOPICS["reports"].partition_rule is PartitionRule.ANY
 

@@ -10,7 +10,6 @@ import pytest
 from hushstream.privacy.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import (
-    ConfigurationError,
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
@@ -22,6 +21,7 @@ from hushstream.systems.configuration import (
     configuration_digest,
 )
 from hushstream.systems.p2b import P2BSystem, guarantee_of
+from hushstream.systems.values import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
 SECTIONS = {

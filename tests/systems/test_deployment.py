@@ -15,12 +15,12 @@ from hushstream.agents.deployment import (
     parse_config,
     prepare,
     read_config,
-    read_security,
     write_config,
 )
+from hushstream.agents.security import read_security
 from hushstream.privacy.keys import Zone
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.configuration import ConfigurationError
+from hushstream.systems.values import ConfigurationError
 
 PLAIN = {"deployment": "shop", "arms": 5, "context": {"dimension": 4}, "expected_slots": 40}
 

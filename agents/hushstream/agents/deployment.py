@@ -17,11 +17,12 @@ import numpy as np
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from hushstream.agents.settings import Security
+from hushstream.agents.yaml_file import read_yaml
 from hushstream.privacy.keys import Key, Zone, key_path, load_key, seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.configuration import ConfigurationError, P2BConfig
+from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.values import ConfigurationError
 
 CONFIGURATION = "deployment.yaml"
 ENCODER = "encoder.json"
@@ -77,32 +78,7 @@ def read_config(path: Path) -> P2BConfig:
     Raises:
         ConfigurationError: missing, not YAML, or with impossible or unknown values.
     """
-    return parse_config(_overridden(_yaml(path)), str(path))
-
-
-def read_security(path: Path | None) -> Security:
-    """Read the broker's SASL and TLS settings; without a file the connection is plain.
-
-    A value may be given as the file that holds it (``password_file``), for secret mounts.
-
-    Raises:
-        ConfigurationError: missing, not YAML, or with impossible or unknown values. Never repeats a value.
-    """
-    if path is None:
-        return Security()
-    values = _yaml(path)
-    if "password_file" in values:
-        try:
-            values["password"] = Path(values.pop("password_file")).read_text(encoding="utf-8").strip()
-        except (OSError, TypeError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else type(error).__name__
-            raise ConfigurationError(f"{path}: password_file: expected a readable file, got {reason}") from None
-    try:
-        return Security.model_validate(values)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in found["loc"]) or "top level"
-        raise ConfigurationError(f"{path}: {place}: {found['msg']}") from None
+    return parse_config(_overridden(read_yaml(path)), str(path))
 
 
 def write_config(config: P2BConfig, path: Path) -> None:
@@ -164,40 +140,6 @@ def load(folder: Path) -> P2BSystem:
             f"it belongs to another configuration"
         )
     return P2BSystem.of(config, lattice)
-
-
-class _EachKeyOnce(yaml.SafeLoader):
-    """YAML as it is specified: a key that occurs twice is an error, not the last one's value."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build one mapping."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(problem_mark=key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        # A loader made from the safe one; it builds plain values only.
-        values = yaml.load(path.read_text(encoding="utf-8-sig"), _EachKeyOnce)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
-    except yaml.YAMLError as error:
-        # The problem itself may repeat a piece of a secret (a password that begins with * reads as an alias).
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f", line {mark.line + 1}"
-        raise ConfigurationError(
-            f"{path}{where}: expected YAML with each key once, got {type(error).__name__}"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: expected readable UTF-8, got {type(error).__name__}") from None
-    if not isinstance(values, dict):
-        raise ConfigurationError(f"{path}: expected keys and values, got {type(values).__name__}")
-    return values
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:

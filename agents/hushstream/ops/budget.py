@@ -15,7 +15,7 @@ from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsil
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 LEDGER_TOPICS = ("ledger",)
 """What ``hushstream.ops.live.copy(connection, counts, LEDGER_TOPICS)`` reads for a budget."""
@@ -142,7 +142,7 @@ class Budget:
         return "\n".join([*lines, *map(str, self.problems)]) + "\n"
 
 
-def read(logs: LogCopy, system: P2BSystem) -> Budget:
+def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
@@ -175,7 +175,7 @@ def read(logs: LogCopy, system: P2BSystem) -> Budget:
     return Budget(system.guarantee(), tuple(totals[key] for key in sorted(totals)), repeated, tuple(problems))
 
 
-def _foreign(entry: Mapping[str, Any], system: P2BSystem) -> str:
+def _foreign(entry: Mapping[str, Any], system: System) -> str:
     if entry["deployment"] != system.config.deployment:
         return f"expected an entry of deployment {system.config.deployment}, got one of another"
     if entry["config_digest"] != system.digest:

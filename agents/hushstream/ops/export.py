@@ -23,7 +23,7 @@ from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWri
 from hushstream.ops.topics import partition_counts
 from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 MANIFEST = "manifest.json"
 NOTICE = (
@@ -83,7 +83,7 @@ class Manifest:
 
 
 def export(
-    connection: Connection, system: P2BSystem, directory: Path, topics: Collection[str] | None = None
+    connection: Connection, system: System, directory: Path, topics: Collection[str] | None = None
 ) -> Manifest:
     """`export_async`, for code without an event loop."""
     return asyncio.run(export_async(connection, system, directory, topics))
@@ -91,7 +91,7 @@ def export(
 
 async def export_async(
     connection: Connection,
-    system: P2BSystem,
+    system: System,
     directory: Path,
     topics: Collection[str] | None = None,
     quiet: Quiet | None = None,
@@ -121,7 +121,7 @@ async def export_async(
         return _finish(directory, system, counts, logs.cut.quiet, lines)
 
 
-def export_log(log: HoldsPartitions, system: P2BSystem, directory: Path) -> Manifest:
+def export_log(log: HoldsPartitions, system: System, directory: Path) -> Manifest:
     """Write a log in memory (the direct runner's) into a new folder.
 
     Raises:
@@ -130,7 +130,7 @@ def export_log(log: HoldsPartitions, system: P2BSystem, directory: Path) -> Mani
     return export_copy(LogCopy.of(log), system, directory)
 
 
-def export_copy(copy: LogCopy, system: P2BSystem, directory: Path) -> Manifest:
+def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
     """Write a copy into a new folder.
 
     Raises:
@@ -222,7 +222,7 @@ def _line(source: TopicPartition, low: int, high: int, written: Written) -> Expo
 
 
 def _finish(
-    directory: Path, system: P2BSystem, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
+    directory: Path, system: System, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
 ) -> Manifest:
     manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines))
     with _writing(directory):

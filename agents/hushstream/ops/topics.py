@@ -16,14 +16,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from hushstream.ops.connection import Connection, guard_code
-from hushstream.schemas.topics import TOPICS, Count, physical
-from hushstream.systems.p2b import P2BSystem
+from hushstream.schemas.topics import TOPICS, physical, topics_of
+from hushstream.systems.system import System
 
 ANY_REPLICATION = -1
 """The broker's own default replication factor."""
-
-_PUBLIC_ONLY = frozenset({"interactions"})
-"""Topics that exist only where the deployment's data set is public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +66,11 @@ class Difference:
         return f"topic {self.name}: expected {self.what} {self.expected}, found {self.found}"
 
 
-def partition_counts(system: P2BSystem) -> dict[str, int]:
-    """How many partitions each topic of a deployment has, by logical name, in the order of the declaration.
-
-    Interactions are left out unless the deployment's data set is public.
-    """
-    config = system.config
-    counts = {
-        Count.LEARNER: config.partitions.learner,
-        Count.SHUFFLER: config.partitions.shuffler,
-        Count.LINES: system.line_count,
-    }
-    return {
-        name: counts[spec.count] for name, spec in TOPICS.items() if config.public_dataset or name not in _PUBLIC_ONLY
-    }
+def partition_counts(system: System) -> dict[str, int]:
+    """How many partitions each topic of a deployment has, by logical name, in the order of the declaration."""
+    counts = system.counts
+    names = topics_of(system.name, system.roles, system.config.public_dataset)
+    return {name: counts[TOPICS[name].count] for name in names}
 
 
 def plan(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:

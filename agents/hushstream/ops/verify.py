@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import ROLES, RoleName, role_work
+from hushstream.agents.roles import role_work
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import HoldsPartitions, LogCopy
 from hushstream.ops.export import open_export
@@ -26,17 +26,25 @@ from hushstream.roles.chain import Digester, PublicDigester
 from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.topics import TOPICS, PartitionRule
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import ALL_ROLES, RoleName, System
 
 ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
     "learner": Zone.EDGE,
     "shuffler": Zone.SHUFFLER,
+    "counter": Zone.COUNTER,
     "aggregator": None,
 }
 """Whose key a role's journal is checked with."""
 
+_JOURNALS: Mapping[RoleName, str] = {
+    "learner": "decisions",
+    "shuffler": "journal-shuffler",
+    "counter": "journal-counter",
+    "aggregator": "models",
+}
 
-def verify(logs: LogCopy, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES) -> Verified:
+
+def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES) -> Verified:
     """Verify what roles published.
 
     Args:
@@ -49,7 +57,7 @@ def verify(logs: LogCopy, system: P2BSystem, keys: KeySource, roles: Collection[
         KeyFileError: a key file is there but cannot be used.
     """
     tallies: list[Tally] = []
-    for role in ROLES:
+    for role in system.roles:
         if role in roles:
             digester = _digester(role, keys)
             tallies += (
@@ -58,7 +66,7 @@ def verify(logs: LogCopy, system: P2BSystem, keys: KeySource, roles: Collection[
     return Verified(system.config.deployment, tuple(tallies))
 
 
-def verify_export(directory: Path, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES) -> Verified:
+def verify_export(directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES) -> Verified:
     """Verify an export (`hushstream.ops.export`).
 
     Raises:
@@ -69,7 +77,7 @@ def verify_export(directory: Path, system: P2BSystem, keys: KeySource, roles: Co
 
 
 def verify_log(
-    log: HoldsPartitions, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES
+    log: HoldsPartitions, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
 ) -> Verified:
     """Verify a log in memory, such as the direct runner's.
 
@@ -80,7 +88,7 @@ def verify_log(
 
 
 def verify_live(
-    connection: Connection, system: P2BSystem, keys: KeySource, roles: Collection[RoleName] = ROLES
+    connection: Connection, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
@@ -91,7 +99,7 @@ def verify_live(
     return verify(copy(connection, partition_counts(system), topics), system, keys, roles)
 
 
-def verified_topics(system: P2BSystem, roles: Collection[RoleName]) -> frozenset[str]:
+def verified_topics(system: System, roles: Collection[RoleName]) -> frozenset[str]:
     """The topics that a check of these roles reads."""
     topics: set[str] = set()
     for role in roles:
@@ -109,10 +117,10 @@ def _digester(role: RoleName, keys: KeySource) -> Digester | None:
 
 
 def _journal_topic(role: RoleName) -> str:
-    return {"learner": "decisions", "shuffler": "journal-shuffler", "aggregator": "models"}[role]
+    return _JOURNALS[role]
 
 
-def _without_key(role: RoleName, system: P2BSystem, logs: LogCopy) -> list[Tally]:
+def _without_key(role: RoleName, system: System, logs: LogCopy) -> list[Tally]:
     tallies = []
     topic = _journal_topic(role)
     for partition in range(partition_counts(system)[topic]):
@@ -123,7 +131,7 @@ def _without_key(role: RoleName, system: P2BSystem, logs: LogCopy) -> list[Tally
     return tallies
 
 
-def _role(role: RoleName, system: P2BSystem, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
+def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
     work = role_work(role, system, keys)
     homes = range(partition_counts(system)[_journal_topic(role)])
     walks = {home: walk(role, work.make_machine(home), digester, logs) for home in homes}
@@ -149,7 +157,7 @@ def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
 
 
 def _outputs(
-    role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: P2BSystem, logs: LogCopy
+    role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy
 ) -> Tally:
     """Check one output partition."""
     topic, partition = source
@@ -162,8 +170,8 @@ def _outputs(
     return tally
 
 
-def _also_allowed(topic: str, system: P2BSystem) -> frozenset[bytes]:
-    """Ticks: they hold nothing but the configuration's digest, and any shuffler may append them."""
-    if topic != "reports":
+def _also_allowed(topic: str, system: System) -> frozenset[bytes]:
+    """Ticks: they hold nothing but the configuration's digest, and whoever reads the topic may append them."""
+    if topic not in ("reports", "rewards"):
         return frozenset()
     return frozenset({value_digest(codec.encode("Tick", {"config_digest": system.digest}))})

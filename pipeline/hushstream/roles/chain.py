@@ -217,10 +217,14 @@ class Chain:
         """
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
-        value = self._closed(codec.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
+        value = self.would_append(fields)
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
         return value
+
+    def would_append(self, fields: Mapping[str, Any]) -> bytes:
+        """The bytes that `append` would give; changes nothing."""
+        return self._closed(codec.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
 
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
         """Decode a journal record without judging whether it counts."""

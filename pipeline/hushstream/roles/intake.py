@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.edge.agent import HISTOGRAM_TOLERANCE
+from hushstream.feedback.memory import ParkedClick
 from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.roles.outcomes import Refusal
-from hushstream.schemas.columns import ContextColumns, gather_contexts
+from hushstream.schemas.columns import REWARD, ContextColumns, FeedbackColumns, gather_contexts
 
 MAX_ROWS = 4096
 """Contexts in one fold, so that its journal record stays within the broker's record size; no batch record of
 more rows is taken, because it could be decided but not journaled."""
+
+FLOAT_TIE_MARGIN = 1e-4
+"""On replay a journaled arm may differ from the recomputed one only if their scores are this close (another
+CPU's rounding); it is counted. Anything more is a change."""
 
 CLICK_CLOCK_MARGIN_MS = 30_000
 """A context names a click that was acknowledged before it was sent. When clicks this much younger than the
@@ -37,13 +42,24 @@ class DecodedContexts:
 
 def decode_contexts(part: InputSlice, dimension: int, arms: int) -> DecodedContexts:
     """Decode a slice of contexts and find the rows that are not normalised histograms."""
+    return decode_checked(part, dimension, arms, normalised, Refusal.UNNORMALISED_CONTEXT)
+
+
+def decode_checked(
+    part: InputSlice,
+    dimension: int,
+    arms: int,
+    good: Callable[[NDArray[np.float32]], NDArray[np.bool_]],
+    refusal: Refusal,
+) -> DecodedContexts:
+    """Decode a slice of contexts; ``refusal`` is said of the rows of (n, dimension) that are not ``good``."""
     columns = gather_contexts(part.records, dimension, arms)
     decoded = DecodedContexts(part.low, part.high, columns)
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
-    for row in np.flatnonzero(~normalised(columns.contexts)):
-        decoded.refused[int(row)] = Refusal.UNNORMALISED_CONTEXT
+    for row in np.flatnonzero(~good(columns.contexts)):
+        decoded.refused[int(row)] = refusal
     return decoded
 
 
@@ -95,3 +111,17 @@ def eligible_mask(mask: bytes, arms: int) -> NDArray[np.bool_]:
     eligible = np.zeros(arms, dtype=np.bool_)
     eligible[: len(bits)] = bits.astype(np.bool_)
     return eligible
+
+
+def clicks_of(columns: FeedbackColumns) -> Iterator[ParkedClick]:
+    """The rows of feedback, one by one."""
+    return map(
+        ParkedClick,
+        [kind == REWARD for kind in columns.kinds],
+        columns.event_ids,
+        columns.users,
+        columns.arms,
+        columns.rewards,
+        columns.offsets,
+        columns.rows,
+    )

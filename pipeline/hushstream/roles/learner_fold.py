@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,23 +17,19 @@ import numpy as np
 from hushstream.edge.agent import EdgeAgent
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import ParkedClick, PastDecision
-from hushstream.roles.intake import DecodedContexts, eligible_mask
+from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, clicks_of, eligible_mask
 from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
 from hushstream.roles.models import decode_model
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
-from hushstream.schemas.columns import REWARD, FeedbackColumns, SealMark, gather_feedback
+from hushstream.schemas.columns import SealMark, gather_feedback
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b import LINES
 
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
-
-FLOAT_TIE_MARGIN = 1e-4
-"""On replay a journaled arm may differ from the recomputed one only if their scores are this close (another
-CPU's rounding); it is counted. Anything more is a change."""
 
 _MODEL, _REPEATED = 0, 2
 
@@ -111,7 +107,7 @@ class LearnerFold:
         for reject in columns.rejects:
             self._refuse(reject.reason, part, reject.offset, reject.row)
         machine.last_click_ms = max(machine.last_click_ms, part.records[-1].timestamp_ms)
-        for click in _clicks(columns):
+        for click in clicks_of(columns):
             self._feed(click, part)
 
     def _feed(self, click: ParkedClick, part: InputSlice) -> None:
@@ -303,16 +299,3 @@ class LearnerFold:
         value = part.records[place].value if found else b""
         self.dead.append(machine.letters.letter(reason, part.topic, machine.partition, offset, row, value))
         self.counts[Outcome.REJECTED] += 1
-
-
-def _clicks(columns: FeedbackColumns) -> Iterator[ParkedClick]:
-    return map(
-        ParkedClick,
-        [kind == REWARD for kind in columns.kinds],
-        columns.event_ids,
-        columns.users,
-        columns.arms,
-        columns.rewards,
-        columns.offsets,
-        columns.rows,
-    )

@@ -12,6 +12,7 @@ from hushstream.edge.deadlines import Deadlines
 from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
+from hushstream.roles.state_parts import PARKED, PAST, READER, array, record
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -20,15 +21,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-def _record(name: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
-
-
-def _array(items: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-_OPEN = _record(
+_OPEN = record(
     "Open",
     event_id="string",
     context="bytes",
@@ -39,7 +32,7 @@ _OPEN = _record(
     deadline_ms="long",
     shown_arm="int",
 )
-_AGENT = _record(
+_AGENT = record(
     "Agent",
     line="string",
     state="bytes",
@@ -47,38 +40,13 @@ _AGENT = _record(
     decided="long",
     due="int",
     sent="int",
-    open=_array(_OPEN),
-    targets=_array(_record("Target", index="long", slot="int")),
-    kept=_array(_record("Kept", slot="int", context="bytes", arm="int", reward="double")),
+    open=array(_OPEN),
+    targets=array(record("Target", index="long", slot="int")),
+    kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
 )
-_SHARED = _record("Shared", line="string", version="int", state="bytes")
-_READER = _record(
-    "Reader",
-    position="long",
-    chain="Chain",
-    highs=_array(_record("High", topic="string", partition="int", high="long")),
-)
-_PAST = _record(
-    "Past",
-    event_id="string",
-    user="string",
-    arm="int",
-    propensity="long",
-    model_version="int",
-    expired="boolean",
-)
-_PARKED = _record(
-    "Parked",
-    rewarded="boolean",
-    event_id="string",
-    user="string",
-    arm="int",
-    reward="double",
-    offset="long",
-    row="int",
-)
+_SHARED = record("Shared", line="string", version="int", state="bytes")
 _SCHEMA = fastavro.parse_schema(
-    _record(
+    record(
         "LearnerState",
         version="int",
         deployment="string",
@@ -89,12 +57,12 @@ _SCHEMA = fastavro.parse_schema(
         clicks="long",
         now_ms="long",
         last_click_ms="long",
-        readers=_array(_READER),
-        shared=_array(_SHARED),
+        readers=array(READER),
+        shared=array(_SHARED),
         agents={"type": "map", "values": _AGENT},
-        due=_array(_record("Due", due_ms="long", user="string")),
-        past=_array(_PAST),
-        parked=_array(_PARKED),
+        due=array(record("Due", due_ms="long", user="string")),
+        past=array(PAST),
+        parked=array(PARKED),
     )
 )
 

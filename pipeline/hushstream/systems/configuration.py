@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.values import number, positive, require, require_deployment_name, seconds, whole
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
@@ -22,40 +20,6 @@ Features = Literal["centroid", "onehot"]
 
 REFUSE_UNKNOWN = {"extra": "forbid"}
 """Read by whoever parses a configuration into these classes: a key that none of them has is an error."""
-
-
-class ConfigurationError(HushstreamError):
-    """A configuration value is impossible; the message names the field, what it takes and what came."""
-
-
-_MOST_SECONDS = 1e10
-"""Some 300 years: log times in milliseconds stay far below 2^63."""
-
-
-def _require(condition: bool, name: str, expected: str, got: object) -> None:
-    if not condition:
-        raise ConfigurationError(f"{name}: expected {expected}, got {got!r}")
-
-
-def _whole(name: str, value: object, low: int, high: int) -> None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    _require(ok, name, f"a whole number from {low} to {high}", value)
-
-
-def _number(name: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
-    """The value as a float (so that 1 and 1.0 have one digest), if it is a finite number that fits."""
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    _require(math.isfinite(number) and fits(number), name, expected, value)
-    return number
-
-
-def _seconds(name: str, value: object, least: float) -> float:
-    expected = f"a number of seconds from {least:g} to {_MOST_SECONDS:g}"
-    return _number(name, value, expected, lambda seconds: least <= seconds <= _MOST_SECONDS)
-
-
-def _positive(name: str, value: object) -> float:
-    return _number(name, value, "a finite number above 0", lambda number: number > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +33,8 @@ class ContextConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _whole("context.dimension", self.dimension, 2, 4096)
-        _whole("context.digits", self.digits, 1, 3)
+        whole("context.dimension", self.dimension, 2, 4096)
+        whole("context.digits", self.digits, 1, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +48,9 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        alpha = _number("learner.alpha", self.alpha, "a finite number >= 0", lambda number: number >= 0)
+        alpha = number("learner.alpha", self.alpha, "a finite number >= 0", lambda number: number >= 0)
         object.__setattr__(self, "alpha", alpha)
-        object.__setattr__(self, "ridge", _positive("learner.ridge", self.ridge))
+        object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +66,9 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         if self.codes != "auto":
-            _whole("encoder.codes", self.codes, 2, 65_536)
-        _require(self.features in ("centroid", "onehot"), "encoder.features", "centroid or onehot", self.features)
-        _whole("encoder.seed", self.seed, 0, 2**31 - 1)
+            whole("encoder.codes", self.codes, 2, 65_536)
+        require(self.features in ("centroid", "onehot"), "encoder.features", "centroid or onehot", self.features)
+        whole("encoder.seed", self.seed, 0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +89,10 @@ class SlotConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
-        _whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
-        object.__setattr__(self, "settle_seconds", _seconds("slot.settle_seconds", self.settle_seconds, 0))
-        object.__setattr__(self, "period_seconds", _seconds("slot.period_seconds", self.period_seconds, 0.001))
+        whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
+        whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
+        object.__setattr__(self, "settle_seconds", seconds("slot.settle_seconds", self.settle_seconds, 0))
+        object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +112,10 @@ class FeedbackConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        wait = _seconds("feedback.reward_wait_seconds", self.reward_wait_seconds, 0.001)
+        wait = seconds("feedback.reward_wait_seconds", self.reward_wait_seconds, 0.001)
         object.__setattr__(self, "reward_wait_seconds", wait)
-        _whole("feedback.parked_clicks", self.parked_clicks, 1, 10_000_000)
-        _whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
+        whole("feedback.parked_clicks", self.parked_clicks, 1, 10_000_000)
+        whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,28 +140,28 @@ class ReleaseConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(
+        require(
             self.mode in ("slot-sums", "tuples", "paper"),
             "release.mode",
             "slot-sums, tuples or paper",
             self.mode,
         )
-        object.__setattr__(self, "epsilon", _positive("release.epsilon", self.epsilon))
-        _require(self.epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        object.__setattr__(self, "epsilon", positive("release.epsilon", self.epsilon))
+        require(self.epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", self.epsilon)
         kept = "a probability above 0 and at most 1"
-        sampling = _number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
+        sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
         object.__setattr__(self, "sampling", sampling)
         if self.mode != "slot-sums":
-            _require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
-        _whole("release.levels", self.levels, 1, 256)
+            require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
+        whole("release.levels", self.levels, 1, 256)
         if self.threshold != "auto":
-            _whole("release.threshold", self.threshold, 1, 10_000_000)
+            whole("release.threshold", self.threshold, 1, 10_000_000)
         name, expected = "release.target_delta", "a probability in (0, 1)"
-        object.__setattr__(self, "target_delta", _number(name, self.target_delta, expected, lambda x: 0 < x < 1))
-        _whole("release.window_slots", self.window_slots, 1, 100_000_000)
+        object.__setattr__(self, "target_delta", number(name, self.target_delta, expected, lambda x: 0 < x < 1))
+        whole("release.window_slots", self.window_slots, 1, 100_000_000)
         if self.window_seconds is not None:
-            seconds = _seconds("release.window_seconds", self.window_seconds, 0.001)
-            object.__setattr__(self, "window_seconds", seconds)
+            window = seconds("release.window_seconds", self.window_seconds, 0.001)
+            object.__setattr__(self, "window_seconds", window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +175,8 @@ class PartitionConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _whole("partitions.learner", self.learner, 1, 4096)
-        _whole("partitions.shuffler", self.shuffler, 1, 4096)
+        whole("partitions.learner", self.learner, 1, 4096)
+        whole("partitions.shuffler", self.shuffler, 1, 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,14 +204,12 @@ class P2BConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        name = self.deployment
-        ok = isinstance(name, str) and 1 <= len(name) <= 64 and all(c.isalnum() or c in "-_" for c in name)
-        _require(ok and name.isascii(), "deployment", "1 to 64 letters, digits, '-' or '_'", name)
-        _whole("arms", self.arms, 2, 65_536)
-        _whole("expected_slots", self.expected_slots, 1, 10**12)
-        _require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
-        _require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
-        _require(self.system == "p2b", "system", "p2b", self.system)
+        require_deployment_name(self.deployment)
+        whole("arms", self.arms, 2, 65_536)
+        whole("expected_slots", self.expected_slots, 1, 10**12)
+        require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
+        require(self.system == "p2b", "system", "p2b", self.system)
 
 
 def configuration_digest(config: P2BConfig, centroids: bytes) -> bytes:

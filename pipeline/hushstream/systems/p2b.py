@@ -6,6 +6,7 @@ model from noised sums (server) -> new users start from it (edge).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -23,7 +24,9 @@ from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.shuffling.windows import WindowRules
-from hushstream.systems.configuration import ConfigurationError, P2BConfig, configuration_digest
+from hushstream.systems.configuration import P2BConfig, configuration_digest
+from hushstream.systems.system import RoleName
+from hushstream.systems.values import ConfigurationError
 
 LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model lines, by partition of crowds and models. The second one exists for public data only."""
@@ -79,6 +82,27 @@ class P2BSystem:
         context = config.context
         encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
         return cls.of(config, encoder.lattice)
+
+    @property
+    def name(self) -> str:
+        """See `System.name`."""
+        return "p2b"
+
+    @property
+    def roles(self) -> tuple[RoleName, ...]:
+        """See `System.roles`."""
+        return ("learner", "shuffler", "aggregator")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """See `System.counts`: each shuffler partition is a scope of the ledger."""
+        partitions = self.config.partitions
+        return {
+            "learner": partitions.learner,
+            "shuffler": partitions.shuffler,
+            "lines": self.line_count,
+            "scopes": partitions.shuffler,
+        }
 
     @property
     def codes(self) -> int:

@@ -13,8 +13,9 @@ from hushstream.agents.deployment import load as load_deployment
 from hushstream.cli.options import AsJson, config_file, print_json
 from hushstream.contribution.grid import grid_size
 from hushstream.privacy.keys import Zone, check, generate_keys
-from hushstream.systems.configuration import ConfigurationError, P2BConfig
+from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem, guarantee_of, resolve_codes
+from hushstream.systems.values import ConfigurationError
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)

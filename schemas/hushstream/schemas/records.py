@@ -197,6 +197,67 @@ class Model(TypedDict):
     chain: bytes
 
 
+class Rewards(TypedDict):
+    """n shown arms and their rewards in clear, for the trusted counter of a collaborative system."""
+
+    batch_id: bytes
+    config_digest: bytes
+    nodes: bytes
+    contexts: bytes
+    rewards: bytes
+
+
+class Release(TypedDict):
+    """One step of a continual release: noised running sums, and the public features since the last one."""
+
+    release_id: bytes
+    config_digest: bytes
+    mechanism: str
+    leaf: int
+    epoch: int
+    nodes: bytes
+    contexts: bytes
+    blocks: bytes
+    sums: bytes
+    grid_bits: int
+    variance: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class CounterJournal(TypedDict):
+    """One step of a continual release: the counter's write-ahead record, its debit and its fence."""
+
+    head: JournalHead
+    leaf: int
+    rows: int
+    closed_by: Literal["rows", "seal", "time"]
+    mechanism: str
+    parameters: str
+    leaves: bytes
+    debit: Debit
+    chain: bytes
+
+
+class CollaborativeModel(TypedDict):
+    """One version of a model that users of a relation graph share; it is also the aggregator's journal."""
+
+    head: JournalHead
+    line: str
+    version: int
+    dimension: int
+    nodes: int
+    parameters: bytes
+    widths: bytes
+    observations: int
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+    digest: bytes
+    chain: bytes
+
+
 class LedgerEntry(TypedDict):
     """A copy of the debit of one release; immutable."""
 

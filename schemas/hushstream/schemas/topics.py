@@ -6,7 +6,7 @@ deployment puts its prefix before them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -26,6 +26,7 @@ class Role(StrEnum):
     CLIENT = "client"
     LEARNER = "learner"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     AGGREGATOR = "aggregator"
     OPERATOR = "operator"
 
@@ -35,6 +36,7 @@ class Zone(StrEnum):
 
     EDGE = "edge"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     SERVER = "server"
     PUBLISHED = "published"
     OPERATOR = "operator"
@@ -58,7 +60,10 @@ class Count(StrEnum):
 
     LEARNER = "learner"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     LINES = "lines"
+    SCOPES = "scopes"
+    """One for each home partition that releases: the scope of its ledger entries lives there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,10 @@ class TopicSpec:
     retention_ms: int | None
     """None keeps everything."""
     cleanup: str = "delete"
+    systems: tuple[str, ...] = ("p2b", "colin")
+    """Which systems have it."""
+    public_only: bool = False
+    """Whether only deployments on public data have it."""
     timestamp_type: str = "LogAppendTime"
     """Log time is the broker's for every topic: a writer cannot put a record into another period."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -106,6 +115,25 @@ def physical(prefix: str, name: str) -> str:
     if name not in TOPICS:
         raise HushstreamError(f"expected one of {', '.join(TOPICS)}, got topic {name!r}")
     return f"{prefix}{name}"
+
+
+def topics_of(system: str, roles: Collection[str], public: bool) -> tuple[str, ...]:
+    """The topics that a deployment has, in the order of the declaration.
+
+    Args:
+        system: its name.
+        roles: the roles that it runs; client and operator are always there.
+        public: whether its data is public.
+    """
+    there = {*roles, Role.CLIENT, Role.OPERATOR}
+    return tuple(
+        spec.name
+        for spec in TOPICS.values()
+        if system in spec.systems
+        and there.intersection(spec.writers)
+        and there.intersection(spec.readers)
+        and (public or not spec.public_only)
+    )
 
 
 def _dead_letters(name: str, role: Role, zone: Zone, count: Count) -> TopicSpec:
@@ -173,6 +201,20 @@ _SPECS = (
         partition_rule=PartitionRule.LINE,
         count=Count.LINES,
         retention_ms=7 * _DAY_MS,
+        systems=("p2b",),
+        public_only=True,
+    ),
+    # The counter writes ticks here; they move log time in an idle partition.
+    TopicSpec(
+        "rewards",
+        systems=("colin",),
+        schemas=("Rewards", "Seal", "Tick"),
+        writers=(Role.LEARNER, Role.COUNTER),
+        readers=(Role.COUNTER,),
+        zone=Zone.COUNTER,
+        partition_rule=PartitionRule.LINE,
+        count=Count.COUNTER,
+        retention_ms=7 * _DAY_MS,
     ),
     TopicSpec(
         "journal-shuffler",
@@ -185,7 +227,18 @@ _SPECS = (
         retention_ms=None,
     ),
     TopicSpec(
+        "journal-counter",
+        schemas=("Genesis", "CounterJournal"),
+        writers=(Role.COUNTER,),
+        readers=(Role.COUNTER,),
+        zone=Zone.COUNTER,
+        partition_rule=PartitionRule.HOME,
+        count=Count.COUNTER,
+        retention_ms=None,
+    ),
+    TopicSpec(
         "crowds",
+        systems=("p2b",),
         schemas=("Crowd",),
         writers=(Role.SHUFFLER,),
         readers=(Role.AGGREGATOR, Role.OPERATOR),
@@ -194,9 +247,21 @@ _SPECS = (
         count=Count.LINES,
         retention_ms=90 * _DAY_MS,
     ),
+    # With counters at the edge it is the learner that writes releases, and seals beside them.
+    TopicSpec(
+        "releases",
+        systems=("colin",),
+        schemas=("Release", "Seal"),
+        writers=(Role.COUNTER, Role.LEARNER),
+        readers=(Role.AGGREGATOR, Role.OPERATOR),
+        zone=Zone.PUBLISHED,
+        partition_rule=PartitionRule.LINE,
+        count=Count.LINES,
+        retention_ms=90 * _DAY_MS,
+    ),
     TopicSpec(
         "models",
-        schemas=("Genesis", "Model"),
+        schemas=("Genesis", "Model", "CollaborativeModel"),
         writers=(Role.AGGREGATOR,),
         readers=(Role.AGGREGATOR, Role.LEARNER, Role.OPERATOR),
         zone=Zone.PUBLISHED,
@@ -208,15 +273,16 @@ _SPECS = (
     TopicSpec(
         "ledger",
         schemas=("LedgerEntry",),
-        writers=(Role.SHUFFLER,),
+        writers=(Role.SHUFFLER, Role.COUNTER, Role.LEARNER),
         readers=(Role.OPERATOR,),
         zone=Zone.PUBLISHED,
         partition_rule=PartitionRule.HOME,
-        count=Count.SHUFFLER,
+        count=Count.SCOPES,
         retention_ms=None,
     ),
     _dead_letters("dead-letters-edge", Role.LEARNER, Zone.EDGE, Count.LEARNER),
     _dead_letters("dead-letters-shuffler", Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _dead_letters("dead-letters-counter", Role.COUNTER, Zone.COUNTER, Count.COUNTER),
     _dead_letters("dead-letters-server", Role.AGGREGATOR, Zone.SERVER, Count.LINES),
 )
 

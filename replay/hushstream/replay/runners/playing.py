@@ -13,7 +13,7 @@ from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.session import DirectSession
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def require_runner(runner: str) -> None:
         raise HushstreamError(f"runner: expected {' or '.join(get_args(Runner))}, got {runner!r}")
 
 
-async def play(system: P2BSystem, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
+async def play(system: System, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
     """Start a deployment, let ``player`` talk to it, and take what it leaves.
 
     Raises:

@@ -13,7 +13,7 @@ from hushstream.client.client import EventLog
 from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 
 class Session(Protocol):
@@ -35,7 +35,7 @@ class Session(Protocol):
 class DirectSession:
     """The machines in this process."""
 
-    def __init__(self, system: P2BSystem, seed: int) -> None:
+    def __init__(self, system: System, seed: int) -> None:
         """Prepare a deployment under seeded keys (experiments on public data only)."""
         self._system = system
         self._log = MemoryLog()
@@ -51,7 +51,7 @@ class DirectSession:
 
     def event_log(self) -> EventLog:
         """See `Session.event_log`."""
-        return DirectEventLog(self._log, self._driver, self._system.config.partitions.learner)
+        return DirectEventLog(self._log, self._driver, self._system.counts["learner"])
 
     async def logs(self) -> LogCopy:
         """See `Session.logs`."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from hushstream.agents.roles import ROLES
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
@@ -28,7 +27,7 @@ from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 BROKER_START_SECONDS = 20.0
 STOP_SECONDS = 15.0
@@ -60,7 +59,7 @@ class WorkerDied(HushstreamError):
 class StreamSession:
     """Broker and workers as processes of their own, for as long as the context is open."""
 
-    def __init__(self, system: P2BSystem, place: StreamPlace) -> None:
+    def __init__(self, system: System, place: StreamPlace) -> None:
         """Prepare to run a deployment; nothing is started yet."""
         self._system = system
         self._place = place
@@ -75,7 +74,7 @@ class StreamSession:
             if not self._bootstrap:
                 self._bootstrap = await self._start_broker()
             await self._make_topics()
-            for role in ROLES:
+            for role in self._system.roles:
                 self._start_worker(role)
         except BaseException:
             await self._stop()

@@ -1,0 +1,348 @@
+"""The counter role: rewards in clear come in, noised running sums go out (its own zone).
+
+A step is a batch of rewards that a count, a seal or log time closed. Within it each user's rewards are one leaf
+of his own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
+record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
+else happens, so what is released does not depend on how the partitions of learners raced.
+
+The journal record holds a keyed hash chain of the quantised leaves. When a replay finds other leaves than the
+journal says, nothing is sent for that record again; the next release opens an epoch with new noise, at its full
+price (PRIVACY rule 7), or nothing more is released if that price is not allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.keys import Key
+from hushstream.roles import counter_state
+from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.seals import SealsSeen
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_rows import BadRows, Rows, parse_rows
+
+REMEMBERED_IDS = 100_000
+"""How many ids of batches are known again, so that what is sent twice counts once."""
+
+START = bytes(16)
+_KINDS = frozenset({"Rewards", "Seal", "Tick"})
+_INPUT = "rewards"
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What happened since the last step."""
+
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A step as it follows from its rows, before it is journaled."""
+
+    fields: dict[str, Any]
+    outputs: tuple[Output, ...]
+    leaves: bytes
+
+
+class CounterMachine:
+    """The counter on one partition of rewards."""
+
+    def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment, a home partition and the counter zone's key."""
+        self.system = system
+        self.partition = partition
+        self.key = key
+        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
+        self.chain = Chain(identity, key, "CounterJournal")
+        self._letters = DeadLetters("counter", "counter", partition, key)
+        self.position = 0
+        self.journaled = 0
+        self.running = START
+        self.leaf = 0
+        self.epoch = 0
+        self.leaves = START
+        """Keyed hash chain of the epoch's quantised leaves."""
+        self.diverged = False
+        """Whether what was released can no longer be released again: the next release opens an epoch."""
+        self.pending: list[Rows] = []
+        self.open_since_ms = 0
+        self.seals = SealsSeen(system.config.partitions.learner)
+        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
+        self.taken = np.zeros(system.nodes, dtype=np.int64)
+        """How many rewards of each user have counted: his allowance."""
+        self.moments = system.moments(key, b"", 0, partition)
+        self.float_ties = 0
+
+    # What a driver asks before it reads.
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("journal-counter", self.partition)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return ((_INPUT, self.partition),)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`: none."""
+        return ()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further epoch is allowed: nothing is released any more."""
+        return self.epoch >= self.system.config.release.epochs
+
+    @property
+    def epochs_paid(self) -> int:
+        """How many epochs have released something."""
+        return min(self.epoch + (1 if self.leaf else 0), self.system.config.release.epochs)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self.chain.start(genesis)
+        self.open_epoch(0)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self.chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        return {self.inputs[0]: self.position}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`: the open step is read again by whoever has only the journal."""
+        return {self.inputs[0]: self.journaled}
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: nothing waits here."""
+        return slices
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`: from where this machine stands, which may be inside the step."""
+        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: log time must go on while a step waits for its end."""
+        open_ms = self.system.open_ms
+        if open_ms is None or not self.pending or idle_ms < open_ms:
+            return None
+        return Output(_INPUT, self.partition, codec.encode("Tick", {"config_digest": self.system.digest}))
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`; it may be taken while a step is open."""
+        return counter_state.dump(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        counter_state.restore(self, snapshot)
+
+    # The fold.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each release, and one for what is left."""
+        steps: list[Step] = []
+        gathered = _Gathered()
+        for part in slices:
+            for record in part.records:
+                closed_by = self._feed(record, gathered)
+                if closed_by is not None:
+                    steps.append(self._release(self._make(closed_by, record.offset + 1), gathered))
+                    gathered = _Gathered()
+            self.position = part.high
+        if gathered.dead or gathered.counts:
+            steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
+        return steps
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
+
+        After a `ReplayMismatch` the machine's state is as it was, and `reopen` may be asked for.
+        """
+        self.chain.check(value, self.committed())
+        before = self.snapshot()
+        gathered = _Gathered()
+        end = self.entry(value).inputs[0].high
+        closings = [self._feed(record, gathered) for part in slices for record in part.records]
+        closed_by = closings[-1] if closings and not any(closings[:-1]) else None
+        made = None if closed_by is None else self._make(closed_by, end)
+        if made is None or self.chain.would_append(made.fields) != value:
+            self.restore(before)
+            raise ReplayMismatch(
+                f"journal-counter/{self.partition} record {self.chain.sequence + 1}: its inputs give another release; "
+                f"nothing is sent"
+            )
+        step = self._release(made, gathered)
+        self.position = end
+        return step
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
+
+        The rows that are in the log now are kept; the next release opens an epoch.
+        """
+        fields = self.chain.accept(value, self.committed())
+        gathered = _Gathered()
+        for part in slices:
+            for record in part.records:
+                self._feed(record, gathered)
+        self.position = self.journaled = self.entry(value).inputs[0].high
+        self.running = START
+        self.leaf, self.diverged = fields["leaf"], True
+        gathered.counts[Outcome.DIVERGED] += 1
+        return Step(None, (), (), gathered.counts)
+
+    # One record; what closes the step, if it does.
+
+    def _feed(self, record: InputRecord, gathered: _Gathered) -> str | None:
+        self.running = extend_digest(self.key, self.running, record)
+        sealed = False
+        try:
+            name, fields = codec.decode(record.value, _KINDS)
+        except CodecError as error:
+            self._refuse(gathered, error.reason, record)
+        else:
+            if fields["config_digest"] != self.system.digest:
+                self._refuse(gathered, Refusal.OTHER_CONFIGURATION, record)
+            elif name == "Tick":
+                gathered.counts[Outcome.TICK] += 1
+            elif name == "Seal":
+                sealed = self._seal(fields, record, gathered)
+            else:
+                self._rewards(fields, record, gathered)
+        return self._closed_by(record.timestamp_ms, sealed)
+
+    def _closed_by(self, log_time_ms: int, sealed: bool) -> str | None:
+        if not self.pending:
+            return None
+        if sealed:
+            return "seal"
+        if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
+            return "rows"
+        open_ms = self.system.open_ms
+        if open_ms is not None and log_time_ms - self.open_since_ms >= open_ms:
+            return "time"
+        return None
+
+    def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> bool:
+        outcome = self.seals.note(fields["origin"], fields["phase"])
+        if outcome is None:
+            self._refuse(gathered, Refusal.UNKNOWN_ORIGIN, record)
+            return False
+        gathered.counts[Outcome.SEAL] += 1
+        return outcome
+
+    def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> None:
+        batch_id = fields["batch_id"].hex()
+        if batch_id in self.known:
+            gathered.counts[Outcome.REPEATED_REWARDS] += 1
+            return
+        try:
+            rows = parse_rows(fields["nodes"], fields["contexts"], fields["rewards"], self.system)
+        except BadRows:
+            self._refuse(gathered, Refusal.MALFORMED_REWARDS, record)
+            return
+        self.known.put(batch_id, None)
+        allowed = rows.within(self.taken, self.system.config.release.rewards_per_user)
+        if len(allowed) < len(rows):
+            gathered.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
+        if len(allowed):
+            if not self.pending:
+                self.open_since_ms = record.timestamp_ms
+            self.pending.append(allowed)
+            gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
+
+    def _refuse(self, gathered: _Gathered, reason: str, record: InputRecord) -> None:
+        letter = self._letters.letter(reason, _INPUT, self.partition, record.offset, value=record.value)
+        gathered.dead.append(letter)
+        gathered.counts[Outcome.REJECTED] += 1
+
+    # One step.
+
+    def open_epoch(self, epoch: int) -> None:
+        """Begin an epoch of noise over the sums that are held."""
+        held = self.moments.held()
+        self.epoch, self.leaves, self.diverged = epoch, START, False
+        self.moments = self.system.moments(self.key, self.chain.genesis_nonce, epoch, self.partition)
+        self.moments.carry(*held)
+
+    def _make(self, closed_by: str, high: int) -> _Made:
+        """Close the open step: its rows go into the sums, and what follows is put together."""
+        if self.diverged:
+            self.open_epoch(self.epoch + 1)
+        first = self.leaves == START
+        rows = Rows.joined(self.pending)
+        self.pending = []
+        quantised = self.moments.add(rows)
+        self.leaves = self.key.digest("leaves", self.leaves, rows.nodes.tobytes(), quantised.astype("<i8").tobytes())
+        self.leaf += 1
+        outputs = () if self.exhausted else self._outputs(rows, first)
+        debit = self.system.debit(self._scope, charged=first and not self.exhausted)
+        covered = InputRange(*self.inputs[0], self.journaled, high)
+        head = head_fields(
+            self.chain.sequence + 1, self.epoch, [covered], self.running, digest_outputs(self.key, outputs)
+        )
+        fields = {
+            "head": head,
+            "leaf": self.leaf,
+            "rows": len(rows),
+            "closed_by": closed_by,
+            "mechanism": self.moments.mechanism,
+            "parameters": json.dumps(dict(self.moments.parameters), sort_keys=True, separators=(",", ":")),
+            "leaves": self.leaves,
+            "debit": debit,
+        }
+        return _Made(fields, outputs, self.leaves)
+
+    def _release(self, made: _Made, gathered: _Gathered) -> Step:
+        journal = self.chain.append(made.fields)
+        self.journaled, self.running = made.fields["head"]["inputs"][0]["high"], START
+        gathered.counts[Outcome.RELEASE if made.outputs else Outcome.WITHHELD] += 1
+        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
+
+    def _outputs(self, rows: Rows, first: bool) -> tuple[Output, ...]:
+        place = struct.pack("<qqq", self.partition, self.epoch, self.leaf)
+        release_id = self.key.digest("release-id", self.chain.genesis_nonce, place)
+        release = self.system.release_record(
+            self.moments, rows, release_id, self.leaf, self.epoch, self.key.reproducible
+        )
+        sent = [Output("releases", 0, codec.encode("Release", release))]
+        if first:
+            entry = self.system.ledger_entry(release, self._scope)
+            sent.append(Output("ledger", self.partition, codec.encode("LedgerEntry", entry)))
+        return tuple(sent)
+
+    @property
+    def _scope(self) -> str:
+        return f"epoch/{self.partition}/{self.epoch}"

@@ -1,0 +1,186 @@
+"""The configuration of a collaborative deployment (LinUCB, CoLin, GOBLin under privacy): plain frozen values.
+
+Users are the nodes of a public relation graph. Every context carries the features of the arms that may be
+shown; rewards alone are private, one reward is the unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from hushstream.systems.configuration import (
+    REFUSE_UNKNOWN,
+    FeedbackConfig,
+    PartitionConfig,
+)
+from hushstream.systems.values import number, positive, require, require_deployment_name, seconds, whole
+
+Algorithm = Literal["linucb", "colin", "goblin"]
+ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
+
+Mechanism = Literal["negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
+MECHANISMS: tuple[Mechanism, ...] = ("negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact")
+
+Trust = Literal["server", "edge"]
+NoiseLaw = Literal["laplace", "gaussian"]
+
+GRID_BITS = 24
+"""Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfig:
+    """Features of an arm: ``dimension`` numbers, of length at most ``norm`` (L2) and ``norm_l1`` (L1).
+
+    A context whose features are longer is refused: the noise is sized by these bounds. Without ``norm_l1`` it is
+    sqrt(dimension) * norm, which holds always; a tighter one makes Laplace noise smaller.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    dimension: int
+    norm: float = 1.0
+    norm_l1: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("features.dimension", self.dimension, 1, 512)
+        object.__setattr__(self, "norm", positive("features.norm", self.norm))
+        require(self.norm <= 1024, "features.norm", "at most 1024", self.norm)
+        if self.norm_l1 is not None:
+            longest = math.sqrt(self.dimension) * self.norm
+            expected = f"a number above 0 and at most sqrt(dimension) * norm = {longest:g}"
+            bound = number("features.norm_l1", self.norm_l1, expected, lambda x: 0 < x <= longest * (1 + 1e-12))
+            object.__setattr__(self, "norm_l1", bound)
+
+    @property
+    def l1_bound(self) -> float:
+        """The largest L1 length of an arm's features."""
+        return math.sqrt(self.dimension) * self.norm if self.norm_l1 is None else self.norm_l1
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborationConfig:
+    """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha)."""
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    algorithm: Algorithm = "colin"
+    alpha: float = 0.1
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.algorithm in ALGORITHMS, "learner.algorithm", " or ".join(ALGORITHMS), self.algorithm)
+        alpha = number("learner.alpha", self.alpha, "a finite number >= 0", lambda x: x >= 0)
+        object.__setattr__(self, "alpha", alpha)
+        object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
+
+
+@dataclass(frozen=True, slots=True)
+class ContinualConfig:
+    """What leaves the zone that holds rewards, and how often.
+
+    ``trust`` says who adds the noise: ``server`` (a trusted counter role) or ``edge`` (each user's own counter in
+    the learner; nobody else sees a reward). ``mechanism`` is a counter, ``noisy-reward`` (each reward is noised
+    once, at the edge), or ``exact`` (public data only). ``epsilon`` and ``delta`` are for one reward, over all
+    releases. ``horizon`` is the most steps that a user's counter takes; ``rewards_per_user`` bounds how many
+    rewards of one user ever count. ``reward_levels`` is M for noisy-reward: a reward is a whole number of M steps
+    (1 for clicks). ``epochs`` bounds how often the price may be paid. A step is released after ``rows`` rewards,
+    after ``seconds`` of log time, or at a seal.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    trust: Trust = "server"
+    mechanism: Mechanism = "negative-digit"
+    noise: NoiseLaw = "laplace"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    horizon: int = 1 << 20
+    rewards_per_user: int = 10_000
+    reward_levels: int = 256
+    rows: int = 256
+    seconds: float | None = None
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.trust in ("server", "edge"), "release.trust", "server or edge", self.trust)
+        require(self.mechanism in MECHANISMS, "release.mechanism", " or ".join(MECHANISMS), self.mechanism)
+        require(self.noise in ("laplace", "gaussian"), "release.noise", "laplace or gaussian", self.noise)
+        if self.mechanism == "noisy-reward":
+            require(self.trust == "edge", "release.trust", "edge for noisy-reward (noise is added there)", self.trust)
+            require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
+        if self.mechanism == "exact":
+            require(self.trust == "server", "release.trust", "server for exact", self.trust)
+        if self.mechanism == "blt":
+            require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
+        epsilon = positive("release.epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", epsilon)
+        require(epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", epsilon)
+        delta = number("release.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "delta", delta)
+        whole("release.horizon", self.horizon, 1, 1 << 30)
+        whole("release.rewards_per_user", self.rewards_per_user, 1, self.horizon)
+        whole("release.reward_levels", self.reward_levels, 1, 256)
+        whole("release.rows", self.rows, 1, 4096)
+        whole("release.epochs", self.epochs, 1, 1000)
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborativeConfig:
+    """Everything that decides what a collaborative deployment computes (Wang et al., DP-CoLin).
+
+    ``arms`` is the most arms that one context shows. A decision's reward is taken ``settle_seconds`` of log time
+    after it (a later one is lost), or at a seal. ``public_dataset`` allows what only public data may have: the
+    exact mechanism and exact figures.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    arms: int
+    features: FeatureConfig
+    learner: CollaborationConfig = field(default_factory=CollaborationConfig)
+    settle_seconds: float = 3600.0
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    release: ContinualConfig = field(default_factory=ContinualConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    public_dataset: bool = False
+    system: Literal["colin"] = "colin"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        whole("arms", self.arms, 1, 4096)
+        object.__setattr__(self, "settle_seconds", seconds("settle_seconds", self.settle_seconds, 0))
+        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
+        require(
+            self.public_dataset or self.release.mechanism != "exact",
+            "release.mechanism",
+            "a private mechanism, as the data set is not marked public",
+            self.release.mechanism,
+        )
+        shufflers = self.partitions.shuffler
+        require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
+        require(self.system == "colin", "system", "colin", self.system)
+
+
+def collaborative_digest(config: CollaborativeConfig, relation: bytes) -> bytes:
+    """16 bytes that stand for the configuration and the relation graph together.
+
+    Args:
+        config: the configuration.
+        relation: the graph in its canonical form.
+    """
+    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + relation)
+    return hasher.digest()
