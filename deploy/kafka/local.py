@@ -1,16 +1,23 @@
-"""One Apache Kafka broker on loopback, without a container: for development and the test suites.
+"""Apache Kafka on loopback, without a container: one broker or three, for development and the test suites.
 
-    python deploy/kafka/local.py up [--folder .kafka] [--port 0]    prints the bootstrap address when it takes records
-    python deploy/kafka/local.py down [--folder .kafka]
+    python deploy/kafka/local.py up [--brokers 3] [--secured]   prints the bootstrap address when it takes records
+    python deploy/kafka/local.py kill 2                         SIGKILL to one broker
+    python deploy/kafka/local.py start 2                        starts it again on its data, until it has caught up
+    python deploy/kafka/local.py down                           stops all
 
-Needs Java 17 or newer and Maven; Maven fetches the broker by ``pom.xml``.
+All take ``--folder`` (default ``.kafka``). Below it, ``bootstrap`` holds the addresses; a secured broker also
+leaves ``bootstrap-certificate`` (its listener for certificates) and ``security/NAME.yaml``, which
+``hushstream --security`` reads. Needs Java 17 or newer and Maven; Maven fetches the broker by ``pom.xml``.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,116 +29,160 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from nodes import ADMINISTRATOR, Node, properties, write_security
+
+from hushstream.agents.security import Cluster, Security, read_security
+from hushstream.schemas.errors import HushstreamError
 
 HERE = Path(__file__).resolve().parent
+JAVA = 17
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
-
-SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-log.dirs={data}
-auto.create.topics.enable=false
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms={session}
-offsets.topic.num.partitions=4
-offsets.topic.replication.factor=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-"""
+_PROBE = "probe"
+_NOT_YET = (KafkaError, OSError, TimeoutError)
 
 
 class LocalKafkaError(Exception):
-    """The broker cannot be fetched, started or stopped; says what is missing."""
+    """The brokers cannot be fetched, started or stopped; says what is missing."""
 
 
-def up(folder: Path, port: int, min_session_ms: int = 6000) -> str:
-    """Fetch, format and start a fresh broker; returns its address once it takes a record.
+def up(folder: Path, brokers: int = 1, port: int = 0, min_session_ms: int = 6000, secured: bool = False) -> str:
+    """Fetch, format and start fresh brokers; returns their addresses once they take a record.
 
     Args:
-        folder: for the broker's files, its data and its process number.
-        port: 0 lets the system choose.
+        folder: for their files, data and process numbers.
+        brokers: how many; every one is also a voting controller, and topics have as many copies.
+        port: of the first broker; 0 lets the system choose.
         min_session_ms: shorter group sessions are refused; tests of take-over want a short one.
+        secured: passwords and certificates, encryption, and access rules.
     """
-    pid_file = folder / "pid"
-    if _alive(pid_file):
-        raise LocalKafkaError(f"{folder}: expected no running broker, found process {pid_file.read_text()}")
+    running = [number for number in _numbers(folder) if _alive(_pid_file(folder, number))]
+    if running:
+        raise LocalKafkaError(f"{folder}: expected no running broker, found number {running[0]}; say `down` first")
     java, libraries = _java(), _libraries(folder)
-    data = folder / "data"
-    shutil.rmtree(data, ignore_errors=True)
-    port = port or _free_port()
-    settings = folder / "server.properties"
-    settings.write_text(SETTINGS.format(port=port, controller=_free_port(), data=data, session=min_session_ms))
-    command = [java, "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={HERE}/log4j2.properties"]
-    command += ["-cp", f"{libraries}/*"]
+    for stale in (*(_home(folder, number) for number in _numbers(folder)), folder / "security"):
+        shutil.rmtree(stale, ignore_errors=True)
+    security = folder / "security" if secured else None
+    credentials = [] if security is None else write_security(security)
+    ports = _free_ports(3 * brokers)
+    nodes = [Node(n + 1, *ports[3 * n : 3 * n + 3]) for n in range(brokers)]
+    if port:
+        nodes[0] = Node(1, port, nodes[0].controller, nodes[0].tls)
     cluster = str(uuid.uuid4())
-    formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
-    _run(formatting, folder / "format.log")
-    with (folder / "broker.log").open("wb") as log:
-        broker = subprocess.Popen(
-            [*command, "kafka.Kafka", str(settings)], stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    pid_file.write_text(str(broker.pid))
-    address = f"127.0.0.1:{port}"
-    asyncio.run(_wait_until_it_takes_a_record(address, broker, folder / "broker.log"))
-    (folder / "bootstrap").write_text(address)
-    return address
+    for node in nodes:
+        home = _home(folder, node.number)
+        home.mkdir()
+        (home / "server.properties").write_text(properties(node, nodes, home, security, min_session_ms))
+        _format(java, libraries, home, cluster, credentials)
+    bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
+    (folder / "bootstrap").write_text(bootstrap)
+    if secured:
+        (folder / "bootstrap-certificate").write_text(",".join(f"127.0.0.1:{node.tls}" for node in nodes))
+    for node in nodes:
+        _launch(java, libraries, _home(folder, node.number))
+    asyncio.run(_wait_until_served(folder, bootstrap, [node.number for node in nodes]))
+    return bootstrap
+
+
+def start(folder: Path, number: int) -> None:
+    """Start one broker again that was killed, on its data; returns when its copies are up to date."""
+    if _alive(_pid_file(folder, _known(folder, number))):
+        raise LocalKafkaError(f"{folder}: expected broker {number} to be down, it runs")
+    _launch(_java(), _libraries(folder), _home(folder, number))
+    asyncio.run(_wait_until_served(folder, (folder / "bootstrap").read_text(), [number]))
+
+
+def kill(folder: Path, number: int) -> None:
+    """End one broker as a power failure would."""
+    pid_file = _pid_file(folder, _known(folder, number))
+    if not _alive(pid_file):
+        raise LocalKafkaError(f"{folder}: expected broker {number} to run, it does not")
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    _wait_until_gone(pid_file)
 
 
 def down(folder: Path) -> None:
-    """Stop the broker that ``up`` started in this folder, if it runs."""
-    pid_file = folder / "pid"
-    if not _alive(pid_file):
-        return
-    pid = int(pid_file.read_text())
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    while _alive(pid_file) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if _alive(pid_file):
-        os.kill(pid, signal.SIGKILL)
-    pid_file.unlink()
+    """Stop all brokers that were started in this folder, as far as they run."""
+    running = [file for number in _numbers(folder) if _alive(file := _pid_file(folder, number))]
+    for pid_file in running:
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    for pid_file in running:
+        if not _wait_until_gone(pid_file):
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        pid_file.unlink()
 
 
-async def _wait_until_it_takes_a_record(address: str, broker: subprocess.Popen[bytes], log: Path) -> None:
-    """The port opens long before the broker serves: only a produced record proves that it does."""
+def _command(java: str, libraries: Path) -> list[str]:
+    return [java, f"-Dlog4j2.configurationFile={HERE}/log4j2.properties", "-XX:+UseSerialGC", "-cp", f"{libraries}/*"]
+
+
+def _format(java: str, libraries: Path, home: Path, cluster: str, credentials: list[str]) -> None:
+    options = ["format", "-t", cluster, "-c", str(home / "server.properties"), *credentials]
+    # It lives for a second: compiling well would take longer than running.
+    command = [*_command(java, libraries), "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]
+    _run([*command, *options], home / "format.log")
+
+
+def _launch(java: str, libraries: Path, home: Path) -> None:
+    command = [*_command(java, libraries), "-Xmx512m", "-Xms128m", "kafka.Kafka", str(home / "server.properties")]
+    with (home / "broker.log").open("ab") as log:
+        broker = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    (home / "pid").write_text(str(broker.pid))
+
+
+async def _wait_until_served(folder: Path, bootstrap: str, numbers: list[int]) -> None:
+    """The ports open long before the brokers serve: only a produced record and its copies prove that they do."""
     deadline = time.monotonic() + START_SECONDS
+    cluster = Cluster(bootstrap, _administrator(folder))
+    copies = len(bootstrap.split(","))
     while True:
         try:
-            await _probe(address)
+            missing = set(numbers) - await _probe(cluster, copies)
+            complaint = f"broker {min(missing)} has no copy of it" if missing else ""
+        except _NOT_YET as error:
+            complaint = type(error).__name__
+        if not complaint:
             return
-        except (KafkaError, OSError, TimeoutError) as error:
-            if broker.poll() is not None or time.monotonic() > deadline:
-                raise LocalKafkaError(f"the broker took no record ({type(error).__name__}); see {log}") from None
-            await asyncio.sleep(0.5)
+        dead = [number for number in numbers if not _alive(_pid_file(folder, number))]
+        if dead or time.monotonic() > deadline:
+            log = _home(folder, min(dead, default=numbers[0])) / "broker.log"
+            raise LocalKafkaError(f"the brokers took no record ({complaint}); see {log}")
+        await asyncio.sleep(0.3)
 
 
-async def _probe(address: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=address)
-    await admin.start()
-    try:
-        await admin.create_topics([NewTopic("probe", 1, 1)])
-    finally:
-        await admin.close()
-    producer = AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=5000)
-    await producer.start()
-    try:
-        await asyncio.wait_for(producer.send_and_wait("probe", b"ready"), 10)
-    finally:
-        await producer.stop()
+async def _probe(cluster: Cluster, copies: int) -> set[int]:
+    """Produce one record; gives the brokers that hold it."""
+    async with contextlib.AsyncExitStack() as stack:
+        admin = AIOKafkaAdminClient(**cluster.client_options(), request_timeout_ms=5000)
+        stack.push_async_callback(admin.close)
+        await admin.start()
+        answer = await admin.create_topics([NewTopic(_PROBE, 1, copies)])
+        code = answer.topic_errors[0][1]
+        if code not in (0, TopicAlreadyExistsError.errno):
+            raise for_code(code)
+        producer = AIOKafkaProducer(**cluster.client_options(), request_timeout_ms=5000, acks="all")
+        stack.push_async_callback(producer.stop)
+        await producer.start()
+        await asyncio.wait_for(producer.send_and_wait(_PROBE, b"ready"), 10)
+        (topic,) = await admin.describe_topics([_PROBE])
+        return set(topic["partitions"][0]["isr"])
+
+
+def _administrator(folder: Path) -> Security:
+    path = folder / "security" / f"{ADMINISTRATOR}.yaml"
+    return read_security(path if path.exists() else None, {})
 
 
 def _java() -> str:
     java = shutil.which("java")
     if java is None:
-        raise LocalKafkaError("expected java (17 or newer) on the path, found none; install a JRE")
+        raise LocalKafkaError(f"expected java ({JAVA} or newer) on the path, found none; install a JRE")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA:
+        found = "no version" if version is None else f"version {version[1]}"
+        raise LocalKafkaError(f"expected java {JAVA} or newer, found {found} at {java}; install a newer JRE")
     return java
 
 
@@ -158,6 +209,31 @@ def _run(command: list[str], log: Path) -> None:
         raise LocalKafkaError(f"{command[0]} ended with code {done.returncode}; see {log}:\n{done.stderr[-500:]}")
 
 
+def _home(folder: Path, number: int) -> Path:
+    return folder / f"broker-{number}"
+
+
+def _pid_file(folder: Path, number: int) -> Path:
+    return _home(folder, number) / "pid"
+
+
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(home.name.removeprefix("broker-")) for home in folder.glob("broker-*"))
+
+
+def _known(folder: Path, number: int) -> int:
+    if number not in _numbers(folder):
+        raise LocalKafkaError(f"{folder}: expected one of the brokers {_numbers(folder)}, got {number}")
+    return number
+
+
+def _wait_until_gone(pid_file: Path) -> bool:
+    deadline = time.monotonic() + STOP_SECONDS
+    while _alive(pid_file) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not _alive(pid_file)
+
+
 def _alive(pid_file: Path) -> bool:
     try:
         pid = int(pid_file.read_text())
@@ -170,28 +246,46 @@ def _alive(pid_file: Path) -> bool:
     return True
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    """Different ones: all are held until the last is known."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["up", "down", "kill", "start"])
+    parser.add_argument("number", type=int, nargs="?", help="which broker (kill, start)")
+    parser.add_argument("--folder", type=Path, default=Path(".kafka"))
+    parser.add_argument("--brokers", type=int, choices=[1, 3], default=1)
+    parser.add_argument("--secured", action="store_true", help="passwords, certificates and access rules")
+    parser.add_argument("--port", type=int, default=0, help="of the first broker; 0 lets the system choose")
+    parser.add_argument("--min-session-ms", type=int, default=6000, help="shorter group sessions are refused")
+    arguments = parser.parse_args()
+    if (arguments.number is None) == (arguments.command in ("kill", "start")):
+        parser.error("kill and start take the number of a broker, up and down take none")
+    return arguments
 
 
 def main() -> int:
     """Run one command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["up", "down"])
-    parser.add_argument("--folder", type=Path, default=Path(".kafka"))
-    parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")
-    parser.add_argument("--min-session-ms", type=int, default=6000, help="shorter group sessions are refused")
-    arguments = parser.parse_args()
+    arguments = _arguments()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a broker that does not answer yet is no news here
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         if arguments.command == "up":
-            print(up(folder, arguments.port, arguments.min_session_ms))
-        else:
+            print(up(folder, arguments.brokers, arguments.port, arguments.min_session_ms, arguments.secured))
+        elif arguments.command == "down":
             down(folder)
-    except LocalKafkaError as error:
+        elif arguments.command == "kill":
+            kill(folder, arguments.number)
+        else:
+            start(folder, arguments.number)
+    except (LocalKafkaError, HushstreamError) as error:
         print(f"kafka: {error}", file=sys.stderr)
         return 1
     return 0

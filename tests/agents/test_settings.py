@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hushstream.agents.settings import Security, WorkerSettings
+from hushstream.agents.security import Security
+from hushstream.agents.settings import WorkerSettings
 
 REQUIRED = {"bootstrap": "127.0.0.1:9092", "role": "learner", "group": "g", "datadir": Path("data")}
 
@@ -51,6 +52,6 @@ def test_group_timing_is_what_kafka_accepts_by_default() -> None:
 
 
 def test_topics_are_prefixed_and_bootstrap_servers_split() -> None:
-    settings = WorkerSettings(**{**REQUIRED, "bootstrap": "a:1, b:2"}, topic_prefix="dep.")
+    settings = WorkerSettings(**{**REQUIRED, "bootstrap": "127.0.0.1:1, localhost:2"}, topic_prefix="dep.")
     assert settings.physical("contexts") == "dep.contexts"
-    assert settings.bootstrap_servers == ["a:1", "b:2"]
+    assert settings.client_options()["bootstrap_servers"] == ["127.0.0.1:1", "localhost:2"]

@@ -27,6 +27,7 @@ from yarl import URL
 from hushstream.agents.errors import DENIED, InputsDeleted
 from hushstream.agents.intake import Intake
 from hushstream.agents.logs import as_records
+from hushstream.agents.security import CLIENT_ID
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) 
     Returns:
         A `faust.App` that is not started yet.
     """
-    broker = [URL(f"kafka://{server}") for server in settings.bootstrap_servers]
+    broker = [URL(f"kafka://{server}") for server in settings.cluster.servers]
     app = faust.App(
         settings.group,
         broker=broker,
@@ -241,7 +242,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) 
         store="memory://",
         TableManager=NoTables,
         processing_guarantee="at_least_once",
-        broker_client_id="hushstream",
+        broker_client_id=CLIENT_ID,
         broker_session_timeout=settings.session_timeout_seconds,
         broker_heartbeat_interval=settings.heartbeat_seconds,
         broker_commit_interval=settings.commit_interval_seconds,

@@ -22,12 +22,20 @@ class BrokerUnreachable(WorkerError):
     """No broker answered within the stated time."""
 
 
+class BrokerVersionWrong(WorkerError):
+    """The broker speaks another version of the protocol."""
+
+
 class TopicMissing(WorkerError):
     """A topic that the role needs does not exist."""
 
 
 class PartitionCountWrong(WorkerError):
     """A topic has another number of partitions than its role was set up with."""
+
+
+class TopicSettingsWrong(WorkerError):
+    """A topic is kept for a shorter time, or in another way, than it was declared."""
 
 
 class AccessDenied(WorkerError):

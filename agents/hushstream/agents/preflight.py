@@ -1,18 +1,25 @@
-"""What is checked before a worker joins its group: a broker answers, and the topics fit."""
+"""What is checked before a worker joins its group: a broker answers, the topics fit, and what it must do is allowed."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
 from hushstream.agents.logs import partition_counts
+from hushstream.agents.reach import check_version, why_unreachable
+from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Machine
+from hushstream.schemas.topics import TOPICS
+
+T = TypeVar("T")
 
 _RETRY_SECONDS = 0.3
 
@@ -33,19 +40,23 @@ class RoleTopics:
 
 
 async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machine: Callable[[int], Machine]) -> int:
-    """Check that all topics of a role exist and agree.
+    """Check that all topics of a role exist, agree, are kept as declared, and may be read and written.
 
     Returns:
         The number of home partitions.
 
     Raises:
         BrokerUnreachable: no broker answered in time.
+        BrokerVersionWrong: it speaks another version of the protocol.
         TopicMissing: one does not exist.
         PartitionCountWrong: an input, or the journal, has another number of partitions than it must.
+        AccessDenied: an access rule is missing.
+        TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
     """
     sample = make_machine(0)
     wanted = {*topics.inputs, *topics.writes, sample.journal[0], *(name for name, _ in sample.broadcasts)}
-    counts = await _counts(settings, sorted(wanted))
+    await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
+    counts = await _answered(settings, lambda: partition_counts(settings, sorted(wanted)))
     for name in sorted(wanted):
         if counts[name] == 0:
             raise TopicMissing(
@@ -57,25 +68,36 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
+    await _answered(settings, lambda: check_rights(settings, _needed(settings.role, topics, sample)))
+    await _answered(settings, lambda: check_declared(settings, wanted))
     return partitions
 
 
-async def _counts(settings: WorkerSettings, topics: list[str]) -> dict[str, int]:
+def _needed(role: str, topics: RoleTopics, machine: Machine) -> Mapping[str, set[int]]:
+    """What the role does with each topic, as the broker's operations."""
+    journal = machine.journal[0]
+    reads = {*topics.inputs, journal, *(name for name, _ in machine.broadcasts)}
+    # Where idle time is counted in ticks, a role also writes to its own input.
+    ticks = {name for name in topics.inputs if name in TOPICS and role in TOPICS[name].writers}
+    writes = {*topics.writes, journal, *ticks}
+    return {
+        name: {DESCRIBE_CONFIGS} | ({READ} if name in reads else set()) | ({WRITE} if name in writes else set())
+        for name in reads | writes
+    }
+
+
+async def _answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a broker that may still be starting."""
     deadline = time.monotonic() + settings.connect_timeout_seconds
     while True:
         try:
             async with asyncio.timeout(settings.connect_timeout_seconds):
-                return await partition_counts(settings, topics)
+                return await ask()
         except (KafkaError, ConnectionError, TimeoutError) as error:
             if time.monotonic() + _RETRY_SECONDS > deadline:
+                why = await why_unreachable(settings.cluster, settings.connect_timeout_seconds)
                 raise BrokerUnreachable(
                     f"no broker at {settings.bootstrap} answered within "
-                    f"{settings.connect_timeout_seconds:g} s ({type(error).__name__}){_hint(settings)}"
+                    f"{settings.connect_timeout_seconds:g} s ({type(error).__name__}){why}"
                 ) from None
             await asyncio.sleep(_RETRY_SECONDS)
-
-
-def _hint(settings: WorkerSettings) -> str:
-    if settings.security.protocol == "PLAINTEXT":
-        return ""
-    return "; a wrong password, or a certificate that is absent or not trusted, looks the same"

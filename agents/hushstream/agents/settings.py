@@ -1,12 +1,13 @@
-"""What an operator can set for a worker; secrets are masked, unknown keys refused."""
+"""What an operator can set for a worker; unknown keys are refused."""
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from hushstream.agents.security import Cluster, Security
 
 BATCH_BYTES = 256 * 1024
 """Small outputs to one partition share a request up to this size."""
@@ -15,57 +16,9 @@ RECORD_BYTES_LIMIT = 2 * 1024 * 1024
 """Largest produce request; a value is at most 1 MiB, the rest is room for batch overhead."""
 
 
-class Security(BaseModel):
-    """How to talk to a secured broker (SASL and TLS); the password is masked wherever it is printed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    username: str | None = None
-    password: SecretStr | None = None
-    ca_file: Path | None = None
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Security:
-        if self.uses_sasl and (not self.username or self.password is None):
-            raise ValueError(f"security protocol {self.protocol} needs username and password")
-        if not self.uses_sasl and (self.username or self.password is not None):
-            raise ValueError(f"security protocol {self.protocol} takes no username or password")
-        return self
-
-    @property
-    def uses_sasl(self) -> bool:
-        """Whether the client authenticates by name and password."""
-        return self.protocol.startswith("SASL")
-
-    @property
-    def uses_tls(self) -> bool:
-        """Whether the connection is encrypted."""
-        return self.protocol.endswith("SSL")
-
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context, or None for a plain connection."""
-        if not self.uses_tls:
-            return None
-        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
-        if self.certificate_file is not None:
-            key_file = str(self.key_file) if self.key_file else None
-            context.load_cert_chain(str(self.certificate_file), key_file)
-        return context
-
-    def client_options(self) -> dict[str, Any]:
-        """Keyword arguments for an aiokafka client."""
-        options: dict[str, Any] = {"security_protocol": self.protocol}
-        if self.uses_tls:
-            options["ssl_context"] = self.ssl_context()
-        if self.uses_sasl and self.password is not None:
-            options["sasl_mechanism"] = self.sasl_mechanism
-            options["sasl_plain_username"] = self.username
-            options["sasl_plain_password"] = self.password.get_secret_value()
-        return options
+def group_of(deployment: str, role: str) -> str:
+    """The consumer group of a role's workers, unless they are told another."""
+    return f"{deployment}.{role}"
 
 
 class WorkerSettings(BaseModel):
@@ -125,21 +78,17 @@ class WorkerSettings(BaseModel):
             raise ValueError(
                 f"buffer_records: expected at least batch_records ({self.batch_records}), got {self.buffer_records}"
             )
+        self.cluster.require_encryption()
         return self
 
     @property
-    def bootstrap_servers(self) -> list[str]:
-        """``host:port`` of each bootstrap broker."""
-        return [part.strip() for part in self.bootstrap.split(",") if part.strip()]
+    def cluster(self) -> Cluster:
+        """Where the broker is, and how to talk to it."""
+        return Cluster(self.bootstrap, self.security)
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments that every aiokafka client of this worker shares."""
-        return {
-            "bootstrap_servers": self.bootstrap_servers,
-            # One name for all: a client id would otherwise tell workers (and runs) apart on the other side.
-            "client_id": "hushstream",
-            **self.security.client_options(),
-        }
+        return self.cluster.client_options()
 
     def physical(self, topic: str) -> str:
         """The broker's name of a logical topic."""

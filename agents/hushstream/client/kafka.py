@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from hushstream.agents.reach import why_unreachable
+from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
-CLIENT_ID = "hushstream"
-"""Fixed for every client, so that it tells nothing (PRIVACY, trust zones)."""
+_WHY_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class KafkaEventLog:
         prefix: str,
         *,
         linger_seconds: float = 0.002,
-        security: Mapping[str, Any] | None = None,
+        security: Security | None = None,
     ) -> None:
         """Name the cluster and the deployment's topic prefix.
 
@@ -37,12 +37,15 @@ class KafkaEventLog:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
             prefix: what the deployment's topic names begin with.
             linger_seconds: how long a record may wait for others to share a request.
-            security: aiokafka's security options (``security_protocol``, ``sasl_...``, ``ssl_context``).
+            security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
+
+        Raises:
+            PlaintextRefused: contexts and clicks would leave this machine unencrypted.
         """
-        self._bootstrap = bootstrap
+        self._cluster = Cluster(bootstrap, security or Security())
+        self._cluster.require_encryption()
         self._prefix = prefix
         self._linger_ms = round(linger_seconds * 1000)
-        self._security = dict(security or {})
         self._producer: AIOKafkaProducer | None = None
         self._consumer: AIOKafkaConsumer | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -54,7 +57,7 @@ class KafkaEventLog:
         Raises:
             HushstreamError: no broker answers, or the deployment's topics do not exist there.
         """
-        common = {"bootstrap_servers": self._bootstrap, "client_id": CLIENT_ID, **self._security}
+        common = self._cluster.client_options()
         self._producer = AIOKafkaProducer(
             acks="all", enable_idempotence=True, linger_ms=self._linger_ms, max_batch_size=262_144, **common
         )
@@ -67,7 +70,10 @@ class KafkaEventLog:
             await self._assign()
         except KafkaConnectionError as error:
             await self.stop()
-            raise HushstreamError(f"client: expected a Kafka broker at {self._bootstrap}, none answered") from error
+            why = await why_unreachable(self._cluster, _WHY_SECONDS)
+            raise HushstreamError(
+                f"client: expected a Kafka broker at {self._cluster.bootstrap}, none answered{why}"
+            ) from error
         except BaseException:
             await self.stop()
             raise
@@ -109,7 +115,7 @@ class KafkaEventLog:
         name = physical(self._prefix, "contexts")
         if name not in await self._consumer.topics():
             raise HushstreamError(
-                f"client: expected topic {name} at {self._bootstrap}, it does not exist; "
+                f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist (or may not be read); "
                 f"check the deployment's name, or create its topics with `hushstream topics apply`"
             )
         self._partitions = len(await self._producer.partitions_for(name))
@@ -140,7 +146,7 @@ def connect(
     *,
     prefix: str | None = None,
     line: str = "private",
-    security: Mapping[str, Any] | None = None,
+    security: Security | None = None,
 ) -> Client:
     """A client of one deployment on a Kafka cluster; use it with ``async with``.
 
@@ -149,7 +155,7 @@ def connect(
         deployment: the deployment's name.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         line: the shared model that new users start from.
-        security: aiokafka's security options.
+        security: SASL and TLS.
     """
     return Client(
         KafkaEventLog(bootstrap, f"{deployment}." if prefix is None else prefix, security=security), line=line

@@ -13,7 +13,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import DENIED, AccessDenied, BrokerUnreachable
-from hushstream.agents.settings import Security, WorkerSettings
+from hushstream.agents.reach import AT_THE_DOOR, check_version, why_unreachable
+from hushstream.agents.security import Cluster, Security
+from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.errors import HushstreamError
 
 _ROLE = "operator"
@@ -38,6 +40,15 @@ class Connection:
     prefix: str
     security: Security = field(default_factory=Security)
     timeout_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        """Refuse a connection that may not be made; see `Cluster.require_encryption`."""
+        self.cluster.require_encryption()
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster alone."""
+        return Cluster(self.bootstrap, self.security)
 
     def settings(self) -> WorkerSettings:
         """The same as a worker's settings, for what reads logs without a group; it writes no files."""
@@ -64,6 +75,7 @@ class Connection:
             )
             try:
                 async with asyncio.timeout(self.timeout_seconds):
+                    await check_version(self.cluster, self.timeout_seconds)
                     await client.start()
                 yield client
             finally:
@@ -84,11 +96,11 @@ async def told(connection: Connection, doing: str) -> AsyncIterator[None]:
     except DENIED as error:
         raise AccessDenied(f"{doing}: the broker's access rules forbid it ({_name(error)})") from None
     except KafkaError as error:
-        if not error.retriable:
+        if not error.retriable and not isinstance(error, AT_THE_DOOR):
             raise BrokerRefused(f"{doing}: {connection.bootstrap} answered {_name(error)}") from None
-        raise _absent(connection, doing, error) from None
-    except (ConnectionError, TimeoutError) as error:
-        raise _absent(connection, doing, error) from None
+        raise await _absent(connection, doing, error) from None
+    except (OSError, TimeoutError) as error:
+        raise await _absent(connection, doing, error) from None
 
 
 def guard_code(doing: str, code: int, message: str | None, make: Callable[[int], Any]) -> None:
@@ -105,13 +117,11 @@ def guard_code(doing: str, code: int, message: str | None, make: Callable[[int],
     raise BrokerRefused(f"{doing}: {kind.__name__}{f', {message}' if message else ''}")
 
 
-def _absent(connection: Connection, doing: str, error: Exception) -> BrokerUnreachable:
-    hint = ""
-    if connection.security.protocol != "PLAINTEXT":
-        hint = "; a wrong password, or a certificate that is absent or not trusted, looks the same"
+async def _absent(connection: Connection, doing: str, error: Exception) -> BrokerUnreachable:
+    why = await why_unreachable(connection.cluster, connection.timeout_seconds)
     return BrokerUnreachable(
         f"{doing}: no broker at {connection.bootstrap} answered within {connection.timeout_seconds:g} s "
-        f"({_name(error)}){hint}"
+        f"({_name(error)}){why}"
     )
 
 

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from hushstream.agents.deployment import load, read_security
+from hushstream.agents.deployment import load
 from hushstream.agents.roles import ROLES
+from hushstream.agents.security import read_security
 from hushstream.cli.options import (
     AsJson,
     Bootstrap,

@@ -72,9 +72,10 @@ def worker(
     """Run one role of a deployment until SIGTERM."""
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.agents.deployment import load, read_security
+    from hushstream.agents.deployment import load
     from hushstream.agents.roles import role_work
-    from hushstream.agents.settings import WorkerSettings
+    from hushstream.agents.security import read_security
+    from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker import run_worker
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -85,7 +86,7 @@ def worker(
     settings = WorkerSettings(
         bootstrap=bootstrap,
         role=role.value,
-        group=f"{name}.{role.value}" if group is None else group,
+        group=group_of(name, role.value) if group is None else group,
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / "state" / role.value if state is None else state,

@@ -1,0 +1,179 @@
+"""What the broker lets this worker do, asked before it does anything: no release finds out that the next is denied."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.types import Array, Boolean, Bytes, Int16, Int32, Schema, String
+
+from hushstream.agents.errors import DENIED, AccessDenied
+from hushstream.agents.settings import WorkerSettings
+
+READ, WRITE, DESCRIBE_CONFIGS = 3, 4, 10
+"""Kafka's numbers of operations; bit n of the broker's answer stands for number n."""
+
+_NAMES = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
+_NOT_TOLD = -(2**31)
+_FIX = (
+    "`hushstream topics apply`, run by an administrator, creates the access rules of every role "
+    "(--principals names whom they are for)"
+)
+
+
+async def check_rights(settings: WorkerSettings, needed: Mapping[str, Collection[int]]) -> None:
+    """Check what the broker's access rules allow; on a broker without any, all is allowed.
+
+    Args:
+        settings: of the worker; its group must be readable.
+        needed: operations by logical topic.
+
+    Raises:
+        AccessDenied: names topic or group, the operation, and how to allow it.
+        KafkaError, OSError, TimeoutError: the broker is away.
+    """
+    admin = AIOKafkaAdminClient(**settings.client_options())
+    await admin.start()
+    try:
+        names = {settings.physical(topic): wanted for topic, wanted in needed.items()}
+        allowed = await _topic_rights(admin, sorted(names))
+        for name, wanted in sorted(names.items()):
+            _require(f"topic {name}", wanted, allowed[name])
+        _require(f"group {settings.group}", (READ,), await _group_rights(admin, settings.group))
+    except IncompatibleBrokerVersion:
+        return  # it knows no access rules, or cannot tell: what is denied then shows when it is tried
+    finally:
+        await admin.close()
+
+
+def _require(place: str, wanted: Collection[int], allowed: int) -> None:
+    missing = [] if allowed == _NOT_TOLD else [_NAMES[one] for one in sorted(wanted) if not allowed >> one & 1]
+    if missing:
+        raise AccessDenied(f"{place}: expected the right to {' and '.join(missing)}, there is none; {_FIX}")
+
+
+async def _topic_rights(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
+    answer = await admin._send_request(_InOneVersion(_TopicRights(list(names), False, False, True)))
+    return {name: 0 if code else allowed for code, name, _, _, allowed in answer.topics}
+
+
+async def _group_rights(admin: AIOKafkaAdminClient, group: str) -> int:
+    try:
+        coordinator = await admin.find_coordinator(group)
+        answer = await admin._send_request(_InOneVersion(_GroupRights([group], True)), coordinator)
+    except DENIED:
+        return 0
+    ((code, *_, allowed),) = answer.groups
+    if code and issubclass(for_code(code), DENIED):
+        return 0
+    if code:
+        error: KafkaError = for_code(code)(group)
+        raise error
+    return int(allowed)
+
+
+class _InOneVersion:
+    """What the client sends: a request in the only version that we know."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
+        """Called by the client with what the broker takes."""
+        low, high = versions.get(self._request.API_KEY, (1, 0))
+        if not low <= self._request.API_VERSION <= high:
+            raise IncompatibleBrokerVersion(f"{type(self._request).__name__}: expected a newer broker")
+        return self._request
+
+
+# aiokafka's own classes of these two requests end before the version that tells rights, or do not read them.
+class _TopicRightsResponse(Response):  # type: ignore[misc] # aiokafka is untyped here
+    API_KEY = 3
+    API_VERSION = 8
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            Array(
+                ("node_id", Int32),
+                ("host", String("utf-8")),
+                ("port", Int32),
+                ("rack", String("utf-8")),
+            ),
+        ),
+        ("cluster_id", String("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            Array(
+                ("error_code", Int16),
+                ("topic", String("utf-8")),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", Array(Int32)),
+                        ("isr", Array(Int32)),
+                        ("offline_replicas", Array(Int32)),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+            ),
+        ),
+        ("cluster_authorized_operations", Int32),
+    )
+
+
+class _TopicRights(RequestStruct):  # type: ignore[misc] # aiokafka is untyped here
+    API_KEY = 3
+    API_VERSION = 8
+    RESPONSE_TYPE = _TopicRightsResponse
+    SCHEMA = Schema(
+        ("topics", Array(String("utf-8"))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+    )
+
+
+class _GroupRightsResponse(Response):  # type: ignore[misc] # aiokafka is untyped here
+    API_KEY = 15
+    API_VERSION = 3
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "groups",
+            Array(
+                ("error_code", Int16),
+                ("group", String("utf-8")),
+                ("state", String("utf-8")),
+                ("protocol_type", String("utf-8")),
+                ("protocol", String("utf-8")),
+                (
+                    "members",
+                    Array(
+                        ("member_id", String("utf-8")),
+                        ("client_id", String("utf-8")),
+                        ("client_host", String("utf-8")),
+                        ("member_metadata", Bytes),
+                        ("member_assignment", Bytes),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+            ),
+        ),
+    )
+
+
+class _GroupRights(RequestStruct):  # type: ignore[misc] # aiokafka is untyped here
+    API_KEY = 15
+    API_VERSION = 3
+    RESPONSE_TYPE = _GroupRightsResponse
+    SCHEMA = Schema(("groups", Array(String("utf-8"))), ("include_authorized_operations", Boolean))
