@@ -20,7 +20,17 @@ from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain, Output, Step
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    Machine,
+    OffChain,
+    Output,
+    Reopens,
+    ReplayMismatch,
+    Step,
+)
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -182,6 +192,12 @@ class Recovery:
             step = machine.replay(record.value, slices)
         except OffChain:
             return None
+        except ReplayMismatch as error:
+            if not isinstance(machine, Reopens):
+                raise
+            # What was released stands; it is not sent again, and the next release pays for noise of its own.
+            logger.error("%s; a new epoch begins with the next release", error)
+            step = machine.reopen(record.value, slices)
         held.sequence += 1
         held.replayed += 1
         held.journal_offset = record.offset + 1

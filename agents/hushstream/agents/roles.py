@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
@@ -13,16 +12,27 @@ from hushstream.agents.worker import Reporting
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.keys import Zone
 from hushstream.roles.aggregator import AggregatorMachine
+from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
+from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
+from hushstream.roles.counter import CounterMachine
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import Machine
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
+from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import RoleName, System
 
-RoleName = Literal["learner", "shuffler", "aggregator"]
-ROLES: tuple[RoleName, ...] = get_args(RoleName)
+HOMES: Mapping[RoleName, str] = {
+    "learner": "learner",
+    "shuffler": "shuffler",
+    "counter": "counter",
+    "aggregator": "lines",
+}
+"""Which count of a deployment says how many home partitions a role has."""
 
 OUTCOMES = (*map(str, Outcome), *map(str, JoinOutcome))
 REASONS = (*map(str, Reason), *map(str, Refusal))
@@ -37,12 +47,24 @@ class RoleWork:
     reporting: Reporting
 
 
-def role_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
+def role_work(role: RoleName, system: System, keys: KeySource) -> RoleWork:
     """Machines, topics and metrics of one role of a deployment.
 
     Raises:
         KeyFileError: the key of the role's zone cannot be used.
+        HushstreamError: the deployment has no such role.
     """
+    if role not in system.roles:
+        raise HushstreamError(
+            f"role: expected one of {', '.join(system.roles)} for deployment {system.config.deployment}, got {role}"
+        )
+    if isinstance(system, P2BSystem):
+        return _p2b_work(role, system, keys)
+    assert isinstance(system, CollaborativeSystem)
+    return _collaborative_work(role, system, keys)
+
+
+def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
     reporting = Reporting(OUTCOMES, REASONS, _reason_of, _gauges(role))
     if role == "learner":
         edge = keys.key(Zone.EDGE)
@@ -60,15 +82,28 @@ def role_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
     return RoleWork(lambda line: AggregatorMachine(system, line), topics, reporting)
 
 
-def all_machines(system: P2BSystem, keys: KeySource) -> list[Machine]:
+def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> RoleWork:
+    reporting = Reporting(OUTCOMES, REASONS, _reason_of, _collaborative_gauges(role))
+    if role == "learner":
+        edge = keys.key(Zone.EDGE)
+        sent = ("rewards",) if system.config.release.trust == "server" else ("releases", "ledger")
+        topics = RoleTopics(("contexts", "clicks"), (*sent, "dead-letters-edge"), system.counts["learner"])
+        return RoleWork(lambda partition: CollaborativeLearnerMachine(system, partition, edge), topics, reporting)
+    if role == "counter":
+        secret = keys.key(Zone.COUNTER)
+        topics = RoleTopics(("rewards",), ("releases", "ledger", "dead-letters-counter"), system.counts["counter"])
+        return RoleWork(lambda partition: CounterMachine(system, partition, secret), topics, reporting)
+    topics = RoleTopics(("releases",), ("dead-letters-server",), system.counts["lines"])
+    return RoleWork(lambda line: CollaborativeAggregatorMachine(system, line), topics, reporting)
+
+
+def all_machines(system: System, keys: KeySource) -> list[Machine]:
     """Every machine of a deployment, in the order in which data flows."""
-    partitions = system.config.partitions
-    counts: Mapping[RoleName, int] = {
-        "learner": partitions.learner,
-        "shuffler": partitions.shuffler,
-        "aggregator": system.line_count,
-    }
-    return [role_work(role, system, keys).make_machine(home) for role in ROLES for home in range(counts[role])]
+    return [
+        role_work(role, system, keys).make_machine(home)
+        for role in system.roles
+        for home in range(system.counts[HOMES[role]])
+    ]
 
 
 def _reason_of(letter: bytes) -> str:
@@ -95,7 +130,37 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
         assert isinstance(machine, AggregatorMachine)
         return {"model_version": machine.version}
 
-    return {"learner": learner, "shuffler": shuffler, "aggregator": aggregator}[role]
+    gauges: dict[RoleName, Callable[[Machine], Mapping[str, float]]] = {
+        "learner": learner,
+        "shuffler": shuffler,
+        "aggregator": aggregator,
+    }
+    return gauges[role]
+
+
+def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
+    """The same for a collaborative system; versions and epochs follow from what was released."""
+
+    def learner(machine: Machine) -> Mapping[str, float]:
+        assert isinstance(machine, CollaborativeLearnerMachine)
+        if not machine.shared.version:
+            return {"model_version": 0}
+        return {"model_version": machine.shared.version, "model_age_seconds": _age(machine.reader.published_ms)}
+
+    def counter(machine: Machine) -> Mapping[str, float]:
+        assert isinstance(machine, CounterMachine)
+        return {"budget_spent_micro_epsilon": machine.epochs_paid * machine.system.guarantee().epsilon_micro}
+
+    def aggregator(machine: Machine) -> Mapping[str, float]:
+        assert isinstance(machine, CollaborativeAggregatorMachine)
+        return {"model_version": machine.version}
+
+    gauges: dict[RoleName, Callable[[Machine], Mapping[str, float]]] = {
+        "learner": learner,
+        "counter": counter,
+        "aggregator": aggregator,
+    }
+    return gauges[role]
 
 
 def _age(log_time_ms: int) -> float:

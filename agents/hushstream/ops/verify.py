@@ -66,7 +66,9 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[Rol
     return Verified(system.config.deployment, tuple(tallies))
 
 
-def verify_export(directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES) -> Verified:
+def verify_export(
+    directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
+) -> Verified:
     """Verify an export (`hushstream.ops.export`).
 
     Raises:

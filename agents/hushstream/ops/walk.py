@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status, Tally
-from hushstream.roles.chain import CHAIN_BYTES, Digester, digest_records, extend_digest
-from hushstream.roles.learner import LearnerMachine
+from hushstream.roles.chain import CHAIN_BYTES, Digester
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -210,14 +209,8 @@ class _Walker:
     def _intact(self, record: InputRecord, ranges: Sequence[InputRange]) -> bool:
         """Whether the inputs that a record names are those whose digest it holds."""
         slices = [self._slice(part) for part in ranges]
-        if isinstance(self._machine, LearnerMachine):
-            digest = digest_records(self._digester, slices)
-        else:
-            digest = _BLANK
-            for entry in slices[0].records:
-                digest = extend_digest(self._digester, digest, entry)
         _, fields = codec.decode(record.value)
-        return bool(fields["head"]["input_digest"] == digest)
+        return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
 
     def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         """What can still be said when the machine's state is lost: whether the inputs are as they were."""
@@ -242,7 +235,7 @@ class _Walker:
             if not rest:
                 continue
             self._tally.uncovered[source] = len(rest)
-            if isinstance(self._machine, LearnerMachine) or position < part.low:
+            if len(self._machine.inputs) > 1 or position < part.low:
                 continue
             steps = self._machine.fold([InputSlice(*source, position, part.high, rest)])
             self._expect_unjournaled(steps)
@@ -259,7 +252,7 @@ class _Walker:
             place.append(Expected(value_digest(output.value), offset))
 
     def _ties(self) -> int:
-        return self._machine.float_ties if isinstance(self._machine, LearnerMachine) else 0
+        return self._machine.float_ties
 
     def _place(self, offset: int) -> str:
         topic, partition = self._machine.journal

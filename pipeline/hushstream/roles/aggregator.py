@@ -15,7 +15,7 @@ import numpy as np
 
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, running_digest
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -83,6 +83,15 @@ class AggregatorMachine:
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """See `Machine.broadcasts`: none."""
         return ()
+
+    @property
+    def float_ties(self) -> int:
+        """See `Machine.float_ties`: none, no decisions are made here."""
+        return 0
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: a running one."""
+        return running_digest(self._digester, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""

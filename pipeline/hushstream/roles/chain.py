@@ -108,6 +108,15 @@ def extend_digest(digester: Digester, previous: bytes, record: InputRecord) -> b
     return digester.digest("running", previous, struct.pack("<qq", record.offset, record.timestamp_ms), record.value)
 
 
+def running_digest(digester: Digester, slices: Sequence[InputSlice]) -> bytes:
+    """`extend_digest` over all records of the slices, from the start of a journal record's range."""
+    digest = _BLANK
+    for part in slices:
+        for record in part.records:
+            digest = extend_digest(digester, digest, record)
+    return digest
+
+
 def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
     """Digest what will be released, in order (16 bytes)."""
     chunks: list[bytes] = []

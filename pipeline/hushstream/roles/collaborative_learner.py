@@ -89,6 +89,10 @@ class CollaborativeLearnerMachine:
         """See `Machine.broadcasts`."""
         return (self.reader.topic,)
 
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        return digest_records(self.key, slices)
+
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""
         return self.chain.genesis(nonce)
@@ -151,8 +155,7 @@ class CollaborativeLearnerMachine:
     def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
         arms, d = self.system.config.arms, self.system.features.dimension
         rows = short_enough(contexts.reshape(-1, d), self.system.features)
-        good: NDArray[np.bool_] = rows.reshape(-1, arms).all(axis=1)
-        return good
+        return np.asarray(rows.reshape(-1, arms).all(axis=1))
 
     # The fold.
 

@@ -24,7 +24,7 @@ import numpy as np
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.roles import counter_state
-from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields, running_digest
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -95,7 +95,6 @@ class CounterMachine:
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         """How many rewards of each user have counted: his allowance."""
         self.moments = system.moments(key, b"", 0, partition)
-        self.float_ties = 0
 
     # What a driver asks before it reads.
 
@@ -123,6 +122,15 @@ class CounterMachine:
     def epochs_paid(self) -> int:
         """How many epochs have released something."""
         return min(self.epoch + (1 if self.leaf else 0), self.system.config.release.epochs)
+
+    @property
+    def float_ties(self) -> int:
+        """See `Machine.float_ties`: none, everything here is whole numbers."""
+        return 0
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: a running one."""
+        return running_digest(self.key, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""

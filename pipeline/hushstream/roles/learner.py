@@ -81,6 +81,10 @@ class LearnerMachine:
         """See `Machine.broadcasts`."""
         return tuple(reader.topic for reader in self.models)
 
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        return digest_records(self._key, slices)
+
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""
         return self.chain.genesis(nonce)

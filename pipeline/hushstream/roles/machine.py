@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from hushstream.schemas.errors import HushstreamError
 
@@ -93,6 +93,14 @@ class OffChain(HushstreamError):
     """A journal record does not continue the chain (a foreign or repeated append); readers skip it."""
 
 
+@runtime_checkable
+class Reopens(Protocol):
+    """A machine whose noise has epochs: after a `ReplayMismatch`, which left its state alone, it may go on."""
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Adopt a journal record that the inputs no longer give; the next release opens an epoch, at its price."""
+
+
 class Machine(Protocol):
     """One role on one home partition.
 
@@ -110,6 +118,13 @@ class Machine(Protocol):
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """Inputs that every worker reads without a group (models)."""
+
+    @property
+    def float_ties(self) -> int:
+        """How many replayed decisions stand by the journal although this machine's scores differ by a rounding."""
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """The digest that a journal record over these slices holds (16 bytes)."""
 
     def genesis(self, nonce: bytes) -> bytes:
         """The first record of a new journal, from 32 random bytes of the driver."""

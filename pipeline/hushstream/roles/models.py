@@ -15,6 +15,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import LINES, P2BSystem
+from hushstream.systems.system import System
 
 
 class OnChain(NamedTuple):
@@ -33,7 +34,7 @@ class PublishedModel(NamedTuple):
     moment: NDArray[np.float64]
 
 
-def aggregator_identity(system: P2BSystem, line: int) -> Identity:
+def aggregator_identity(system: System, line: int) -> Identity:
     """Whose journal the models of a line are."""
     return Identity("aggregator", system.config.deployment, system.digest, ("models", line))
 
@@ -41,14 +42,15 @@ def aggregator_identity(system: P2BSystem, line: int) -> Identity:
 class ModelReader:
     """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
 
-    def __init__(self, system: P2BSystem, line: int) -> None:
-        """Follow ``models/line`` of a deployment."""
+    def __init__(self, system: System, line: int, schema: str = "Model") -> None:
+        """Follow ``models/line`` of a deployment, whose versions are records of ``schema``."""
         self.line = LINES[line]
+        self._kinds = frozenset({schema, "Genesis"})
         self.topic: TopicPartition = ("models", line)
         self.position = 0
         self.published_ms = 0
         """Log time of the newest version; 0 before the first (not part of the state: for gauges only)."""
-        self._chain = Chain(aggregator_identity(system, line), PublicDigester(), "Model")
+        self._chain = Chain(aggregator_identity(system, line), PublicDigester(), schema)
         self._highs: dict[TopicPartition, int] = {}
 
     def read(self, part: InputSlice) -> Iterator[OnChain]:
@@ -81,7 +83,7 @@ class ModelReader:
             if self._chain.sequence < 0:
                 self._chain.start(value)
                 return None
-            name, _ = codec.decode(value, frozenset({"Model", "Genesis"}))
+            name, _ = codec.decode(value, self._kinds)
             if name == "Genesis":
                 return None
             fields = self._chain.accept(value, self._highs)

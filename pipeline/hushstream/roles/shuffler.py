@@ -19,7 +19,15 @@ from hushstream.contribution.errors import BadSlot
 from hushstream.contribution.slots import unpack
 from hushstream.privacy.keys import Key
 from hushstream.roles import packed
-from hushstream.roles.chain import CHAIN_STATE, Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import (
+    CHAIN_STATE,
+    Chain,
+    Identity,
+    digest_outputs,
+    extend_digest,
+    head_fields,
+    running_digest,
+)
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -91,6 +99,15 @@ class ShufflerMachine:
     def windows_released(self) -> int:
         """How many windows this journal has released."""
         return max(0, self._chain.sequence)
+
+    @property
+    def float_ties(self) -> int:
+        """See `Machine.float_ties`: none, everything here is whole numbers."""
+        return 0
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: a running one."""
+        return running_digest(self._key, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
         """See `Machine.genesis`."""

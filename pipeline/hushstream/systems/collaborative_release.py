@@ -155,17 +155,13 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
     Raises:
         BadPlan: no counter has these settings.
     """
-    budget = budget_of(release)
-    shape = {
-        "budget": budget,
-        "dimension": features.dimension,
-        "sensitivity": lattice_sensitivity(features, budget.norm),
-        "horizon": release.horizon,
-    }
+    budget, horizon, dimension = budget_of(release), release.horizon, features.dimension
+    sensitivity = lattice_sensitivity(features, budget.norm)
     if release.mechanism == "negative-digit":
-        return best_tree(**shape)
+        return best_tree(budget, horizon, dimension, sensitivity)
     kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "honaker": HonakerTree, "blt": BufferedToeplitz}
-    return kinds[release.mechanism](**shape)
+    kind = kinds[release.mechanism]
+    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from hushstream.agents.deployment import load
-from hushstream.agents.roles import ROLES
 from hushstream.agents.security import read_security
 from hushstream.cli.options import (
     AsJson,
@@ -29,7 +28,7 @@ from hushstream.cli.options import (
 from hushstream.ops.connection import Connection
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import ALL_ROLES, System
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
@@ -42,6 +41,7 @@ class RoleOrAll(StrEnum):
 
     LEARNER = "learner"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     AGGREGATOR = "aggregator"
     ALL = "all"
 
@@ -172,7 +172,7 @@ def verify_command(
 
     system, connection = _place(deployment, bootstrap, prefix, security)
     source = key_source(deployment, keys, seed)
-    roles = [name for name in ROLES if role is RoleOrAll.ALL or name == role.value]
+    roles = [name for name in ALL_ROLES if role is RoleOrAll.ALL or name == role.value]
     if log is not None:
         found = verify_export(log, system, source, roles)
     else:
@@ -278,7 +278,7 @@ def bench(
         Console().print(bench_table(rows))
 
 
-def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> tuple[P2BSystem, Connection]:
+def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> tuple[System, Connection]:
     system = load(deployment)
     name = system.config.deployment
     return system, Connection(bootstrap, prefix_of(prefix, name), read_security(security))

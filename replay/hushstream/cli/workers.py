@@ -28,6 +28,7 @@ class RoleChoice(StrEnum):
 
     LEARNER = "learner"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     AGGREGATOR = "aggregator"
 
 

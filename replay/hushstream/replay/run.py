@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_config, prepare
-from hushstream.agents.roles import ROLES
 from hushstream.contribution.slots import unpack
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
@@ -34,6 +33,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 NEVER_SECONDS = 10.0**7
 """A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
@@ -195,11 +195,11 @@ def _result(options: RunOptions, system: P2BSystem, recording: Recording[Played]
     )
 
 
-def role_checks(system: P2BSystem, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
+def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
     """What recomputing everything found, by role."""
     found = verify(logs, system, KeySource(seed=seed))
     checks: dict[str, RoleCheck] = {}
-    for role in ROLES:
+    for role in system.roles:
         counts: Counter[Status] = Counter()
         for tally in found.tallies:
             if tally.role == role:

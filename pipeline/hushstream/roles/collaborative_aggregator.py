@@ -1,0 +1,290 @@
+"""The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
+
+Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
+follows when ``release.rows`` rows have come, or when a phase is sealed. The rows of a version enter the estimator
+in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.roles import collaborative_aggregator_state
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, running_digest
+from hushstream.roles.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.roles.models import aggregator_identity
+from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.seals import SealsSeen
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.systems.collaborative import LINE, CollaborativeSystem
+from hushstream.systems.collaborative_rows import BadRows, Rows, parse_rows
+
+REMEMBERED_IDS = 100_000
+FLOAT_MARGIN = 1e-6
+"""Relative difference that a recomputed model may have (another CPU's rounding); the journaled one stands."""
+
+START = bytes(16)
+_INPUT = "releases"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedRelease:
+    """A release that may be used: its public rows, and the noised sums of the users in ``blocks``."""
+
+    rows: Rows
+    blocks: NDArray[np.int64]
+    sums: NDArray[np.float64]
+
+
+class CollaborativeAggregatorMachine:
+    """The aggregator of the one model line."""
+
+    def __init__(self, system: CollaborativeSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        self.system = system
+        self.line = line
+        self.version = 0
+        self.position = 0
+        self.journaled = 0
+        self.running = START
+        self.observations = 0
+        self.as_stated = True
+        self.pending: list[Rows] = []
+        self.moment = np.zeros((system.nodes, system.features.dimension))
+        """Newest noised running sum of each user, in units of the reward."""
+        self.estimator = system.estimator()
+        self.seals = SealsSeen(system.config.partitions.learner)
+        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
+        self._digester = PublicDigester()
+        self.chain = Chain(aggregator_identity(system, line), self._digester, "CollaborativeModel")
+        self._letters = DeadLetters("server", "aggregator", line, self._digester)
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("models", self.line)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return ((_INPUT, self.line),)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`: none."""
+        return ()
+
+    @property
+    def float_ties(self) -> int:
+        """See `Machine.float_ties`: none, no decisions are made here."""
+        return 0
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: a running one."""
+        return running_digest(self._digester, slices)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self.chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        return {self.inputs[0]: self.position}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`."""
+        return {self.inputs[0]: self.journaled}
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: nothing waits here."""
+        return slices
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`: from where this machine stands."""
+        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: none is needed."""
+        return None
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return collaborative_aggregator_state.dump(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        collaborative_aggregator_state.restore(self, snapshot)
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for every new version, and one for what is left."""
+        steps: list[Step] = []
+        dead: list[Output] = []
+        counts: Counter[str] = Counter()
+        for part in slices:
+            for record in part.records:
+                if self._feed(record, dead, counts):
+                    fields = self._fields(record.offset + 1)
+                    steps.append(Step(self.chain.append(fields), (), tuple(dead), counts))
+                    self._advance(record.offset + 1)
+                    dead, counts = [], Counter()
+            self.position = part.high
+        if dead or counts:
+            steps.append(Step(None, (), tuple(dead), counts))
+        return steps
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: the journaled model stands if the recomputed one equals it to `FLOAT_MARGIN`."""
+        fields = self.chain.check(value, self.committed())
+        dead: list[Output] = []
+        counts: Counter[str] = Counter()
+        published = [self._feed(record, dead, counts) for part in slices for record in part.records]
+        end = self.entry(value).inputs[0].high
+        again = self._fields(end) if published and published[-1] and sum(published) == 1 else None
+        if again is None or not _same_model(again, fields):
+            raise ReplayMismatch(
+                f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
+            )
+        self.chain.accept(value, self.committed())
+        self._advance(end)
+        self.position = end
+        return Step(None, (), tuple(dead), counts)
+
+    # One record; True when a version follows from it.
+
+    def _feed(self, record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        self.running = extend_digest(self._digester, self.running, record)
+        try:
+            name, fields = codec.decode(record.value, frozenset({"Release", "Seal"}))
+        except CodecError as error:
+            self._refuse(dead, counts, error.reason, record)
+            return False
+        if fields["config_digest"] != self.system.digest:
+            self._refuse(dead, counts, Refusal.OTHER_CONFIGURATION, record)
+            return False
+        due = (self._seal if name == "Seal" else self._release)(fields, record, dead, counts)
+        if due:
+            self._observe()
+            counts[Outcome.MODEL] += 1
+        return due
+
+    def _release(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        release_id = fields["release_id"].hex()
+        if release_id in self.known:
+            counts[Outcome.REPEATED_RELEASE] += 1
+            return False
+        try:
+            parsed = parse_release(fields, self.system)
+        except BadRows:
+            self._refuse(dead, counts, Refusal.MALFORMED_RELEASE, record)
+            return False
+        self.known.put(release_id, None)
+        self.pending.append(parsed.rows)
+        self.moment[parsed.blocks] = parsed.sums
+        self.as_stated = self.as_stated and fields["private_as_stated"]
+        counts[Outcome.RELEASE] += 1
+        release = self.system.config.release
+        return release.trust == "server" or sum(map(len, self.pending)) >= release.rows
+
+    def _seal(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
+            self._refuse(dead, counts, Refusal.UNKNOWN_ORIGIN, record)
+            return False
+        counts[Outcome.SEAL] += 1
+        return complete and bool(self.pending)
+
+    def _refuse(self, dead: list[Output], counts: Counter[str], reason: str, record: InputRecord) -> None:
+        dead.append(self._letters.letter(reason, _INPUT, self.line, record.offset, value=record.value))
+        counts[Outcome.REJECTED] += 1
+
+    # One version.
+
+    def _observe(self) -> None:
+        """Bring the estimator up to the rows and sums that have come."""
+        rows = Rows.joined(self.pending)
+        self.pending = []
+        self.observations += len(rows)
+        self.estimator.observe_batch(rows.nodes, rows.features.astype(np.float64))
+        self.estimator.set_moment(self.moment)
+
+    def _advance(self, high: int) -> None:
+        self.version += 1
+        self.journaled, self.running = high, START
+
+    def _fields(self, high: int) -> dict[str, Any]:
+        covered = InputRange(_INPUT, self.line, self.journaled, high)
+        parameters = self.estimator.parameters().astype("<f8").tobytes()
+        widths = self.estimator.widths().astype("<f4").tobytes()
+        price = self.system.guarantee()
+        return {
+            "head": head_fields(
+                self.chain.sequence + 1, 0, [covered], self.running, digest_outputs(self._digester, ())
+            ),
+            "line": LINE,
+            "version": self.version + 1,
+            "dimension": self.system.features.dimension,
+            "nodes": self.system.nodes,
+            "parameters": parameters,
+            "widths": widths,
+            "observations": self.observations,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("model", parameters, widths),
+        }
+
+
+def parse_release(fields: dict[str, Any], system: CollaborativeSystem) -> ParsedRelease:
+    """The arrays of a Release record.
+
+    Raises:
+        BadRows: they are not of the deployment's users and features.
+    """
+    n, d = len(fields["nodes"]) // 4, system.features.dimension
+    rows = parse_rows(fields["nodes"], fields["contexts"], bytes(8 * n), system)
+    m = len(fields["blocks"]) // 4
+    if (len(fields["blocks"]), len(fields["sums"])) != (4 * m, 8 * m * d) or not 0 <= fields["grid_bits"] <= 62:
+        raise BadRows("release: expected one sum of d numbers for each block, got others")
+    blocks = np.frombuffer(fields["blocks"], "<i4").astype(np.int64)
+    if not np.array_equal(blocks, np.unique(rows.nodes)):
+        raise BadRows("release: expected the sums of the users in its rows, got others")
+    sums = np.frombuffer(fields["sums"], "<i8").reshape(m, d) / float(1 << fields["grid_bits"])
+    return ParsedRelease(rows, blocks, sums)
+
+
+def _same_model(again: dict[str, Any], journaled: dict[str, Any]) -> bool:
+    exact = [name for name in again if name not in ("parameters", "widths", "digest")]
+    if any(again[name] != journaled[name] for name in exact):
+        return False
+    for name, kind in (("parameters", "<f8"), ("widths", "<f4")):
+        ours, theirs = np.frombuffer(again[name], kind), np.frombuffer(journaled[name], kind)
+        if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=FLOAT_MARGIN, atol=FLOAT_MARGIN):
+            return False
+    return True
