@@ -9,6 +9,7 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.reach import why_unreachable
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
@@ -55,6 +56,7 @@ class KafkaEventLog:
         """Connect, and deliver decisions from now on.
 
         Raises:
+            AccessDenied: the client's access rules are missing.
             HushstreamError: no broker answers, or the deployment's topics do not exist there.
         """
         common = self._cluster.client_options()
@@ -74,6 +76,9 @@ class KafkaEventLog:
             raise HushstreamError(
                 f"client: expected a Kafka broker at {self._cluster.bootstrap}, none answered{why}"
             ) from error
+        except DENIED as error:
+            await self.stop()
+            raise self._denied(f"use the topics of {self._prefix}", error) from None
         except BaseException:
             await self.stop()
             raise
@@ -90,6 +95,8 @@ class KafkaEventLog:
         try:
             future = await self._producer.send(physical(self._prefix, topic), value, partition=partition)
             metadata = await future
+        except DENIED as error:
+            raise self._denied(f"write to topic {physical(self._prefix, topic)}", error) from None
         except KafkaError as error:
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
         return int(metadata.offset)
@@ -108,6 +115,12 @@ class KafkaEventLog:
         if self._consumer is not None:
             await self._consumer.stop()
         self._reader = self._producer = self._consumer = None
+
+    def _denied(self, doing: str, error: Exception) -> AccessDenied:
+        return AccessDenied(
+            f"client: expected the right to {doing}, there is none ({type(error).__name__}); `hushstream topics "
+            f"apply`, run by an administrator, creates the client's access rules (--principals names whom for)"
+        )
 
     async def _assign(self) -> None:
         assert self._consumer is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -14,24 +14,29 @@ from rich.console import Console
 from hushstream.agents.deployment import load
 from hushstream.agents.security import read_security
 from hushstream.cli.options import (
+    Acls,
     AsJson,
     Bootstrap,
     DeploymentFolder,
     KeyFolder,
     KeySeed,
     Prefix,
+    PrincipalsOf,
     SecurityFile,
     key_source,
     prefix_of,
     print_json,
 )
+from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.connection import Connection
 from hushstream.ops.dead_letters import Letter
-from hushstream.ops.topics import Creation
+from hushstream.ops.topics import Creation, Difference
 from hushstream.systems.system import ALL_ROLES, System
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
+
+Found = TypeVar("Found")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -76,15 +81,20 @@ def topics_plan(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     prefix: Prefix = None,
     security: SecurityFile = None,
+    principals: PrincipalsOf = None,
+    acls: Acls = True,
     json: AsJson = False,
 ) -> None:
     """What `topics apply` would create."""
+    from hushstream.ops.acls import plan as plan_rules
     from hushstream.ops.topics import describe, partition_counts, plan
 
+    who = Principals.of(principals or ())
     system, connection = _place(deployment, bootstrap, prefix, security)
     counts = partition_counts(system)
     wanted = plan(counts, describe(connection, counts), connection.prefix)
-    _show_topics(wanted, "would create", json)
+    rules = _told(plan_rules(connection, system, who)) if acls else ()
+    _show_topics(wanted, rules, "would create", json)
 
 
 @topics_app.command(name="apply")
@@ -94,13 +104,19 @@ def topics_apply(
     prefix: Prefix = None,
     security: SecurityFile = None,
     replication: Annotated[int, typer.Option(help="Copies of each partition; -1 for the broker's default.")] = -1,
+    principals: PrincipalsOf = None,
+    acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """Create the topics that are missing; what is there is never changed."""
+    """Create the topics and access rules that are missing; what is there is never changed."""
+    from hushstream.ops.acls import apply as apply_rules
     from hushstream.ops.topics import apply, partition_counts
 
+    who = Principals.of(principals or ())
     system, connection = _place(deployment, bootstrap, prefix, security)
-    _show_topics(apply(connection, partition_counts(system), replication), "created", json)
+    created = apply(connection, partition_counts(system), replication)
+    rules = _told(apply_rules(connection, system, who)) if acls else ()
+    _show_topics(created, rules, "created", json)
 
 
 @topics_app.command(name="check")
@@ -109,13 +125,18 @@ def topics_check(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     prefix: Prefix = None,
     security: SecurityFile = None,
+    principals: PrincipalsOf = None,
+    acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """Compare the topics with their declaration; exit 1 when they differ."""
+    """Compare topics and access rules with their declaration; exit 1 when they differ."""
+    from hushstream.ops.acls import check as check_rules
     from hushstream.ops.topics import check, partition_counts
 
+    who = Principals.of(principals or ())
     system, connection = _place(deployment, bootstrap, prefix, security)
-    found = check(connection, partition_counts(system))
+    found: list[Difference | AccessDifference] = [*check(connection, partition_counts(system))]
+    found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
         print_json([difference.as_json() for difference in found])
     else:
@@ -146,13 +167,22 @@ def topics_export(
         typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds contexts and clicks in clear")
 
 
-def _show_topics(wanted: Sequence[Creation], verb: str, json: bool) -> None:
+def _told(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
+    """What was found on access rules; that a broker enforces none is said beside the answer, not in it."""
+    if found is None:
+        typer.echo("access rules: this broker has no authorizer and lets everybody do everything", err=True)
+    return found or ()
+
+
+def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, json: bool) -> None:
     if json:
-        print_json([creation.as_json() for creation in wanted])
+        print_json([*(creation.as_json() for creation in wanted), *(rule.as_json() for rule in rules)])
         return
     for creation in wanted:
         typer.echo(f"{verb} {creation.name} with {creation.partitions} partitions")
-    if not wanted:
+    for rule in rules:
+        typer.echo(f"{verb} access rule: {rule}")
+    if not wanted and not rules:
         typer.echo("all topics are there")
 
 

@@ -55,6 +55,16 @@ SecurityFile = Annotated[
 ]
 
 
+PrincipalsOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--principals",
+        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); administrator=TYPE:NAME for who may do more.",
+    ),
+]
+Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a broker that enforces them.")]
+
+
 def key_source(folder: Path, keys: Path | None, seed: int | None) -> KeySource:
     """Where a command's keys come from."""
     if seed is not None:

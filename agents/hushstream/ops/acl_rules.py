@@ -1,0 +1,215 @@
+"""Which principal may do what: derived from the topic declarations, and compared with what a broker enforces.
+
+Each role gets what its code does and nothing else: Write where it is a writer, Read where it is a reader (a
+journal's role is both), DescribeConfigs on the same topics (a worker compares them with their declaration before
+it starts), and Read on its own consumer group. Both rights carry Describe. Idempotent production needs no rule of
+its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator may look at the settings of every
+topic, so that ``hushstream topics check`` runs under its name; reading stays as declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from hushstream.agents.settings import group_of
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
+from hushstream.systems.system import System
+
+ADMINISTRATOR = "administrator"
+"""Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
+
+Kind = Literal["topic", "group"]
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+
+_EVERYBODY = "User:*"
+_CARRIED: Mapping[str, frozenset[str]] = {
+    "Read": frozenset({"Describe"}),
+    "Write": frozenset({"Describe"}),
+    "Delete": frozenset({"Describe"}),
+    "Alter": frozenset({"Describe"}),
+    "AlterConfigs": frozenset({"DescribeConfigs"}),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rule:
+    """One right of one principal."""
+
+    principal: str
+    kind: Kind
+    name: str
+    operation: Operation
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.operation} on {self.kind} {self.name} for {self.principal}"
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """A rule as a broker holds it; ``operation`` may be All, ``name`` may be * or (``prefixed``) a beginning."""
+
+    principal: str
+    kind: str
+    name: str
+    operation: str
+    host: str = "*"
+    prefixed: bool = False
+    allows: bool = True
+
+    def covers(self, kind: Kind, name: str) -> bool:
+        """Whether it speaks of this topic or group."""
+        fits = name.startswith(self.name) if self.prefixed else self.name in ("*", name)
+        return kind == self.kind and fits
+
+    def carries(self, operation: str) -> bool:
+        """Whether it is about this operation, by name or by what its own carries."""
+        if self.operation in ("All", operation):
+            return True
+        # A denied Read denies no Describe.
+        return self.allows and operation in _CARRIED.get(self.operation, frozenset())
+
+    def __str__(self) -> str:
+        """One line."""
+        verb = "allows" if self.allows else "denies"
+        name = f"{self.name}..." if self.prefixed else self.name
+        host = "" if self.host == "*" else f" from {self.host}"
+        return f"{verb} {self.principal}{host} {self.operation} on {self.kind} {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDifference:
+    """An access rule that is missing, or one that gives or takes what the declaration does not."""
+
+    what: Literal["missing", "excess", "denied"]
+    rule: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line that names the fix."""
+        if self.what == "missing":
+            return f"access: expected {self.rule}, there is no such rule; `hushstream topics apply` creates it"
+        return (
+            f"access: a rule {self.rule}, which the declaration does not; remove it with Kafka's `kafka-acls.sh "
+            f"--remove`, or name its owner with --principals {ADMINISTRATOR}=PRINCIPAL"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Principals:
+    """Who runs each role, as the broker names them, and who administers."""
+
+    by_role: Mapping[Role, str]
+    administrators: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, texts: Sequence[str] = ()) -> Principals:
+        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``.
+
+        Raises:
+            HushstreamError: an unknown role, no principal, or one principal for two roles.
+        """
+        by_role = {role: f"User:{role}" for role in Role}
+        administrators = set()
+        for text in texts:
+            role, _, principal = text.partition("=")
+            kind, colon, name = principal.partition(":")
+            if not (kind and colon and name) or role not in (*map(str, Role), ADMINISTRATOR):
+                raise HushstreamError(
+                    f"--principals: expected ROLE=TYPE:NAME, for instance learner=User:CN=learner, with one of the "
+                    f"roles {', '.join((*map(str, Role), ADMINISTRATOR))}, got {text!r}"
+                )
+            if role == ADMINISTRATOR:
+                administrators.add(principal)
+            else:
+                by_role[Role(role)] = principal
+        for role, principal in by_role.items():
+            others = [other for other, one in by_role.items() if one == principal and other != role]
+            if others or principal == _EVERYBODY:
+                raise HushstreamError(
+                    f"--principals: expected a principal of its own for each role, got {principal} for {role}"
+                    f"{''.join(f' and {other}' for other in others)}: it could see what each of them may"
+                )
+        return cls(by_role, frozenset(administrators))
+
+
+def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
+    """Every right that a deployment needs, and no other.
+
+    Args:
+        system: the deployment.
+        prefix: of its topics.
+        principals: who runs the roles.
+    """
+    workers = {Role(role) for role in system.roles}
+    rules = set()
+    for topic in topics_of(system.name, system.roles, system.config.public_dataset):
+        name = physical(prefix, topic)
+        for role in (*workers, Role.CLIENT, Role.OPERATOR):
+            principal = principals.by_role[role]
+            rules |= {Rule(principal, "topic", name, one) for one in _operations(topic, role, role in workers)}
+    for role in workers:
+        rules.add(Rule(principals.by_role[role], "group", group_of(system.config.deployment, role), "Read"))
+    return tuple(sorted(rules))
+
+
+def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:
+    """The rights that no rule gives."""
+    return tuple(rule for rule in wanted if not any(one.allows and _speaks(one, rule) for one in enforced))
+
+
+def access_differences(
+    wanted: Collection[Rule], enforced: Collection[Enforced], administrators: Collection[str]
+) -> tuple[AccessDifference, ...]:
+    """Rights that no rule gives, rules that take one away, and rules that give what nobody declared."""
+    found = [AccessDifference("missing", str(rule)) for rule in missing(wanted, enforced)]
+    places = sorted({(rule.kind, rule.name) for rule in wanted})
+    for one in enforced:
+        if not one.allows and any(_speaks(one, rule) for rule in wanted):
+            found.append(AccessDifference("denied", str(one)))
+        if one.allows and one.principal not in administrators and _gives_too_much(one, places, wanted):
+            found.append(AccessDifference("excess", str(one)))
+    return tuple(found)
+
+
+def _operations(topic: str, role: Role, is_worker: bool) -> set[Operation]:
+    spec = TOPICS[topic]
+    operations: set[Operation] = set()
+    if role in spec.writers:
+        operations.add("Write")
+    if role in spec.readers:
+        operations.add("Read")
+    if operations and is_worker:
+        operations.add("DescribeConfigs")
+    if role is Role.OPERATOR:
+        operations |= {"Describe", "DescribeConfigs"}
+    return operations
+
+
+def _speaks(one: Enforced, rule: Rule) -> bool:
+    """Whether an enforced rule decides this right; one for a single host gives it nowhere else, but may take it."""
+    named = one.principal in (rule.principal, _EVERYBODY)
+    hosts = one.host == "*" or not one.allows
+    return named and hosts and one.covers(rule.kind, rule.name) and one.carries(rule.operation)
+
+
+def _gives_too_much(one: Enforced, places: Sequence[tuple[Kind, str]], wanted: Collection[Rule]) -> bool:
+    for kind, name in places:
+        if not one.covers(kind, name):
+            continue
+        own = {
+            rule.operation for rule in wanted if (rule.principal, rule.kind, rule.name) == (one.principal, kind, name)
+        }
+        if one.operation not in own and not any(one.operation in _CARRIED.get(had, ()) for had in own):
+            return True
+    return False
