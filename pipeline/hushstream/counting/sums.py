@@ -10,7 +10,7 @@ from hushstream.counting.errors import BadLeaves
 SAFE_BITS = 62
 """Sums and noise stay below 2^62 in size each, so that a release fits into 64 bits."""
 
-_ROWS_AT_ONCE = 16
+_ROWS_AT_ONCE = 32
 
 
 def require_leaves(leaves: NDArray[np.int64], dimension: int) -> None:
@@ -51,14 +51,13 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
 
 def largest_size(values: NDArray[np.int64]) -> int:
     """The largest absolute value, as an unbounded integer (that of -2^63 too)."""
-    return max(int(values.max()), -int(values.min()))
+    return max(int(np.maximum.reduce(values, axis=None)), -int(np.minimum.reduce(values, axis=None)))
 
 
 def column_sums(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum of the rows, int64 (dimension,)."""
     rows, dimension = leaves.shape
-    if rows % _ROWS_AT_ONCE or not leaves.flags.c_contiguous:
-        return np.asarray(np.add.reduce(leaves, axis=0))
-    # numpy adds row by row: long rows save most of its cost for each.
-    folded = np.add.reduce(leaves.reshape(_ROWS_AT_ONCE, -1), axis=0)
-    return np.asarray(np.add.reduce(folded.reshape(-1, dimension), axis=0))
+    if rows % _ROWS_AT_ONCE == 0 and leaves.flags.c_contiguous:
+        # numpy adds row by row: long rows save most of its cost for each.
+        leaves = np.add.reduce(leaves.reshape(_ROWS_AT_ONCE, -1), axis=0).reshape(-1, dimension)
+    return np.asarray(np.add.reduce(leaves, axis=0))

@@ -184,7 +184,7 @@ def signed_digits(drawn: NDArray[np.int64], base: int) -> NDArray[np.int64]:
 
 
 class TreeCounter(Counter):
-    """Keeps the exact sum, the number of leaves and, for each level, the current block's signed node sums.
+    """Keeps the exact sum and the number of leaves; of the noise, each level's current block and a run of releases.
 
     Nothing of the noise is state: blocks are drawn again when they are needed. A block that no release touches
     is never drawn.
@@ -200,25 +200,24 @@ class TreeCounter(Counter):
         self._groups = plan.groups_per_block
         self._block_rows = self._groups * plan.base
         self._cached: dict[int, tuple[int, NDArray[np.int64]]] = {}
-        self._above: tuple[int, NDArray[np.int64]] | None = None
+        self._run_start = 0
+        self._run = np.zeros((0, plan.dimension), dtype=np.int64)
 
     def _noise(self) -> NDArray[np.int64]:
-        ordinary = self.leaves + self._shift
-        above = ordinary // self._base
-        if self._above is None or self._above[0] != above:
-            # The levels above the lowest change only once in b leaves: their sum is kept.
-            noise = np.zeros(self.plan.dimension, dtype=np.int64)
-            for level in range(1, self._levels):
-                noise += self._row(level, ordinary // self._base**level)
-            self._above = above, noise
-        return np.asarray(self._above[1] + self._row(0, ordinary))
-
-    def _row(self, level: int, ordinary: int) -> NDArray[np.int64]:
-        block, row = divmod(ordinary, self._block_rows)
-        return np.asarray(self._rows(level, block, block)[row])
+        place = self.leaves - self._run_start
+        if not 0 <= place < len(self._run):
+            # A whole block's releases at once: most of the cost of one is that of numpy's calls.
+            place = (self.leaves + self._shift) % self._block_rows
+            self._run_start = self.leaves - place
+            self._run = self._noise_from(self._run_start, self._block_rows)
+        return np.asarray(self._run[place])
 
     def _noise_run(self, steps: int) -> NDArray[np.int64]:
-        first = self.leaves + self._shift + 1
+        return self._noise_from(self.leaves + 1, steps)
+
+    def _noise_from(self, leaves: int, steps: int) -> NDArray[np.int64]:
+        """Noise of the releases after ``leaves`` and so many more, int64 (steps, dimension)."""
+        first = leaves + self._shift
         noise = np.zeros((steps, self.plan.dimension), dtype=np.int64)
         constant = np.zeros(self.plan.dimension, dtype=np.int64)
         for level in range(self._levels):
@@ -261,4 +260,4 @@ class TreeCounter(Counter):
         if extra:
             raise BadState(f"counter state: expected no more bytes, got {len(extra)}")
         self._cached.clear()
-        self._above = None
+        self._run = self._run[:0]

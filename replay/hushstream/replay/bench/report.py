@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.bench_p2b import compute_rows
@@ -33,6 +34,7 @@ def run_bench(
     rows: list[BenchRow] = []
     if "compute" in subjects:
         rows += compute_rows(progress, rounds)
+        rows += counter_rows(progress, rounds)
     if "stream" in subjects:
         rows += stream_rows(progress, rounds)
     write_bench(rows, path)
