@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from hushstream.counting.errors import BadPlan
 from hushstream.privacy.bounds import context, to_fraction
 
-_MANTISSA_BITS = 31
-_FEWEST_BITS = 32
+MANTISSA_BITS = 31
+"""Weights and gaps are below 1, and below 2^31 in units of 2^-bits: `blt` multiplies them in 64 bits."""
+
 _CONTEXT = context()
 _SLACK = Fraction(1, 1 << 200)
 
@@ -101,10 +102,10 @@ def lower_bound(leaves: int) -> float:
 
 
 def _dyadic(decimal: str) -> tuple[int, int]:
-    """The nearest mantissa / 2^bits with a mantissa below 2^31 and at least 32 bits."""
+    """The nearest mantissa / 2^bits to a number from 2^-60 to 1, with a mantissa below 2^31 and at least 31 bits."""
     value = Fraction(decimal)
-    bits = _FEWEST_BITS
-    while value * (1 << (bits + 1)) < (1 << _MANTISSA_BITS) - 1:
+    bits = MANTISSA_BITS
+    while value * (1 << (bits + 1)) < (1 << MANTISSA_BITS) - 1:
         bits += 1
     return round(value * (1 << bits)), bits
 

@@ -55,6 +55,8 @@ class _JoinedStream(KeyedStream):
         self._streams = tuple(streams)
 
     def words(self, count: int, *label: Part) -> NDArray[np.uint64]:
+        if len(self._streams) == 1:
+            return self._streams[0].words(count, *label)
         share = count // len(self._streams)
         return np.concatenate([stream.words(share, *label) for stream in self._streams])
 

@@ -11,6 +11,7 @@ SAFE_BITS = 62
 """Sums and noise stay below 2^62 in size each, so that a release fits into 64 bits."""
 
 _ROWS_AT_ONCE = 32
+_INT64 = np.dtype(np.int64)
 
 
 def require_leaves(leaves: NDArray[np.int64], dimension: int) -> None:
@@ -19,7 +20,7 @@ def require_leaves(leaves: NDArray[np.int64], dimension: int) -> None:
     Raises:
         BadLeaves: another type or shape.
     """
-    if not isinstance(leaves, np.ndarray) or leaves.dtype != np.int64:
+    if not isinstance(leaves, np.ndarray) or leaves.dtype != _INT64:
         got = leaves.dtype if isinstance(leaves, np.ndarray) else type(leaves).__name__
         raise BadLeaves(f"leaves: expected an int64 array, got {got}")
     if leaves.ndim != 2 or leaves.shape[1] != dimension:

@@ -39,6 +39,7 @@ BATCHES = 200
 SEALED_BATCHES = 4_000
 BLOCKS = 100
 MILLION = 1 << 20
+RATE = "events/CPU s"
 
 _PURE = PureEpsilon(1)
 _ZCDP = Concentrated.for_epsilon(1, 1e-6)
@@ -109,15 +110,17 @@ def rate_rows(rounds: int) -> list[BenchRow]:
         for plan in _plans():
             each.setdefault(plan.mechanism, []).append(_each_rate(plan, leaves))
             sealed.setdefault(plan.mechanism, []).append(_sealed_rate(plan, leaves))
+    single = [_one_rate(_plans()[0], _leaves(number)) for number in range(rounds)]
     default, binary = NegativeDigitTree.mechanism, BinaryTree.mechanism
     shape = f"d={DIMENSION}"
     rows = [
-        at_least(f"{default}, a release per event, {shape}", each[default], "events/CPU s", 400_000),
-        at_least(f"{default}, a release per sealed batch of {BATCH}, {shape}", sealed[default], "events/CPU s", 2e7),
+        at_least(f"{default}, a release per event, given {BATCH} at a time, {shape}", each[default], RATE, 400_000),
+        at_least(f"{default}, a release per sealed batch of {BATCH}, {shape}", sealed[default], RATE, 2e7),
+        figure(f"{default}, a release per event, given one at a time, {shape}", single, RATE),
     ]
     for kind, rates in (("event", each), (f"sealed batch of {BATCH}", sealed)):
         others = [name for name in rates if name != default]
-        rows += [figure(f"{name}, a release per {kind}, {shape}", rates[name], "events/CPU s") for name in others]
+        rows += [figure(f"{name}, a release per {kind}, {shape}", rates[name], RATE) for name in others]
         ratios = [fast / slow for fast, slow in zip(rates[default], rates[binary], strict=True)]
         rows.append(figure(f"{default} over {binary}, a release per {kind}, {shape}", ratios, "x"))
     return rows
@@ -135,8 +138,8 @@ def block_rows(rounds: int) -> list[BenchRow]:
         each.append(few.size / _seconds(_one_per_event, _opened(plan), few, leaves))
     shape = f"{BLOCKS} users, d={DIMENSION}"
     return [
-        figure(f"blocks, a release of all per batch of {BATCH}, {shape}", sealed, "events/CPU s"),
-        figure(f"blocks, a release per event, batches of {BATCH}, {shape}", each, "events/CPU s"),
+        figure(f"blocks, a release of all per batch of {BATCH}, {shape}", sealed, RATE),
+        figure(f"blocks, a release per event, batches of {BATCH}, {shape}", each, RATE),
     ]
 
 
@@ -207,6 +210,19 @@ def _each_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
     counter = plan.open(_KEY, _ADDRESS)
     counter.release_each(leaves)
     return BATCHES * BATCH / _seconds(lambda: [counter.release_each(leaves) for _ in range(BATCHES)])
+
+
+def _one_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
+    counter = plan.open(_KEY, _ADDRESS)
+    rows = [leaves[row : row + 1] for row in range(BATCH)]
+
+    def run() -> None:
+        for _ in range(BATCHES // 4):
+            for row in rows:
+                counter.add(row)
+                counter.release()
+
+    return BATCHES // 4 * BATCH / _seconds(run)
 
 
 def _sealed_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
