@@ -61,6 +61,22 @@ class Slot:
     interaction: Interaction | None
 
 
+class Allowance(NamedTuple):
+    """What stays of a user whose state is given up, so that nothing that he has spent comes back.
+
+    Attributes:
+        decided: decisions in his life, which say when a slot falls due.
+        due, sent: slots that fell due, and that were taken.
+        period, used: the last period of his quota, and contexts in it.
+    """
+
+    decided: int = 0
+    due: int = 0
+    sent: int = 0
+    period: int = 0
+    used: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeTerms:
     """What an agent agreed to: shared by all agents of a deployment, never changed under them.
@@ -71,6 +87,8 @@ class EdgeTerms:
         lifetime_slots: slots in a user's life; each costs the release's epsilon.
         levels: reward levels above 0 (M).
         reward_wait_ms: after which a shown decision counts as reward 0.
+        contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
+            log time; None for no quota.
     """
 
     policy: SharedPolicy
@@ -78,6 +96,14 @@ class EdgeTerms:
     lifetime_slots: int
     levels: int
     reward_wait_ms: int
+    contexts_per_period: int | None = None
+    quota_period_ms: int = 86_400_000
+
+
+_UNSPENT = Allowance()
+# Most users have neither most of the time; a dictionary of one's own takes 64 bytes or more.
+_NO_TARGETS: dict[int, int] = {}
+_NOTHING_KEPT: dict[int, Interaction] = {}
 
 
 class EdgeAgent:
@@ -92,30 +118,66 @@ class EdgeAgent:
         "due",
         "line",
         "open",
+        "period",
+        "seen_ms",
         "sent",
         "state",
         "terms",
+        "used",
     )
 
-    def __init__(self, terms: EdgeTerms, key: Key, line: str) -> None:
-        """Begin a user's life.
+    def __init__(self, terms: EdgeTerms, key: Key, line: str, spent: Allowance | None = None) -> None:
+        """Begin a user's life, or go on with one whose state was given up.
 
         Args:
             terms: what the deployment agreed with its users.
             key: the user's key; coins and report ids come from it.
             line: the shared model that the user starts from ("cold" for none).
+            spent: what an earlier state of this user left (`allowance`).
         """
         self.terms = terms
         self._key = key
         self.line = line
         self.state: LearnerState | None = None
         self.base_version = 0
-        self.decided = 0
-        self.due = 0
-        self.sent = 0
+        self.decided, self.due, self.sent, self.period, self.used = spent or _UNSPENT
+        self.seen_ms = 0
+        """Log time of the last context."""
         self.open = OpenDecisions()
-        self._targets: dict[int, int] = {}
-        self._kept: dict[int, Interaction] = {}
+        self._targets: dict[int, int] = _NO_TARGETS
+        self._kept: dict[int, Interaction] = _NOTHING_KEPT
+        if self.decided % terms.after_interactions:
+            # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
+            self._draw_target(self.decided - self.decided % terms.after_interactions)
+
+    def allowance(self) -> Allowance:
+        """What must be kept when this state is given up."""
+        return Allowance(self.decided, self.due, self.sent, self.period, self.used)
+
+    def give_up(self) -> None:
+        """Drop everything that the user's contexts and clicks left here; nothing waits for feedback any more."""
+        if self.state is not None:
+            self.terms.policy.end(self.line, self.base_version)
+            self.state = None
+        self.open = OpenDecisions()
+        self._targets, self._kept = _NO_TARGETS, _NOTHING_KEPT
+
+    def within_quota(self, log_time_ms: int) -> bool:
+        """Count one context of the user's, and say whether it may still be learned from."""
+        terms = self.terms
+        if terms.contexts_per_period is None:
+            return True
+        period = log_time_ms // terms.quota_period_ms
+        if period != self.period:
+            self.period, self.used = period, 0
+        self.used = min(self.used + 1, terms.contexts_per_period + 1)
+        return self.used <= terms.contexts_per_period
+
+    def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
+        """Choose with the shared model alone: nothing of this decision is remembered, learned or reported."""
+        shared = self.terms.policy.shared(self.line)
+        arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
+        return Choice(arm, CERTAIN // ties, shared.version, False, False)
 
     def decide(
         self,
@@ -158,6 +220,7 @@ class EdgeAgent:
         else:
             arm, ties = policy.choose(self.state, context, eligible, self._pick)
             version = self.base_version
+        self.seen_ms = log_time_ms
         index = self.decided
         if index % terms.after_interactions == 0:
             self._draw_target(index)
@@ -211,6 +274,11 @@ class EdgeAgent:
         decision = self.open[event_id]
         return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
 
+    def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """How far apart two arms score for everybody who has no state of his own."""
+        policy = self.terms.policy
+        return policy.score_gap(policy.shared(self.line).state, context, arm, other)
+
     def correct(self, event_id: str, arm: int, propensity: int) -> None:
         """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
         decision = self.open[event_id]
@@ -228,8 +296,9 @@ class EdgeAgent:
             )
         number = self.sent
         self.sent += 1
-        self._targets = {index: slot for index, slot in self._targets.items() if slot != number}
-        interaction = self._kept.pop(number, None)
+        self._targets = {index: slot for index, slot in self._targets.items() if slot != number} or _NO_TARGETS
+        interaction = self._kept.get(number)
+        self._kept = {slot: kept for slot, kept in self._kept.items() if slot != number} or _NOTHING_KEPT
         return Slot(
             self._key.digest("report-id", number.to_bytes(8, "little")),
             self._content(interaction),
@@ -240,11 +309,15 @@ class EdgeAgent:
         """The user's whole state as plain values (contexts as float32 bytes), for a snapshot."""
         return {
             "line": self.line,
-            "state": b"" if self.state is None else self.state.dump(),
+            "learned": self.state is not None,
+            "state": b"" if self.state is None else self.terms.policy.dump_own(self.state),
             "base_version": self.base_version,
             "decided": self.decided,
             "due": self.due,
             "sent": self.sent,
+            "period": self.period,
+            "used": self.used,
+            "seen_ms": self.seen_ms,
             "open": [
                 {
                     "event_id": event_id,
@@ -269,19 +342,21 @@ class EdgeAgent:
     def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any]) -> EdgeAgent:
         """The agent that `dump` described."""
         agent = cls(terms, key, dumped["line"])
-        agent.state = terms.policy.load(dumped["state"]) if dumped["state"] else None
-        agent.base_version, agent.decided = dumped["base_version"], dumped["decided"]
-        agent.due, agent.sent = dumped["due"], dumped["sent"]
+        agent.base_version = dumped["base_version"]
+        if dumped["learned"]:
+            agent.state = terms.policy.load_own(agent.line, agent.base_version, dumped["state"])
+        agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
+        agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
         for item in dumped["open"]:
             context = np.frombuffer(item["context"], np.float32)
             answer = (item["arm"], item["propensity"], item["model_version"])
             place = (item["index"], item["deadline_ms"], item["shown_arm"])
             agent.open.add(item["event_id"], OpenDecision(context, *answer, *place))
-        agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]}
+        agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
         agent._kept = {
             item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
             for item in dumped["kept"]
-        }
+        } or _NOTHING_KEPT
         return agent
 
     def _content(self, interaction: Interaction | None) -> bytes:
@@ -293,18 +368,17 @@ class EdgeAgent:
     def _learn(self, resolved: Resolved) -> None:
         policy = self.terms.policy
         if self.state is None:
-            shared = policy.shared(self.line)
-            self.base_version = shared.version
-            self.state = policy.own(shared.state)
-        policy.learn(self.state, resolved.context, resolved.arm, resolved.reward)
+            self.base_version, self.state = policy.begin(self.line)
+        self.state = policy.learned(self.state, resolved.context, resolved.arm, resolved.reward)
         slot = self._targets.get(resolved.index)
         if slot is not None:
-            self._kept[slot] = Interaction(resolved.context, resolved.arm, resolved.reward)
+            self._kept = {**self._kept, slot: Interaction(resolved.context, resolved.arm, resolved.reward)}
 
     def _draw_target(self, first: int) -> None:
         slot = first // self.terms.after_interactions
         if slot < self.terms.lifetime_slots:
-            self._targets[first + self._uniform("slot-target", slot, self.terms.after_interactions)] = slot
+            target = first + self._uniform("slot-target", slot, self.terms.after_interactions)
+            self._targets = {**self._targets, target: slot}
 
     def _falls_due(self) -> bool:
         if self.due < self.terms.lifetime_slots and self.decided == (self.due + 1) * self.terms.after_interactions:

@@ -5,30 +5,26 @@ One object serves all agents of a process; a user's own knowledge is a state tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.contribution.encoder import Encoder
-from hushstream.learners.linucb import LinUCB, LinUCBModel, LinUCBState
+from hushstream.edge.low_rank import OwnUpdates, UserLinUCB, UserState, load_user_state
+from hushstream.edge.shared import SharedModel, SharedModels
+from hushstream.learners.errors import LearnerError
+from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.onehot import OneHotModel, OneHotState, OneHotUCB
-from hushstream.schemas.errors import HushstreamError
 
-LearnerState: TypeAlias = LinUCBState | OneHotState
+LearnerState: TypeAlias = UserState | OneHotState
 
 COLD = "cold"
 """The line without a shared model."""
 
-
-@dataclass(frozen=True, slots=True)
-class SharedModel:
-    """A published model, ready to score with: its version (0: nothing learned yet) and its state."""
-
-    version: int
-    state: LearnerState
+_ROW = struct.Struct("<I")
 
 
 class SharedPolicy(Protocol):
@@ -42,14 +38,17 @@ class SharedPolicy(Protocol):
     arms: int
     context_dimension: int
 
-    def shared(self, line: str) -> SharedModel:
+    def shared(self, line: str) -> SharedModel[Any]:
         """The newest model of a line."""
 
     def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
         """Make a published model the newest of its line."""
 
-    def own(self, state: LearnerState) -> LearnerState:
-        """A user's state that starts from a shared one (copied when it first learns)."""
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """A new user's own state upon the newest model of his line, and that model's version."""
+
+    def end(self, line: str, version: int) -> None:
+        """A user's own state is given up; ``version`` is what `begin` gave."""
 
     def choose(
         self,
@@ -63,17 +62,23 @@ class SharedPolicy(Protocol):
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
         """How far apart the scores of two arms are."""
 
-    def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
-        """Fold one interaction into a user's own state."""
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """A user's own state with one interaction folded in; it may be the same object, which has changed."""
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """The code of a context (d,)."""
 
-    def load(self, dumped: bytes) -> LearnerState:
-        """The state that a state's ``dump`` wrote."""
+    def dump_own(self, state: LearnerState) -> bytes:
+        """What a user learned himself, without the model that he started from."""
 
-    def reinstate(self, line: str, version: int, dumped: bytes) -> None:
-        """Make a dumped shared state the newest model of its line."""
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """The shared models (`SharedModels.dump`)."""
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the shared models by what `dump_models` gave."""
 
 
 class LinUCBPolicy:
@@ -84,22 +89,26 @@ class LinUCBPolicy:
         self.arms = arms
         self.context_dimension = encoder.dimension
         self._encoder = encoder
-        self._kernel = LinUCB(arms, dimension, alpha)
-        cold = SharedModel(0, LinUCBModel.cold(arms, dimension, ridge).state())
-        self._models: dict[str, SharedModel] = dict.fromkeys((COLD, *lines), cold)
+        self._kernel = UserLinUCB(arms, dimension, alpha)
+        cold = LinUCBModel.cold(arms, dimension, ridge).state()
+        self._models: SharedModels[LinUCBState] = SharedModels((COLD, *lines), cold)
 
-    def shared(self, line: str) -> SharedModel:
+    def shared(self, line: str) -> SharedModel[LinUCBState]:
         """See `SharedPolicy.shared`."""
-        return self._models[line]
+        return self._models.newest(line)
 
     def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
         """See `SharedPolicy.adopt`."""
-        _require_line(line, self._models)
-        self._models[line] = SharedModel(version, LinUCBModel(gram, moment).state())
+        self._models.adopt(line, version, LinUCBModel(gram, moment).state())
 
-    def own(self, state: LearnerState) -> LearnerState:
-        """See `SharedPolicy.own`."""
-        return state.fork()
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """See `SharedPolicy.begin`."""
+        model = self._models.hold(line)
+        return model.version, OwnUpdates.none(model.state)
+
+    def end(self, line: str, version: int) -> None:
+        """See `SharedPolicy.end`."""
+        self._models.let_go(line, version)
 
     def choose(
         self,
@@ -116,22 +125,29 @@ class LinUCBPolicy:
         scores = self._kernel.scores(_linucb(state), context)
         return abs(float(scores[arm]) - float(scores[other]))
 
-    def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
-        """See `SharedPolicy.learn`."""
-        self._kernel.learn(_linucb(state), context, arm, reward)
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """See `SharedPolicy.learned`."""
+        return self._kernel.learned(_linucb(state), context, arm, reward)
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """See `SharedPolicy.encode`."""
         return self._encoder.encode_one(context)
 
-    def load(self, dumped: bytes) -> LearnerState:
-        """See `SharedPolicy.load`."""
-        return LinUCBState.load(dumped)
+    def dump_own(self, state: LearnerState) -> bytes:
+        """See `SharedPolicy.dump_own`."""
+        return _linucb(state).dump()
 
-    def reinstate(self, line: str, version: int, dumped: bytes) -> None:
-        """See `SharedPolicy.reinstate`."""
-        _require_line(line, self._models)
-        self._models[line] = SharedModel(version, LinUCBState.load(dumped).fork())
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """See `SharedPolicy.load_own`."""
+        return load_user_state(self._models.held(line, version), dumped)
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """See `SharedPolicy.dump_models`."""
+        return self._models.dump(LinUCBState.dump)
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """See `SharedPolicy.restore_models`."""
+        self._models.restore(dumped, LinUCBState.load)
 
 
 class OneHotPolicy:
@@ -144,21 +160,25 @@ class OneHotPolicy:
         self._encoder = encoder
         self._alpha = alpha
         self._kernel = OneHotUCB(arms, codes, alpha)
-        cold = SharedModel(0, OneHotModel.cold(arms, codes, ridge).state(alpha))
-        self._models: dict[str, SharedModel] = dict.fromkeys((COLD, *lines), cold)
+        cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
+        self._models: SharedModels[OneHotState] = SharedModels((COLD, *lines), cold)
 
-    def shared(self, line: str) -> SharedModel:
+    def shared(self, line: str) -> SharedModel[OneHotState]:
         """See `SharedPolicy.shared`."""
-        return self._models[line]
+        return self._models.newest(line)
 
     def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
         """See `SharedPolicy.adopt`; ``gram`` holds the diagonals, (K, k)."""
-        _require_line(line, self._models)
-        self._models[line] = SharedModel(version, OneHotModel(gram, moment).state(self._alpha))
+        self._models.adopt(line, version, OneHotModel(gram, moment).state(self._alpha))
 
-    def own(self, state: LearnerState) -> LearnerState:
-        """See `SharedPolicy.own`."""
-        return state.fork()
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """See `SharedPolicy.begin`."""
+        model = self._models.hold(line)
+        return model.version, model.state.fork()
+
+    def end(self, line: str, version: int) -> None:
+        """See `SharedPolicy.end`."""
+        self._models.let_go(line, version)
 
     def choose(
         self,
@@ -175,34 +195,52 @@ class OneHotPolicy:
         scores = self._kernel.scores(_onehot(state), self.encode(context))
         return abs(float(scores[arm]) - float(scores[other]))
 
-    def learn(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> None:
-        """See `SharedPolicy.learn`."""
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """See `SharedPolicy.learned`."""
         self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
+        return state
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """See `SharedPolicy.encode`."""
         return self._encoder.encode_one(context)
 
-    def load(self, dumped: bytes) -> LearnerState:
-        """See `SharedPolicy.load`."""
-        return OneHotState.load(dumped)
+    def dump_own(self, state: LearnerState) -> bytes:
+        """See `SharedPolicy.dump_own`: of each code in which the user learned, the code and its row, (3, K)."""
+        own = _onehot(state).own
+        return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
 
-    def reinstate(self, line: str, version: int, dumped: bytes) -> None:
-        """See `SharedPolicy.reinstate`."""
-        _require_line(line, self._models)
-        self._models[line] = SharedModel(version, OneHotState.load(dumped))
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """See `SharedPolicy.load_own`.
+
+        Raises:
+            LearnerError: not such bytes.
+        """
+        state = self._models.held(line, version).fork()
+        width = 8 * 3 * self.arms
+        if len(dumped) % (_ROW.size + width):
+            raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")
+        for start in range(0, len(dumped), _ROW.size + width):
+            (code,) = _ROW.unpack_from(dumped, start)
+            if code >= len(state.table):
+                raise LearnerError(f"expected a code below {len(state.table)}, got {code}")
+            row = np.frombuffer(dumped, "<f8", 3 * self.arms, start + _ROW.size)
+            state.own[code] = row.astype(np.float64).reshape(3, self.arms)
+        return state
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """See `SharedPolicy.dump_models`."""
+        return self._models.dump(OneHotState.dump)
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """See `SharedPolicy.restore_models`."""
+        self._models.restore(dumped, OneHotState.load)
 
 
-def _linucb(state: LearnerState) -> LinUCBState:
-    assert isinstance(state, LinUCBState)
+def _linucb(state: LearnerState) -> UserState:
+    assert isinstance(state, (LinUCBState, OwnUpdates))
     return state
 
 
 def _onehot(state: LearnerState) -> OneHotState:
     assert isinstance(state, OneHotState)
     return state
-
-
-def _require_line(line: str, models: Mapping[str, SharedModel]) -> None:
-    if line not in models:
-        raise HushstreamError(f"model line: expected one of {sorted(models)}, got {line!r}")

@@ -7,13 +7,12 @@ follow from it; their bytes are fixed by the fold and their digest is journaled 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
 from hushstream.feedback.memory import BoundedMap, Parking, PastDecision
 from hushstream.privacy.keys import Key
@@ -21,6 +20,7 @@ from hushstream.roles import learner_state
 from hushstream.roles.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
 from hushstream.roles.intake import DecodedContexts, cut, decode_contexts, ready_below
 from hushstream.roles.learner_fold import Journaled, LearnerFold
+from hushstream.roles.learner_users import Users, UserStore
 from hushstream.roles.machine import (
     InputRange,
     InputSlice,
@@ -40,6 +40,7 @@ class LearnerMachine:
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
+        self._resident: int | None = None
         config = system.config
         self.system = system
         self.partition = partition
@@ -50,9 +51,11 @@ class LearnerMachine:
         self.letters = DeadLetters("edge", "learner", partition, key)
         self.models = [ModelReader(system, line) for line in range(system.line_count)]
         self.read: dict[TopicPartition, int] = {("contexts", partition): 0, ("clicks", partition): 0}
-        self.agents: dict[str, EdgeAgent] = {}
+        self.agents = self.make_users(None)
         self.past: BoundedMap[PastDecision] = BoundedMap(config.feedback.remembered_events)
         self.parking = Parking(config.feedback.parked_clicks)
+        self.parked_by: Counter[str] = Counter()
+        """Clicks that wait, by user."""
         self.deadlines = Deadlines()
         self.due: deque[tuple[int, str]] = deque()
         """(log time of the decision by which it fell due, user) of every slot not yet taken."""
@@ -61,8 +64,21 @@ class LearnerMachine:
         self.last_click_ms = 0
         self.settle_ms = round(config.slot.settle_seconds * 1000)
         self.period_ms = round(config.slot.period_seconds * 1000)
+        after = config.users.expire_after_seconds
+        self.expire_ms = None if after is None else max(1, round(after * 1000))
+        self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
+        """How often, in log time, what has expired is looked for among those who do not come back."""
         self._decoded: DecodedContexts | None = None
         self.float_ties = 0
+
+    def keep_users(self, store: UserStore, resident: int) -> None:
+        """See `KeepsUsers.keep_users`."""
+        self._resident = resident
+        self.agents = self.make_users(store)
+
+    def make_users(self, store: UserStore | None) -> Users:
+        """Users over a store, none of them in memory."""
+        return Users(self.terms, self._key, store, self._resident)
 
     # What a driver asks before it reads.
 
@@ -172,6 +188,7 @@ class LearnerMachine:
     def _run(self, fold: LearnerFold, covered: Sequence[InputSlice]) -> LearnerFold:
         fold.run(covered)
         self._decoded = None
+        self.agents.rest()
         return fold
 
     def _head(self, sequence: int, covered: Sequence[InputSlice], fold: LearnerFold) -> dict[str, Any]:
@@ -180,7 +197,7 @@ class LearnerMachine:
 
     def user_key(self, user: str) -> Key:
         """The key that a user's coins and report ids come from, derived from the edge key."""
-        return self._key.derive("user", user)
+        return self.agents.user_key(user)
 
     # State on disk.
 

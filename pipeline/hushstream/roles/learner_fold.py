@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.edge.agent import EdgeAgent
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import ParkedClick, PastDecision
+from hushstream.feedback.memory import ParkedClick, Parking, PastDecision
 from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, clicks_of, eligible_mask
 from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
 from hushstream.roles.models import decode_model
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
-from hushstream.schemas.columns import SealMark, gather_feedback
+from hushstream.schemas.columns import ForgetMark, SealMark, gather_feedback
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b import LINES
@@ -31,7 +33,12 @@ from hushstream.systems.p2b import LINES
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
 
-_MODEL, _REPEATED = 0, 2
+_MODEL, _PUBLIC, _REPEATED = 0, 1, 2
+"""How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
+
+
+NOBODY = ""
+"""In place of a user who was forgotten; no account has this name."""
 
 
 class Journaled(NamedTuple):
@@ -118,15 +125,31 @@ class LearnerFold:
             return
         past = machine.past.get(click.event_id)
         if past is None:
-            self.counts[Outcome.PARKED] += 1
-            for evicted in machine.parking.park(click):
-                self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+            self._park(click, part)
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
         elif past.expired and click.rewarded:
             self.counts[JoinOutcome.LATE_REWARD] += 1
         else:
             self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        machine = self._machine
+        if machine.parked_by[click.user] >= machine.system.config.users.parked_clicks:
+            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            return
+        self.counts[Outcome.PARKED] += 1
+        machine.parked_by[click.user] += 1
+        for evicted in machine.parking.park(click):
+            self._unparked(evicted)
+            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+
+    def _unparked(self, click: ParkedClick) -> None:
+        parked_by = self._machine.parked_by
+        parked_by[click.user] -= 1
+        if not parked_by[click.user]:
+            del parked_by[click.user]
 
     def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
         if click.arm >= self._machine.system.config.arms:
@@ -145,10 +168,14 @@ class LearnerFold:
         for offset in decoded.oversized:
             self._refuse(Refusal.TOO_MANY_ROWS, part, offset, WHOLE_RECORD)
         done = 0
-        for mark in columns.seals:
+        marks: list[SealMark | ForgetMark] = [*columns.seals, *columns.forgets]
+        for mark in sorted(marks, key=attrgetter("offset")):
             self._decide_rows(decoded, done, mark.position, part)
             done = mark.position
-            self._seal(mark, part)
+            if isinstance(mark, SealMark):
+                self._seal(mark, part)
+            else:
+                self._forget(mark, part)
         self._decide_rows(decoded, done, len(columns.event_ids), part)
         self._send_slots()
 
@@ -175,6 +202,11 @@ class LearnerFold:
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = machine.agents.get(user)
         mask = None
+        now_ms = machine.now_ms
+        if agent is not None and machine.expire_ms is not None and agent.seen_ms + machine.expire_ms <= now_ms:
+            machine.agents.give_up(user)
+            self.counts[Outcome.EXPIRED] += 1
+            agent = None
         if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
             reason = self._objection(decoded, row, agent)
             if reason is not None:
@@ -183,16 +215,19 @@ class LearnerFold:
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], machine.system.config.arms)
             if agent is None:
-                agent = EdgeAgent(machine.terms, machine.user_key(user), columns.lines[row])
-                machine.agents[user] = agent
-        now_ms = machine.now_ms
+                agent = machine.agents.begin(user, columns.lines[row])
+        if event_id not in agent.open and not agent.within_quota(now_ms):
+            self._decide_publicly(agent, event_id, columns.contexts[row], mask)
+            return
         choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
         past = PastDecision(user, choice.arm, choice.propensity, choice.model_version)
         if choice.repeated:
             self._repeat(event_id, past)
             return
         if self._journaled is not None:
-            past = self._as_journaled(agent, event_id, past, self._journaled)
+            past, changed = self._as_journaled(past, self._journaled, partial(agent.score_gap, event_id))
+            if changed:
+                agent.correct(event_id, past.arm, past.propensity)
         machine.past.put(event_id, past)
         machine.deadlines.add(now_ms + machine.terms.reward_wait_ms, agent, event_id)
         if choice.slot_due:
@@ -201,6 +236,7 @@ class LearnerFold:
         self.counts[Outcome.DECIDED] += 1
         if machine.parking:
             for click in machine.parking.claim(event_id):
+                self._unparked(click)
                 self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
 
     def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None) -> Refusal | None:
@@ -216,10 +252,22 @@ class LearnerFold:
             return Refusal.BASELINE_NOT_ELIGIBLE
         return None
 
+    def _decide_publicly(
+        self, agent: EdgeAgent, event_id: str, context: NDArray[np.float32], mask: NDArray[np.bool_] | None
+    ) -> None:
+        """Answer a user who asks for more than his share: not from his clicks, and without learning from them."""
+        choice = agent.decide_publicly(context, mask)
+        answer = PastDecision("", choice.arm, choice.propensity, choice.model_version)
+        if self._journaled is not None:
+            gap = partial(agent.public_score_gap, context, choice.arm)
+            answer, _ = self._as_journaled(answer, self._journaled, gap)
+        self._answer(event_id, answer, _PUBLIC)
+        self.counts[Outcome.OVER_QUOTA] += 1
+
     def _as_journaled(
-        self, agent: EdgeAgent, event_id: str, decided: PastDecision, journaled: Journaled
-    ) -> PastDecision:
-        """What the journal holds for the next row, if the scores allow it."""
+        self, decided: PastDecision, journaled: Journaled, gap: Callable[[int], float]
+    ) -> tuple[PastDecision, bool]:
+        """What the journal holds for the next row, if the scores allow it, and whether it is another arm."""
         machine, row = self._machine, len(self._arms)
         if row >= len(journaled.arms):
             raise ReplayMismatch(
@@ -227,14 +275,13 @@ class LearnerFold:
             )
         arm, propensity = journaled.arms[row], journaled.propensities[row]
         if (arm, propensity) == (decided.arm, decided.propensity):
-            return decided
-        if not 0 <= arm < machine.system.config.arms or agent.score_gap(event_id, arm) > FLOAT_TIE_MARGIN:
+            return decided, False
+        if not 0 <= arm < machine.system.config.arms or gap(arm) > FLOAT_TIE_MARGIN:
             raise ReplayMismatch(
                 f"decisions/{machine.partition}: the inputs give another arm at row {row}, beyond a float tie"
             )
-        agent.correct(event_id, arm, propensity)
         machine.float_ties += 1
-        return decided._replace(arm=arm, propensity=propensity)
+        return decided._replace(arm=arm, propensity=propensity), True
 
     def _repeat(self, event_id: str, past: PastDecision) -> None:
         self._answer(event_id, past, _REPEATED)
@@ -252,7 +299,7 @@ class LearnerFold:
     def _advance(self, now_ms: int) -> None:
         """Let log time go on: what was shown and not clicked becomes reward 0, what has settled is taken."""
         machine = self._machine
-        machine.now_ms = now_ms
+        before_ms, machine.now_ms = machine.now_ms, now_ms
         due, settle_ms = machine.due, machine.settle_ms
         for agent, event_id in machine.deadlines.passed(now_ms):
             self.counts[agent.expire(event_id)] += 1
@@ -261,6 +308,8 @@ class LearnerFold:
                 machine.past.put(event_id, past._replace(expired=True))
         while due and due[0][0] + settle_ms <= now_ms:
             self._take_slot(due.popleft()[1])
+        if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:
+            self.counts[Outcome.EXPIRED] += machine.agents.expire(now_ms - machine.expire_ms + 1)
 
     def _seal(self, mark: SealMark, part: InputSlice) -> None:
         machine = self._machine
@@ -280,9 +329,35 @@ class LearnerFold:
         self.releases.extend(seal_outputs(machine.system, machine.partition, mark.phase))
         self.counts[Outcome.SEAL] += 1
 
-    def _take_slot(self, user: str) -> None:
+    def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
+        """Give up a user's state, and take his name out of what is remembered of events."""
         machine = self._machine
-        self._taken.append(TakenSlot(machine.agents[user].take_slot(), machine.now_ms // machine.period_ms))
+        if mark.config_digest != machine.system.digest:
+            self._refuse(Refusal.OTHER_CONFIGURATION, part, mark.offset, WHOLE_RECORD)
+            return
+        if mark.timestamp_ms > machine.now_ms:
+            self._advance(mark.timestamp_ms)
+        machine.agents.give_up(mark.user)
+        for event_id, past in list(machine.past.items()):
+            if past.user == mark.user:
+                machine.past.put(event_id, past._replace(user=NOBODY))
+        self._unpark(mark.user)
+        self.counts[Outcome.FORGOTTEN] += 1
+
+    def _unpark(self, user: str) -> None:
+        machine = self._machine
+        clicks = [click for click in machine.parking.all() if click.user != user]
+        machine.parking = Parking(machine.system.config.feedback.parked_clicks)
+        for click in clicks:
+            machine.parking.park(click)
+        machine.parked_by.pop(user, None)
+
+    def _take_slot(self, user: str) -> None:
+        """A user whose state was given up meanwhile still owes his slot: with null in it."""
+        machine = self._machine
+        agent = machine.agents.get(user)
+        slot = machine.agents.take_owed(user) if agent is None else agent.take_slot()
+        self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms))
 
     def _send_slots(self, phase: int = 0) -> None:
         if self._taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -12,39 +12,17 @@ from hushstream.edge.deadlines import Deadlines
 from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
+from hushstream.roles.learner_records import pack_agent, unpack_agent
+from hushstream.roles.learner_users import MemoryUserStore, StoredUser, Users
 from hushstream.roles.state_parts import PARKED, PAST, READER, array, record
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
 
-VERSION = 1
+VERSION = 2
 
-
-_OPEN = record(
-    "Open",
-    event_id="string",
-    context="bytes",
-    arm="int",
-    propensity="long",
-    model_version="int",
-    index="long",
-    deadline_ms="long",
-    shown_arm="int",
-)
-_AGENT = record(
-    "Agent",
-    line="string",
-    state="bytes",
-    base_version="int",
-    decided="long",
-    due="int",
-    sent="int",
-    open=array(_OPEN),
-    targets=array(record("Target", index="long", slot="int")),
-    kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
-)
-_SHARED = record("Shared", line="string", version="int", state="bytes")
+_SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 _SCHEMA = fastavro.parse_schema(
     record(
         "LearnerState",
@@ -59,7 +37,8 @@ _SCHEMA = fastavro.parse_schema(
         last_click_ms="long",
         readers=array(READER),
         shared=array(_SHARED),
-        agents={"type": "map", "values": _AGENT},
+        warm=array(record("Warm", user="string", value="bytes")),
+        resting=array(record("Resting", key="bytes", seen_ms="long", value="bytes")),
         due=array(record("Due", due_ms="long", user="string")),
         past=array(PAST),
         parked=array(PARKED),
@@ -81,15 +60,8 @@ def dump(machine: LearnerMachine) -> bytes:
         "now_ms": machine.now_ms,
         "last_click_ms": machine.last_click_ms,
         "readers": [reader.dump() for reader in machine.models],
-        "shared": [
-            {
-                "line": reader.line,
-                "version": policy.shared(reader.line).version,
-                "state": policy.shared(reader.line).state.dump(),
-            }
-            for reader in machine.models
-        ],
-        "agents": {user: agent.dump() for user, agent in machine.agents.items()},
+        "shared": policy.dump_models(),
+        **_users(machine.agents),
         "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
         "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
         "parked": [click._asdict() for click in machine.parking.all()],
@@ -112,16 +84,40 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
     machine.chain.resume(state["chain"])
     for reader, place in zip(machine.models, state["readers"], strict=True):
         reader.resume(place)
-    for shared in state["shared"]:
-        machine.terms.policy.reinstate(shared["line"], shared["version"], shared["state"])
+    machine.terms.policy.restore_models(state["shared"])
     machine.read.update(
         {("contexts", machine.partition): state["contexts"], ("clicks", machine.partition): state["clicks"]}
     )
     machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
-    machine.agents = {
-        user: EdgeAgent.load(machine.terms, machine.user_key(user), dumped) for user, dumped in state["agents"].items()
-    }
+    machine.agents = _restored_users(machine, state)
     _restore_memories(machine, state)
+
+
+def _users(users: Users) -> dict[str, Any]:
+    """With a durable store only the names of those whose decisions wait: they must be in memory."""
+    if users.store.durable:
+        users.write_changed()
+        warm = [{"user": user, "value": b""} for user, agent in users.warm() if len(agent.open)]
+    else:
+        warm = [{"user": user, "value": pack_agent(agent.dump())} for user, agent in users.warm()]
+    return {"warm": warm, "resting": [stored._asdict() for stored in users.dump()]}
+
+
+def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:
+    store = machine.agents.store
+    resting = [StoredUser(**item) for item in state["resting"]]
+    users = machine.make_users(store if store.durable else MemoryUserStore(resting))
+    if store.durable:
+        users.owe(resting)
+        for item in state["warm"]:
+            users.get(item["user"])
+        return users
+    for item in state["warm"]:
+        fields = unpack_agent(item["value"])
+        if fields is None:
+            raise HushstreamError("snapshot: expected a user's state, got what stays of one")
+        users.adopt(item["user"], EdgeAgent.load(machine.terms, users.user_key(item["user"]), fields))
+    return users
 
 
 def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
@@ -133,6 +129,7 @@ def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
     machine.parking = Parking(feedback.parked_clicks)
     for item in state["parked"]:
         machine.parking.park(ParkedClick(**item))
+    machine.parked_by = Counter(click.user for click in machine.parking.all())
     waiting = [
         (decision.deadline_ms, agent, event_id)
         for agent in machine.agents.values()

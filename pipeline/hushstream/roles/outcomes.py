@@ -12,6 +12,7 @@ class Outcome(StrEnum):
     """What became of an event. Counts of these are zone-private unless the metrics table says otherwise."""
 
     DECIDED = "decided"
+    OVER_QUOTA = "over_quota"
     REPEATED_CONTEXT = "repeated_context"
     PARKED = "parked"
     SLOT_SENT = "slot_sent"
@@ -32,6 +33,8 @@ class Outcome(StrEnum):
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
     SEAL = "seal"
+    FORGOTTEN = "forgotten"
+    EXPIRED = "expired"
     TICK = "tick"
     REJECTED = "rejected"
 
@@ -46,6 +49,7 @@ class Refusal(StrEnum):
     UNKNOWN_LINE = "unknown_line"
     EVENT_OF_ANOTHER_USER = "event_of_another_user"
     CLICK_WITHOUT_CONTEXT = "click_without_context"
+    TOO_MANY_PARKED = "too_many_parked"
     BASELINE_NOT_ELIGIBLE = "baseline_not_eligible"
     OTHER_CONFIGURATION = "other_configuration"
     STALE_PERIOD = "stale_period"

@@ -165,6 +165,35 @@ class ReleaseConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class UsersConfig:
+    """How much one user may ask for, and how long his state is kept, in log time.
+
+    ``contexts_per_period``: contexts of one user that are learned from in ``period_seconds`` (None: any number);
+    those beyond are decided by the shared model alone: nothing of them is remembered, learned or reported.
+    ``parked_clicks``: how many clicks of one user may wait for a context that has not arrived.
+    ``expire_after_seconds``: the state of a user unseen for so long is given up (None: never); what he has
+    spent of his allowance and of his quota stays under a keyed digest of his name.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    contexts_per_period: int | None = None
+    period_seconds: float = 86_400.0
+    parked_clicks: int = 100
+    expire_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.contexts_per_period is not None:
+            whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
+        object.__setattr__(self, "period_seconds", seconds("users.period_seconds", self.period_seconds, 0.001))
+        whole("users.parked_clicks", self.parked_clicks, 1, 10_000_000)
+        if self.expire_after_seconds is not None:
+            after = seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001)
+            object.__setattr__(self, "expire_after_seconds", after)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionConfig:
     """Partition counts; frozen for the life of a deployment."""
 
@@ -198,6 +227,7 @@ class P2BConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    users: UsersConfig = field(default_factory=UsersConfig)
     kind: DeploymentKind = "hosted"
     public_dataset: bool = False
     system: Literal["p2b"] = "p2b"
@@ -210,6 +240,11 @@ class P2BConfig:
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "p2b", "system", "p2b", self.system)
+        after, owed = self.users.expire_after_seconds, self.slot.settle_seconds + self.feedback.reward_wait_seconds
+        if after is not None:
+            # Nothing waits then, neither for feedback nor to be sent.
+            name = "users.expire_after_seconds"
+            require(after > owed, name, f"more than settle and reward wait together ({owed:g})", after)
 
 
 def configuration_digest(config: P2BConfig, centroids: bytes) -> bytes:

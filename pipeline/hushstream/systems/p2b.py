@@ -168,6 +168,8 @@ class P2BSystem:
             lifetime_slots=config.slot.lifetime_slots,
             levels=config.release.levels,
             reward_wait_ms=round(config.feedback.reward_wait_seconds * 1000),
+            contexts_per_period=config.users.contexts_per_period,
+            quota_period_ms=round(config.users.period_seconds * 1000),
         )
 
     def guarantee(self) -> Guarantee:

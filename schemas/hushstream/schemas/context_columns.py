@@ -19,12 +19,13 @@ from hushstream.schemas.rows import (
     all_plain,
     context_fault,
     full_mask,
+    id_fault,
     line_fault,
     mask_bytes,
     plain,
 )
 
-_CONTEXTS = frozenset({"Context", "ContextBatch", "Seal"})
+_CONTEXTS = frozenset({"Context", "ContextBatch", "Seal", "Forget"})
 
 
 class SealMark(NamedTuple):
@@ -37,6 +38,16 @@ class SealMark(NamedTuple):
     origin: int
     config_digest: bytes
     after_click: int
+
+
+class ForgetMark(NamedTuple):
+    """The erasure of a user among contexts: ``position`` rows of the columns come before it."""
+
+    position: int
+    offset: int
+    user: str
+    timestamp_ms: int
+    config_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +67,13 @@ class ContextColumns:
     rows: list[int]
     timestamps_ms: list[int]
     seals: list[SealMark]
+    forgets: list[ForgetMark]
     rejects: list[Reject]
     """In log order."""
 
 
 def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> ContextColumns:
-    """Read contexts, batches of contexts and seals of one partition.
+    """Read contexts, batches of contexts, seals and erasures of one partition.
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
@@ -80,8 +92,10 @@ def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> 
             event(offset, timestamp_ms, fields)
         elif name == "ContextBatch":
             batch(offset, timestamp_ms, fields)
-        else:
+        elif name == "Seal":
             gatherer.seal(offset, timestamp_ms, fields)
+        else:
+            gatherer.forget(offset, timestamp_ms, fields)
     return gatherer.columns()
 
 
@@ -96,6 +110,7 @@ class _ContextGatherer:
         "_dimension",
         "_eligible",
         "_event_ids",
+        "_forgets",
         "_full",
         "_lines",
         "_mask_bytes",
@@ -125,6 +140,7 @@ class _ContextGatherer:
         self._rows: list[int] = []
         self._timestamps_ms: list[int] = []
         self._seals: list[SealMark] = []
+        self._forgets: list[ForgetMark] = []
         self.rejects: list[Reject] = []
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -258,6 +274,14 @@ class _ContextGatherer:
             )
         )
 
+    def forget(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        fault = id_fault(fields["user"])
+        if fault is not None:
+            self.rejects.append(Reject(offset, -1, fault))
+            return
+        place = (len(self._event_ids), offset, fields["user"], timestamp_ms)
+        self._forgets.append(ForgetMark(*place, fields["config_digest"]))
+
     def columns(self) -> ContextColumns:
         contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
         contexts = contexts.astype(np.float32, copy=False)
@@ -276,6 +300,7 @@ class _ContextGatherer:
             self._rows,
             self._timestamps_ms,
             self._seals,
+            self._forgets,
             sorted(self.rejects),
         )
 
@@ -286,6 +311,7 @@ class _ContextGatherer:
         ]
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
         self._seals = [mark._replace(position=before[mark.position]) for mark in self._seals]
+        self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
         kept = keep.tolist()
         for name in _ROW_LISTS:
             setattr(self, name, list(compress(getattr(self, name), kept)))

@@ -63,6 +63,13 @@ class Seal(TypedDict):
     after_click: NotRequired[int]
 
 
+class Forget(TypedDict):
+    """The erasure of one user."""
+
+    user: str
+    config_digest: bytes
+
+
 class Tick(TypedDict):
     """Log time for an idle partition; its timestamp is its only meaning."""
 

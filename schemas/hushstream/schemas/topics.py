@@ -152,7 +152,7 @@ def _dead_letters(name: str, role: Role, zone: Zone, count: Count) -> TopicSpec:
 _SPECS = (
     TopicSpec(
         "contexts",
-        schemas=("Context", "ContextBatch", "Seal"),
+        schemas=("Context", "ContextBatch", "Seal", "Forget"),
         writers=(Role.CLIENT,),
         readers=(Role.LEARNER,),
         zone=Zone.EDGE,

@@ -1,0 +1,106 @@
+"""The shared models of a process: the newest of every line, and older ones that users still stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from hushstream.schemas.errors import HushstreamError
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModel(Generic[State]):
+    """A published model, ready to score with: its version (0: nothing learned yet) and its state."""
+
+    version: int
+    state: State
+
+
+class SharedModels(Generic[State]):
+    """Shared models by line and version.
+
+    A user's state is the model that he started from and what he learned since, so a version stays for as long
+    as some user stands on it, in memory or not: his bytes name it and do not repeat it.
+    """
+
+    __slots__ = ("_held", "_newest", "_users")
+
+    def __init__(self, lines: Iterable[str], cold: State) -> None:
+        """Start every line with the state of a model that has seen nothing."""
+        model = SharedModel(0, cold)
+        self._newest: dict[str, SharedModel[State]] = dict.fromkeys(lines, model)
+        self._held: dict[tuple[str, int], State] = {}
+        self._users: dict[tuple[str, int], int] = {}
+
+    def newest(self, line: str) -> SharedModel[State]:
+        """The newest model of a line."""
+        return self._newest[line]
+
+    def adopt(self, line: str, version: int, state: State) -> None:
+        """Make a model the newest of its line.
+
+        Raises:
+            HushstreamError: there is no such line.
+        """
+        if line not in self._newest:
+            raise HushstreamError(f"model line: expected one of {sorted(self._newest)}, got {line!r}")
+        self._newest[line] = SharedModel(version, state)
+
+    def hold(self, line: str) -> SharedModel[State]:
+        """The newest model of a line, on which one more user stands from now on."""
+        model = self._newest[line]
+        place = (line, model.version)
+        self._held[place] = model.state
+        self._users[place] = self._users.get(place, 0) + 1
+        return model
+
+    def held(self, line: str, version: int) -> State:
+        """A model on which some user stands.
+
+        Raises:
+            HushstreamError: nobody does.
+        """
+        state = self._held.get((line, version))
+        if state is None:
+            raise HushstreamError(f"model: expected a version of line {line!r} that a user holds, got {version}")
+        return state
+
+    def let_go(self, line: str, version: int) -> None:
+        """One user fewer stands on a model; the last one takes it with him."""
+        place = (line, version)
+        self._users[place] -= 1
+        if not self._users[place]:
+            del self._users[place], self._held[place]
+
+    def dump(self, pack: Callable[[State], bytes]) -> list[dict[str, Any]]:
+        """All of it as plain values, for a snapshot."""
+        return [*self._entries(pack)]
+
+    def restore(self, dumped: Iterable[Mapping[str, Any]], unpack: Callable[[bytes], State]) -> None:
+        """Replace everything by what `dump` gave.
+
+        Raises:
+            HushstreamError: it names a line that there is not.
+        """
+        self._held, self._users = {}, {}
+        for item in dumped:
+            place, state = (item["line"], item["version"]), unpack(item["state"])
+            if item["newest"]:
+                self.adopt(*place, state)
+            if item["users"]:
+                self._held[place] = state
+                self._users[place] = item["users"]
+
+    def _entries(self, pack: Callable[[State], bytes]) -> Iterator[dict[str, Any]]:
+        states = {(line, model.version): model.state for line, model in self._newest.items()} | self._held
+        for line, version in sorted(states):
+            yield {
+                "line": line,
+                "version": version,
+                "users": self._users.get((line, version), 0),
+                "newest": self._newest[line].version == version,
+                "state": pack(states[line, version]),
+            }

@@ -1,0 +1,271 @@
+"""The users of a learner partition: the warm ones in memory, the cold ones as bytes in a store.
+
+Which users are warm changes no decision: a user goes out as the bytes of his whole state and comes back from
+them, and what he is decided with next is the same. What expires is decided by log time alone.
+
+A store is given by whoever drives the machine. One that is `durable` keeps what it is given from snapshot to
+snapshot, and a snapshot then holds no user at all; with the default, in memory, a snapshot holds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from hushstream.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
+from hushstream.edge.policy import COLD
+from hushstream.privacy.keys import Key
+from hushstream.roles.learner_records import pack_agent, pack_allowance, unpack_agent, unpack_allowance
+
+NEVER_MS = 1 << 62
+"""In place of when a user was seen, for what must not expire."""
+
+
+class StoredUser(NamedTuple):
+    """One user at rest.
+
+    Attributes:
+        key: a keyed digest of his name (16 bytes): the store names nobody.
+        seen_ms: log time of his last context, or `NEVER_MS`.
+        value: his packed state, or what stays of him.
+    """
+
+    key: bytes
+    seen_ms: int
+    value: bytes
+
+
+class UserStore(Protocol):
+    """Where users at rest lie, by key. Every call sees the calls before it.
+
+    Attributes:
+        durable: whether it keeps, with each snapshot, what it held when that was taken.
+    """
+
+    durable: bool
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a user, or None."""
+
+    def put(self, users: Iterable[StoredUser]) -> bool:
+        """Add or replace users; False when there is no room for them, and then none was taken."""
+
+    def unseen_since(self, seen_ms: int) -> Sequence[StoredUser]:
+        """The users last seen before a log time, by key."""
+
+
+class MemoryUserStore:
+    """Users at rest in memory: what a machine has when nobody gives it another store."""
+
+    durable = False
+
+    def __init__(self, users: Iterable[StoredUser] = ()) -> None:
+        """Begin with these."""
+        self._users = {user.key: user for user in users}
+
+    def get(self, key: bytes) -> bytes | None:
+        """See `UserStore.get`."""
+        user = self._users.get(key)
+        return None if user is None else user.value
+
+    def put(self, users: Iterable[StoredUser]) -> bool:
+        """See `UserStore.put`."""
+        self._users.update((user.key, user) for user in users)
+        return True
+
+    def unseen_since(self, seen_ms: int) -> Sequence[StoredUser]:
+        """See `UserStore.unseen_since`."""
+        return [user for user in self.all() if user.seen_ms < seen_ms]
+
+    def all(self) -> list[StoredUser]:
+        """Everybody, by key."""
+        return [self._users[key] for key in sorted(self._users)]
+
+
+class Users:
+    """All users of a partition.
+
+    Warm users lie in two generations: whoever is met joins the young one, and when that has grown to half of
+    the limit, the older one is put to rest. So a user is at rest only when about half the limit of others came
+    since he was met, and a user who is met costs one look into a dictionary.
+    """
+
+    def __init__(self, terms: EdgeTerms, key: Key, store: UserStore | None = None, limit: int | None = None) -> None:
+        """Begin with nobody in memory.
+
+        Args:
+            terms: of every agent.
+            key: the edge key; users' keys and the store's keys come from it.
+            store: where cold users lie.
+            limit: users in memory, about; None keeps all there. Those with decisions that wait for feedback
+                stay in memory and may be more.
+        """
+        self._terms = terms
+        self._key = key
+        self.store: UserStore = MemoryUserStore() if store is None else store
+        self._half = None if limit is None else max(1, limit // 2)
+        self._young: dict[str, EdgeAgent] = {}
+        self._old: dict[str, EdgeAgent] = {}
+        self._tracks = limit is not None or self.store.durable
+        self._changed: set[str] = set()
+        """Who differs from what the store has of him; followed only where something is ever put to rest."""
+        self._owed: dict[bytes, StoredUser] = {}
+        """What stays of users, for which the store had no room."""
+
+    def __len__(self) -> int:
+        """How many are in memory."""
+        return len(self._young) + len(self._old)
+
+    def __getitem__(self, user: str) -> EdgeAgent:
+        """A user who is known."""
+        agent = self.get(user)
+        if agent is None:
+            raise KeyError
+        return agent
+
+    def get(self, user: str) -> EdgeAgent | None:
+        """A user's agent, brought into memory; None for a user without one. Whoever asks may change it."""
+        agent = self._young.get(user)
+        if agent is None:
+            agent = self._old.pop(user, None)
+            if agent is None:
+                agent = self._load(user)
+            if agent is None:
+                return None
+            self._young[user] = agent
+        if self._tracks:
+            self._changed.add(user)
+        return agent
+
+    def begin(self, user: str, line: str) -> EdgeAgent:
+        """A new agent; it goes on with what an earlier one of this user has spent."""
+        value = self._resting(self._name(user))
+        spent = None if value is None else unpack_allowance(value)
+        agent = EdgeAgent(self._terms, self.user_key(user), line, spent)
+        self.adopt(user, agent)
+        return agent
+
+    def give_up(self, user: str) -> EdgeAgent | None:
+        """Drop a user's state and keep what he has spent; None when he has no state."""
+        agent = self.get(user)
+        if agent is None:
+            return None
+        agent.give_up()
+        self._keep([StoredUser(self._name(user), NEVER_MS, pack_allowance(agent.allowance()))])
+        del self._young[user]
+        self._changed.discard(user)
+        return agent
+
+    def take_owed(self, user: str) -> Slot:
+        """The oldest slot that a user owes whose state was given up; its content is null.
+
+        Raises:
+            HushstreamError: he owes none.
+        """
+        key = self._name(user)
+        value = self._resting(key)
+        spent = None if value is None else unpack_allowance(value)
+        agent = EdgeAgent(self._terms, self.user_key(user), COLD, spent)
+        slot = agent.take_slot()
+        self._keep([StoredUser(key, NEVER_MS, pack_allowance(agent.allowance()))])
+        return slot
+
+    def user_key(self, user: str) -> Key:
+        """The key that a user's coins and report ids come from, derived from the edge key."""
+        return self._key.derive("user", user)
+
+    def warm(self) -> Iterator[tuple[str, EdgeAgent]]:
+        """Those in memory: the longest unmet first, as far as that is known."""
+        yield from self._old.items()
+        yield from self._young.items()
+
+    def values(self) -> Iterator[EdgeAgent]:
+        """The agents in memory."""
+        return (agent for _, agent in self.warm())
+
+    def rest(self) -> None:
+        """Put users to rest if there are too many in memory; changes nothing that can be decided."""
+        if self._half is None or len(self._young) < self._half:
+            return
+        waiting = {user: agent for user, agent in self._old.items() if len(agent.open)}
+        if not self._write({user: agent for user, agent in self._old.items() if user not in waiting}):
+            return
+        self._old = self._young
+        self._young = waiting
+
+    def write_changed(self) -> bool:
+        """Give the store everybody whose state it does not have; they stay in memory. False if it has no room."""
+        return self._write(dict(self.warm())) and self._keep([])
+
+    def adopt(self, user: str, agent: EdgeAgent) -> None:
+        """Take a user into memory."""
+        self._young[user] = agent
+        if self._tracks:
+            self._changed.add(user)
+
+    def expire(self, before_ms: int) -> int:
+        """Give up the state of everybody last seen before a log time; returns how many that were."""
+        gone = [user for user, agent in self.warm() if agent.seen_ms < before_ms]
+        for user in gone:
+            self.give_up(user)
+        # Of a warm user the store may have an older state.
+        warm = {self._name(user) for user, _ in self.warm()}
+        resting = [stored for stored in self.store.unseen_since(before_ms) if stored.key not in warm]
+        resting = [stored for stored in resting if stored.key not in self._owed]
+        self._keep([self._expired(stored) for stored in resting])
+        return len(gone) + len(resting)
+
+    def dump(self) -> list[StoredUser]:
+        """Everybody at rest in a store that is not durable."""
+        resting = self.store.all() if isinstance(self.store, MemoryUserStore) else []
+        return [*resting, *self._owed.values()]
+
+    def owe(self, users: Iterable[StoredUser]) -> None:
+        """Take in what stays of users, for a store that had no room when a snapshot was taken."""
+        self._owed.update((user.key, user) for user in users)
+
+    def _keep(self, users: Sequence[StoredUser]) -> bool:
+        self._owed.update((user.key, user) for user in users)
+        if not self._owed:
+            return True
+        done = self.store.put(self._owed.values())
+        if done:
+            self._owed = {}
+        return done
+
+    def _resting(self, key: bytes) -> bytes | None:
+        owed = self._owed.get(key)
+        return self.store.get(key) if owed is None else owed.value
+
+    def _expired(self, stored: StoredUser) -> StoredUser:
+        fields = unpack_agent(stored.value)
+        assert fields is not None, "what stays of a user never expires"
+        if fields["learned"]:
+            self._terms.policy.end(fields["line"], fields["base_version"])
+        left = Allowance(*(fields[name] for name in Allowance._fields))
+        return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
+
+    def _write(self, users: dict[str, EdgeAgent]) -> bool:
+        changed = [user for user in users if user in self._changed]
+        done = self.store.put(
+            StoredUser(self._name(user), users[user].seen_ms, pack_agent(users[user].dump())) for user in changed
+        )
+        if done:
+            self._changed.difference_update(changed)
+        return done
+
+    def _load(self, user: str) -> EdgeAgent | None:
+        value = self._resting(self._name(user))
+        fields = None if value is None else unpack_agent(value)
+        return None if fields is None else EdgeAgent.load(self._terms, self.user_key(user), fields)
+
+    def _name(self, user: str) -> bytes:
+        return self._key.digest("user-at-rest", user.encode())
+
+
+@runtime_checkable
+class KeepsUsers(Protocol):
+    """A machine that can put users to rest in a store that its driver gives it."""
+
+    def keep_users(self, store: UserStore, resident: int) -> None:
+        """Begin with users over this store, about ``resident`` of them in memory; before `Machine.restore`."""
