@@ -23,7 +23,7 @@ from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReac
 from hushstream.counting.nodes import CellSource, KeyedNodes
 from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours
-from hushstream.counting.sums import SAFE_BITS, bound_after, largest_size, require_leaves
+from hushstream.counting.sums import LARGEST_SUM, bound_after, largest_size, require_leaves
 from hushstream.counting.tree import NegativeDigitTree, signed_digits
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
@@ -253,7 +253,7 @@ class BlockCounters:
         if clocks.min() < 0 or clocks.max() > self.plan.plan.horizon:
             raise BadState(f"block state: expected 0 to {self.plan.plan.horizon} leaves of each block, got others")
         bound = largest_size(sums)
-        if bound.bit_length() > SAFE_BITS:
+        if bound > LARGEST_SUM:
             raise BadState("block state: expected sums within 2^62, got larger ones")
         self._clocks, self._sums, self._bound = clocks, sums, bound
         self._held[:], self._above_at[:], self._noise[:] = -1, -1, 0

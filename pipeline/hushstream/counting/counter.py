@@ -41,7 +41,7 @@ from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReac
 from hushstream.counting.nodes import KeyedNodes, NodeSource
 from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours, counter_guarantee
-from hushstream.counting.sums import SAFE_BITS, bound_after, column_sums, largest_size, require_leaves
+from hushstream.counting.sums import LARGEST_SUM, bound_after, column_sums, largest_size, require_leaves
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress, Parameter
@@ -336,7 +336,7 @@ class Counter(ABC):
         self._sum = np.frombuffer(body[_STATE_HEAD.size : fixed], dtype="<i8").astype(np.int64)
         self.leaves = leaves
         self._bound = largest_size(self._sum)
-        if self._bound.bit_length() > SAFE_BITS:
+        if self._bound > LARGEST_SUM:
             raise BadState("counter state: expected sums within 2^62, got larger ones")
         self._load_extra(body[fixed:])
 

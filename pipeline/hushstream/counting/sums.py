@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from hushstream.counting.errors import BadLeaves
 
 SAFE_BITS = 62
+LARGEST_SUM = (1 << SAFE_BITS) - 1
 """Sums and noise stay below 2^62 in size each, so that a release fits into 64 bits."""
 
 _ROWS_AT_ONCE = 32
@@ -41,13 +42,12 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
     if not len(leaves):
         return bound
     more = largest_size(leaves) * len(leaves)
-    if (bound + more).bit_length() <= SAFE_BITS:
-        return bound + more
-    # Signs may have cancelled: only now look at the sums themselves.
-    bound = largest_size(sums) + more
-    if bound.bit_length() > SAFE_BITS:
-        raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
-    return bound
+    if bound + more > LARGEST_SUM:
+        # Signs may have cancelled: only now look at the sums themselves.
+        bound = largest_size(sums)
+        if bound + more > LARGEST_SUM:
+            raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
+    return bound + more
 
 
 def largest_size(values: NDArray[np.int64]) -> int:
@@ -61,4 +61,5 @@ def column_sums(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
     if rows % _ROWS_AT_ONCE == 0 and leaves.flags.c_contiguous:
         # numpy adds row by row: long rows save most of its cost for each.
         leaves = np.add.reduce(leaves.reshape(_ROWS_AT_ONCE, -1), axis=0).reshape(-1, dimension)
-    return np.asarray(np.add.reduce(leaves, axis=0))
+    sums: NDArray[np.int64] = np.add.reduce(leaves, axis=0)
+    return sums

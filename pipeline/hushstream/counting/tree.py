@@ -210,7 +210,8 @@ class TreeCounter(Counter):
             place = (self.leaves + self._shift) % self._block_rows
             self._run_start = self.leaves - place
             self._run = self._noise_from(self._run_start, self._block_rows)
-        return np.asarray(self._run[place])
+        noise: NDArray[np.int64] = self._run[place]
+        return noise
 
     def _noise_run(self, steps: int) -> NDArray[np.int64]:
         return self._noise_from(self.leaves + 1, steps)
