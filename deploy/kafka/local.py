@@ -36,6 +36,9 @@ from hushstream.agents.security import Cluster, Security, read_security
 from hushstream.schemas.errors import HushstreamError
 
 HERE = Path(__file__).resolve().parent
+LIBRARIES = HERE.parents[1] / ".kafka" / "libs"
+"""What Maven fetched; all folders share it."""
+
 JAVA = 17
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
@@ -60,7 +63,7 @@ def up(folder: Path, brokers: int = 1, port: int = 0, min_session_ms: int = 6000
     running = [number for number in _numbers(folder) if _alive(_pid_file(folder, number))]
     if running:
         raise LocalKafkaError(f"{folder}: expected no running broker, found number {running[0]}; say `down` first")
-    java, libraries = _java(), _libraries(folder)
+    java, libraries = _java(), _libraries()
     for stale in (*(_home(folder, number) for number in _numbers(folder)), folder / "security"):
         shutil.rmtree(stale, ignore_errors=True)
     security = folder / "security" if secured else None
@@ -89,7 +92,7 @@ def start(folder: Path, number: int) -> None:
     """Start one broker again that was killed, on its data; returns when its copies are up to date."""
     if _alive(_pid_file(folder, _known(folder, number))):
         raise LocalKafkaError(f"{folder}: expected broker {number} to be down, it runs")
-    _launch(_java(), _libraries(folder), _home(folder, number))
+    _launch(_java(), _libraries(), _home(folder, number))
     asyncio.run(_wait_until_served(folder, (folder / "bootstrap").read_text(), [number]))
 
 
@@ -186,8 +189,8 @@ def _java() -> str:
     return java
 
 
-def _libraries(folder: Path) -> Path:
-    target = folder / "libs"
+def _libraries() -> Path:
+    target = LIBRARIES
     stamp = target / "complete"
     if stamp.exists() and stamp.read_text() == (HERE / "pom.xml").read_text():
         return target
@@ -197,7 +200,7 @@ def _libraries(folder: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-    _run([maven, "--batch-mode", "--quiet", "-f", str(HERE / "pom.xml"), *goal], folder / "maven.log")
+    _run([maven, "--batch-mode", "--quiet", "-f", str(HERE / "pom.xml"), *goal], target.with_name("maven.log"))
     stamp.write_text((HERE / "pom.xml").read_text())
     return target
 

@@ -59,6 +59,12 @@ async def apply_async(connection: Connection, system: System, principals: Princi
     wanted = await plan_async(connection, system, principals)
     if not wanted:
         return wanted
+    await create_async(connection, wanted)
+    return wanted
+
+
+async def create_async(connection: Connection, wanted: Collection[Rule]) -> None:
+    """Create rules and wait until they are in force. Errors are those of `apply_async`."""
     doing = "create access rules"
     async with connection.admin(doing) as admin:
         answers = await asyncio.gather(*(admin._send_request(_creation(rule)) for rule in wanted))
@@ -70,7 +76,6 @@ async def apply_async(connection: Connection, system: System, principals: Princi
             if time.monotonic() > deadline:
                 raise BrokerRefused(f"{doing}: expected {late[0]} to be in force by now, it is not")
             await asyncio.sleep(_WAIT_SECONDS)
-    return wanted
 
 
 async def check_async(

@@ -1,0 +1,197 @@
+"""The connection's settings: from file and environment, strict, masked, and never plain beyond this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import ssl
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives import serialization
+
+from hushstream.agents.security import ENVIRONMENT_PREFIX, Cluster, PlaintextRefused, Security, read_security
+from hushstream.agents.settings import WorkerSettings
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.schemas.errors import HushstreamError
+
+CANARY = "canary-7f3a"
+PLACE = Path(__file__).parents[2] / "deploy" / "kafka" / "certificates.py"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[..., Path]:
+    def write(**values: Any) -> Path:
+        path = tmp_path / "broker.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def certificates() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hushstream_test_certificates", PLACE)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def pems(certificates: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority and what it signed."""
+    folder = tmp_path_factory.mktemp("pems")
+    authority = certificates.Authority.new()
+    authority.write(folder)
+    authority.issue(folder, "learner")
+    authority.issue(folder, "expired", datetime.now(UTC) - timedelta(days=2))
+    return folder
+
+
+def environment(**values: object) -> dict[str, str]:
+    return {f"{ENVIRONMENT_PREFIX}{key.upper()}": str(value) for key, value in values.items()}
+
+
+def test_without_any_settings_the_connection_is_plain() -> None:
+    assert read_security(None, {}) == Security()
+
+
+def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(f"{CANARY}\n")
+    (tmp_path / "user").write_text("shop\n")
+    found = read_security(
+        None,
+        environment(
+            protocol="SASL_SSL", username_file=tmp_path / "user", password_file=tmp_path / "password",
+            sasl_mechanism="SCRAM-SHA-256",
+        ),
+    )  # fmt: skip
+    assert (found.protocol, found.username, found.sasl_mechanism) == ("SASL_SSL", "shop", "SCRAM-SHA-256")
+    assert found.password is not None
+    assert found.password.get_secret_value() == CANARY
+
+
+def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
+    written: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "new").write_text("new")
+    with_value = written(protocol="SASL_SSL", username="a", password="old")
+    for path, over in (
+        (with_value, environment(password_file=tmp_path / "new")),
+        (with_value, environment(password="new")),
+        (written(protocol="SASL_SSL", username="a", password_file=str(tmp_path / "old")), environment(password="new")),
+    ):
+        found = read_security(path, over)
+        assert found.password is not None
+        assert found.password.get_secret_value() == "new"
+
+
+@pytest.mark.parametrize(
+    ("values", "over", "says"),
+    [
+        ({"pasword": CANARY}, {}, r"broker.yaml: pasword: .*known are allow_plaintext, ca_file"),
+        ({}, {"pasword": CANARY}, r"HUSHSTREAM_SECURITY__PASWORD: pasword: .*known are"),
+        ({"protocol": "TLS"}, {}, "protocol: Input should be 'PLAINTEXT', 'SSL'"),
+        ({"protocol": "SASL_SSL", "username": "a", "password": CANARY, "password_file": "x"}, {}, "got both"),
+        ({"protocol": "SASL_SSL", "username": "a", "password": ""}, {}, "needs username and password"),
+        ({"protocol": "SASL_SSL", "username": "a"}, {"password_file": "/nowhere"}, "PASSWORD_FILE: password_file: exp"),
+        ({"protocol": "PLAINTEXT", "ca_file": "x"}, {}, "takes no certificates"),
+        ({"protocol": "SSL", "key_file": "x"}, {}, "need a certificate_file"),
+        (
+            {"protocol": "SSL", "ca_file": "/nowhere/ca.pem"},
+            {},
+            "ca_file: expected PEM that fits together, got No such",
+        ),
+    ],
+)
+def test_a_typo_or_what_does_not_fit_is_refused_by_name_and_no_value_is_repeated(
+    written: Callable[..., Path], values: dict[str, str], over: dict[str, str], says: str
+) -> None:
+    with pytest.raises(HushstreamError, match=says) as caught:
+        read_security(written(**values), environment(**over))
+    assert CANARY not in str(caught.value)
+
+
+def test_a_certificate_with_another_key_is_refused_before_anything_connects(
+    written: Callable[..., Path], pems: Path
+) -> None:
+    path = written(
+        protocol="SSL", ca_file=str(pems / "ca.pem"), certificate_file=str(pems / "learner.pem"),
+        key_file=str(pems / "expired.pem"),
+    )  # fmt: skip
+    with pytest.raises(HushstreamError, match="expected PEM that fits together, got KEY_VALUES_MISMATCH"):
+        read_security(path, {})
+
+
+def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked(
+    written: Callable[..., Path], pems: Path, tmp_path: Path
+) -> None:
+    key = serialization.load_pem_private_key((pems / "learner.pem").read_bytes(), None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(CANARY.encode()),
+    )
+    (tmp_path / "locked.key").write_bytes(locked)
+    (tmp_path / "word").write_text(CANARY)
+    values = {
+        "protocol": "SSL",
+        "certificate_file": str(pems / "learner.pem"),
+        "key_file": str(tmp_path / "locked.key"),
+    }
+    with pytest.raises(HushstreamError, match="expected PEM that fits together"):
+        read_security(written(**values), {})
+    found = read_security(written(**values, key_password_file=str(tmp_path / "word")), {})
+    assert isinstance(found.ssl_context(), ssl.SSLContext)
+    assert CANARY not in repr(found) + found.model_dump_json()
+
+
+def test_an_expired_certificate_is_known_by_this_machines_clock(pems: Path) -> None:
+    expired = Security(protocol="SSL", certificate_file=pems / "expired.pem")
+    ended = datetime.now(UTC) - timedelta(days=2)
+    assert expired.certificate_fault() == f"{pems / 'expired.pem'} expired on {ended:%Y-%m-%d}"
+    assert Security(protocol="SSL", certificate_file=pems / "learner.pem").certificate_fault() is None
+    assert Security(protocol="SSL").certificate_fault() is None
+
+
+REMOTE = "10.1.2.3:9092"
+WAYS = {
+    "cluster": lambda address, security: Cluster(address, security).client_options(),
+    "worker": lambda address, security: WorkerSettings(
+        bootstrap=address, role="learner", group="g", datadir=Path("data"), security=security
+    ),
+    "client": lambda address, security: KafkaEventLog(address, "shop.", security=security),
+    "operator": lambda address, security: Connection(address, "shop.", security),
+}
+SASL = {"username": "a", "password": "b"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("security", [Security(), Security(protocol="SASL_PLAINTEXT", **SASL)], ids=["plain", "sasl"])
+@pytest.mark.parametrize("address", [REMOTE, "kafka:9092", f"127.0.0.1:9092,{REMOTE}", "[2001:db8::1]:9092"])
+def test_nothing_leaves_this_machine_unencrypted_unless_asked_for(way: str, security: Security, address: str) -> None:
+    with pytest.raises(PlaintextRefused, match="ALLOW_PLAINTEXT=true"):
+        WAYS[way](address, security)
+    WAYS[way](address, security.model_copy(update={"allow_plaintext": True}))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_loopback_may_be_plain_and_any_machine_encrypted(way: str) -> None:
+    for address in ("127.0.0.1:1", "localhost:1", "[::1]:1", "127.5.5.5:1, localhost:2"):
+        WAYS[way](address, Security())
+    WAYS[way](REMOTE, Security(protocol="SASL_SSL", **SASL))
+
+
+def test_plaintext_is_asked_for_by_file_or_environment(written: Callable[..., Path]) -> None:
+    assert read_security(written(allow_plaintext=True), {}).allow_plaintext
+    assert read_security(None, environment(allow_plaintext="true")).allow_plaintext

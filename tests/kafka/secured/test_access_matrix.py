@@ -1,0 +1,216 @@
+"""Role by topic by operation, asked of a secured broker in its own protocol: what is allowed, and every denial.
+
+What must come out is read from the topic declarations, as the access rules are; `tests/ops/test_acl_rules.py`
+holds those to the trust zones by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import GroupAuthorizationFailedError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from hushstream.agents.errors import AccessDenied
+from hushstream.agents.settings import group_of
+from hushstream.ops import acls
+from hushstream.ops.acl_rules import Principals
+from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
+
+NODE = 1
+DENIED = 29
+WHO = (*map(str, Role), "stranger")
+SYSTEMS: Mapping[str, tuple[str, ...]] = {
+    "p2b": ("learner", "shuffler", "aggregator"),
+    "colin": ("learner", "counter", "aggregator"),
+}
+
+
+class Shape:
+    """A system as far as topics and rules are concerned: its name, its roles, one partition of everything."""
+
+    def __init__(self, name: str, deployment: str) -> None:
+        self.name = name
+        self.roles = SYSTEMS[name]
+        self.counts = dict.fromkeys(("learner", "shuffler", "counter", "lines", "scopes"), 1)
+        self.config = self
+        self.deployment = deployment
+        self.public_dataset = True
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.deployment}."
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Logical names by the broker's names."""
+        return {physical(self.prefix, name): name for name in topics_of(self.name, self.roles, True)}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SYSTEMS))
+async def shape(request: pytest.FixtureRequest, kafka: Any, fresh_name: Callable[[], str]) -> Shape:
+    """A deployment with its topics and rules, made by the administrator."""
+    made = Shape(request.param, fresh_name())
+    admin = kafka.connection("admin", made.prefix)
+    await apply_async(admin, partition_counts(made))
+    assert await acls.check_async(admin, made, Principals.of()) != ()
+    assert await acls.apply_async(admin, made, Principals.of())
+    assert await acls.apply_async(admin, made, Principals.of()) == ()
+    assert await acls.check_async(admin, made, Principals.of()) == ()
+    return made
+
+
+def record() -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1000)
+    builder.append(0, timestamp=1, key=None, value=b"x", headers=[])
+    return bytes(builder.build())
+
+
+async def codes(kafka: Any, who: str, shape: Shape) -> dict[str, dict[str, int]]:
+    """The broker's answer, by operation and logical topic: 0, or an error's number."""
+    topics = shape.topics
+    async with kafka.connection(who, shape.prefix).admin("ask") as admin:
+        produced = await admin._send_request(
+            ProduceRequest(None, 1, 5000, [(name, [(0, record())]) for name in topics]), NODE
+        )
+        fetched = await admin._send_request(
+            FetchRequest(0, 0, 1 << 20, 0, [(name, [(0, 0, 1 << 20)]) for name in topics]), NODE
+        )
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+        described = (await admin.describe_configs(resources))[0].resources
+        altered = (await admin.alter_configs([_kept(resource) for resource in resources]))[0].resources
+        deleted = await admin.delete_topics(list(topics)) if who != "admin" else None
+    assert deleted is not None
+    return {
+        "Write": {topics[name]: parts[0][1] for name, parts in produced.topics},
+        "Read": {topics[name]: parts[0][1] for name, parts in fetched.topics},
+        "DescribeConfigs": {topics[found[3]]: found[0] for found in described},
+        "AlterConfigs": {topics[found[3]]: found[0] for found in altered},
+        "Delete": {topics[name]: code for name, code in deleted.topic_error_codes},
+    }
+
+
+def _kept(resource: ConfigResource) -> ConfigResource:
+    return ConfigResource(resource.resource_type, resource.name, configs={"retention.ms": "1"})
+
+
+def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
+    """The same from the topic declarations."""
+    of = {name: TOPICS[name] for name in shape.topics.values()}
+    there = who in (*shape.roles, "client", "operator")
+    worker = who in shape.roles
+    return {
+        "Write": {name: there and who in spec.writers for name, spec in of.items()},
+        "Read": {name: there and who in spec.readers for name, spec in of.items()},
+        "DescribeConfigs": {
+            name: who == "operator" or (worker and who in (*spec.writers, *spec.readers)) for name, spec in of.items()
+        },
+        "AlterConfigs": dict.fromkeys(of, False),
+        "Delete": dict.fromkeys(of, False),
+    }
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_each_role_may_do_with_each_topic_what_is_declared_and_nothing_else(
+    kafka: Any, shape: Shape, who: str
+) -> None:
+    found = await codes(kafka, who, shape)
+    for operation, allowed in declared(who, shape).items():
+        expected = {topic: 0 if yes else DENIED for topic, yes in allowed.items()}
+        assert found[operation] == expected, (who, operation)
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_each_role_may_use_its_own_consumer_group_alone(kafka: Any, shape: Shape, who: str) -> None:
+    async with kafka.connection(who, shape.prefix).admin("ask") as admin:
+        for owner in (*shape.roles, "somebody"):
+            group = group_of(shape.deployment, owner)
+            if owner == who:
+                assert await admin.list_consumer_group_offsets(group) == {}
+            else:
+                with pytest.raises(GroupAuthorizationFailedError):
+                    await admin.find_coordinator(group)
+
+
+@pytest.mark.parametrize("who", WHO)
+async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape: Shape, who: str) -> None:
+    connection = kafka.connection(who, shape.prefix)
+    async with connection.admin("ask") as admin:
+        answer = await admin.create_topics([NewTopic(f"{shape.prefix}mine", 1, 1)])
+        assert [code for _, code, _ in answer.topic_errors] == [DENIED]
+    for call in (acls.check_async, acls.apply_async):
+        with pytest.raises(AccessDenied, match="run it as an administrator of the cluster"):
+            await call(connection, shape, Principals.of())
+
+
+async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka: Any, shape: Shape) -> None:
+    for who in (*shape.roles, "client"):
+        topic = next(name for name, logical in shape.topics.items() if who in TOPICS[logical].writers)
+        options = kafka.connection(who, shape.prefix).cluster.client_options()
+        async with AIOKafkaProducer(**options, enable_idempotence=True, acks="all") as producer:
+            await asyncio.wait_for(producer.send_and_wait(topic, b"x", partition=0), 10)
+
+
+async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(
+    kafka: Any, fresh_name: Callable[[], str]
+) -> None:
+    shape = Shape("p2b", fresh_name())
+    admin = kafka.connection("admin-certificate", shape.prefix)
+    await apply_async(admin, partition_counts(shape))
+    await acls.apply_async(admin, shape, Principals.of([f"{role}=User:CN={role}" for role in Role]))
+    found = await codes(kafka, "shuffler-certificate", shape)
+    allowed = declared("shuffler", shape)
+    for operation in ("Write", "Read"):
+        assert found[operation] == {topic: 0 if yes else DENIED for topic, yes in allowed[operation].items()}
+    # The same role by password is another principal, which was given nothing.
+    other = await codes(kafka, "shuffler", shape)
+    assert set(other["Read"].values()) | set(other["Write"].values()) == {DENIED}
+
+
+async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, fresh_name: Callable[[], str]) -> None:
+    shape = Shape("p2b", fresh_name())
+    connection = kafka.connection("admin", shape.prefix)
+    await apply_async(connection, partition_counts(shape))
+    await acls.apply_async(connection, shape, Principals.of())
+    async with connection.admin("change rules") as admin:
+        await _change(admin, "create", shape, "User:aggregator", 3, "contexts")
+        await _change(admin, "delete", shape, "User:shuffler", 4, "ledger")
+        await asyncio.sleep(0.5)
+    found = {(one.what, str(one)) for one in await acls.check_async(connection, shape, Principals.of()) or ()}
+    assert found == {
+        (
+            "missing",
+            f"access: expected Write on topic {shape.prefix}ledger for User:shuffler, there is no such rule; "
+            f"`hushstream topics apply` creates it",
+        ),
+        (
+            "excess",
+            f"access: a rule allows User:aggregator Read on topic {shape.prefix}contexts, which the declaration does "
+            f"not; remove it with Kafka's `kafka-acls.sh --remove`, or name its owner with --principals "
+            f"administrator=PRINCIPAL",
+        ),
+    }
+    assert [str(rule) for rule in await acls.apply_async(connection, shape, Principals.of()) or ()] == [
+        f"Write on topic {shape.prefix}ledger for User:shuffler"
+    ]
+
+
+async def _change(
+    admin: AIOKafkaAdminClient, how: str, shape: Shape, principal: str, operation: int, topic: str
+) -> None:
+    from aiokafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest
+
+    kind = CreateAclsRequest if how == "create" else DeleteAclsRequest
+    await admin._send_request(kind(2, physical(shape.prefix, topic), 3, principal, "*", operation, 3))

@@ -1,0 +1,170 @@
+"""The rights of each role follow from the topic declarations, keep the trust zones apart, and are compared rightly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, missing, rules_of
+from hushstream.schemas.errors import HushstreamError
+
+PREFIX = "small."
+
+
+@pytest.fixture(scope="module")
+def rules(deployment: Any) -> tuple[Rule, ...]:
+    return rules_of(deployment.system, PREFIX, Principals.of())
+
+
+def topics(rules: tuple[Rule, ...], role: str, operation: str) -> set[str]:
+    return {
+        rule.name.removeprefix(PREFIX)
+        for rule in rules
+        if (rule.principal, rule.kind, rule.operation) == (f"User:{role}", "topic", operation)
+    }
+
+
+def enforced(rules: tuple[Rule, ...]) -> list[Enforced]:
+    return [Enforced(rule.principal, rule.kind, rule.name, rule.operation) for rule in rules]
+
+
+def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(rules: tuple[Rule, ...]) -> None:
+    readers = {
+        role: topics(rules, role, "Read") for role in ("client", "learner", "shuffler", "aggregator", "operator")
+    }
+    assert [role for role, read in readers.items() if "contexts" in read or "clicks" in read] == ["learner"]
+    assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
+    assert readers["client"] == {"decisions"}
+    assert readers["shuffler"] == {"reports", "journal-shuffler"}
+    assert readers["aggregator"] == {"crowds", "interactions", "models"}
+    assert "decisions" not in readers["operator"]
+    assert "journal-shuffler" not in readers["operator"]
+
+
+def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ...]) -> None:
+    writers = {
+        role: topics(rules, role, "Write") for role in ("client", "learner", "shuffler", "aggregator", "operator")
+    }
+    for topic, owner in {
+        "decisions": "learner",
+        "journal-shuffler": "shuffler",
+        "crowds": "shuffler",
+        "models": "aggregator",
+        "contexts": "client",
+    }.items():
+        assert [role for role, written in writers.items() if topic in written] == [owner], topic
+    assert writers["client"] == {"contexts", "clicks"}
+
+
+def test_each_worker_has_its_own_group_and_nobody_another(rules: tuple[Rule, ...]) -> None:
+    assert {(rule.principal, rule.name, rule.operation) for rule in rules if rule.kind == "group"} == {
+        (f"User:{role}", f"small.{role}", "Read") for role in ("learner", "shuffler", "aggregator")
+    }
+
+
+def test_no_right_beyond_these_is_ever_given(rules: tuple[Rule, ...]) -> None:
+    assert {rule.operation for rule in rules} == {"Read", "Write", "Describe", "DescribeConfigs"}
+    assert {rule.principal for rule in rules if rule.operation == "Describe"} == {"User:operator"}
+
+
+def test_what_is_there_in_full_is_neither_missing_nor_too_much(rules: tuple[Rule, ...]) -> None:
+    assert not access_differences(rules, enforced(rules), ())
+
+
+def test_every_single_rule_that_is_taken_away_is_missed_and_named(rules: tuple[Rule, ...]) -> None:
+    for rule in rules:
+        left = [
+            one
+            for one in enforced(rules)
+            if str(rule) != f"{one.operation} on {one.kind} {one.name} for {one.principal}"
+        ]
+        found = access_differences(rules, left, ())
+        carried = rule.operation == "Describe" and any(
+            (one.principal, one.name, one.operation) == (rule.principal, rule.name, "Read") for one in left
+        )
+        assert [one.rule for one in found] == ([] if carried else [str(rule)])
+        assert all("`hushstream topics apply` creates it" in str(one) for one in found)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Enforced("User:aggregator", "topic", "small.contexts", "Read"),
+        Enforced("User:aggregator", "topic", "small.", "Read", prefixed=True),
+        Enforced("User:shuffler", "topic", "*", "Write"),
+        Enforced("User:*", "topic", "small.models", "Read"),
+        Enforced("User:shuffler", "topic", "small.reports", "All"),
+        Enforced("User:stranger", "group", "small.learner", "Describe"),
+        Enforced("User:learner", "topic", "small.contexts", "Delete"),
+        Enforced("User:stranger", "topic", "small.ledger", "Describe", host="10.0.0.1"),
+    ],
+)
+def test_a_rule_that_gives_more_is_excess(rules: tuple[Rule, ...], one: Enforced) -> None:
+    found = access_differences(rules, [*enforced(rules), one], ())
+    assert [(difference.what, difference.rule) for difference in found] == [("excess", str(one))]
+    assert not access_differences(rules, [*enforced(rules), one], {one.principal})
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Enforced("User:aggregator", "topic", "other.contexts", "Read"),
+        Enforced("User:aggregator", "topic", "smaller", "Read", prefixed=True),
+        Enforced("User:learner", "topic", "small.contexts", "Describe"),
+        Enforced("User:stranger", "topic", "small.contexts", "Read", allows=False),
+    ],
+)
+def test_rules_of_others_carried_rights_and_denials_of_strangers_are_no_difference(
+    rules: tuple[Rule, ...], one: Enforced
+) -> None:
+    assert not access_differences(rules, [*enforced(rules), one], ())
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Enforced("User:learner", "topic", "small.contexts", "Read", allows=False),
+        Enforced("User:*", "topic", "*", "All", allows=False),
+        Enforced("User:learner", "topic", "small.", "All", host="10.0.0.1", prefixed=True, allows=False),
+    ],
+)
+def test_a_denial_of_what_is_needed_is_named(rules: tuple[Rule, ...], one: Enforced) -> None:
+    assert ("denied", str(one)) in [(d.what, d.rule) for d in access_differences(rules, [*enforced(rules), one], ())]
+
+
+def test_a_right_for_one_host_only_is_not_enough(rules: tuple[Rule, ...]) -> None:
+    bound = [replace(one, host="10.0.0.1") for one in enforced(rules)]
+    assert missing(rules, bound) == rules
+
+
+def test_a_rule_on_a_beginning_or_on_all_gives_the_right(rules: tuple[Rule, ...]) -> None:
+    for broad in (
+        Enforced("User:learner", "topic", "small.", "All", prefixed=True),
+        Enforced("User:learner", "topic", "*", "All"),
+    ):
+        left = missing(rules, [broad])
+        assert not [rule for rule in left if rule.principal == "User:learner" and rule.kind == "topic"]
+
+
+def test_principals_are_named_role_by_role() -> None:
+    named = Principals.of(["learner=User:CN=learner,O=shop", "administrator=User:admin"])
+    assert named.by_role["learner"] == "User:CN=learner,O=shop"
+    assert named.by_role["shuffler"] == "User:shuffler"
+    assert named.administrators == {"User:admin"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("learner", "expected ROLE=TYPE:NAME"),
+        ("learner=bob", "expected ROLE=TYPE:NAME"),
+        ("lerner=User:bob", "with one of the roles client, learner"),
+        ("learner=User:shuffler", "a principal of its own for each role"),
+        ("learner=User:*", "a principal of its own for each role"),
+    ],
+)
+def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:
+    with pytest.raises(HushstreamError, match=says.replace("*", r"\*")):
+        Principals.of([text])
