@@ -18,6 +18,7 @@ from hushstream.systems.configuration import (
     PartitionConfig,
     ReleaseConfig,
     SlotConfig,
+    UsersConfig,
     configuration_digest,
 )
 from hushstream.systems.p2b import P2BSystem, guarantee_of
@@ -32,6 +33,7 @@ SECTIONS = {
     "feedback": FeedbackConfig,
     "release": ReleaseConfig,
     "partitions": PartitionConfig,
+    "users": UsersConfig,
 }
 BAD = {
     "context.dimension": [1, 4097, 2.0, "10", True, None],
@@ -58,6 +60,10 @@ BAD = {
     "release.window_seconds": [0, -5, NAN, INF, 1e300, "60"],
     "partitions.learner": [0, 4097, 1.0],
     "partitions.shuffler": [0, 4097, "2"],
+    "users.contexts_per_period": [0, 1.5, "9", True],
+    "users.period_seconds": [0, -1.0, NAN, INF, "1"],
+    "users.parked_clicks": [0, 10_000_001, 1.0, None],
+    "users.expire_after_seconds": [0, -1.0, NAN, INF, "1"],
 }
 TOP = {
     "deployment": ["", "a b", "ä", "x" * 65, "a.b", None, 3],
@@ -129,6 +135,10 @@ OTHERS = {
     "release.window_seconds": 9.0,
     "partitions.learner": 2,
     "partitions.shuffler": 2,
+    "users.contexts_per_period": 7,
+    "users.period_seconds": 9.0,
+    "users.parked_clicks": 8,
+    "users.expire_after_seconds": 5401.0,
     "deployment": "other",
     "arms": 6,
     "expected_slots": 41,
@@ -221,3 +231,10 @@ def test_a_raw_line_is_offered_for_public_data_only(rigs):
 
 def test_configuration_errors_are_user_errors():
     assert issubclass(ConfigurationError, HushstreamError)
+
+
+def test_state_does_not_expire_while_anything_of_it_waits():
+    owed = 3600.0 + 1800.0
+    with pytest.raises(ConfigurationError, match=r"users\.expire_after_seconds: expected more than .*5400.*, got 5400"):
+        make(users=UsersConfig(expire_after_seconds=owed))
+    assert make(users=UsersConfig(expire_after_seconds=owed + 1)).users.expire_after_seconds == owed + 1

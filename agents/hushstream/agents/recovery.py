@@ -20,6 +20,7 @@ from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.roles.learner_users import KeepsUsers
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -89,6 +90,8 @@ class Recovery:
             Superseded: the partition was taken away meanwhile.
         """
         async with LogReader(self.settings) as reader:
+            if cached is not None and self.snapshots.behind(partition):
+                cached = None
             held = cached if cached is not None else await self._begin(partition, reader)
             held.released = max(held.released, min(released(held.genesis), held.sequence))
             mark = max(released(held.genesis), held.released)
@@ -99,6 +102,8 @@ class Recovery:
     async def _begin(self, partition: int, reader: LogReader) -> Held:
         """A machine at its genesis record, or at its snapshot."""
         machine = self.make_machine(partition)
+        if isinstance(machine, KeepsUsers):
+            machine.keep_users(self.snapshots.users(partition), self.settings.resident_users)
         journal = machine.journal
         snapshot = self.snapshots.load(partition)
         first = (await reader.first_offsets([journal]))[journal]

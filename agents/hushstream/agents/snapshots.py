@@ -10,6 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.user_store import UserDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +36,41 @@ class Snapshot:
 
 
 class SnapshotStore:
-    """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600."""
+    """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600.
+
+    The snapshot of a partition whose users are kept on disk lies with them, in ``<partition>.users``.
+    """
 
     def __init__(self, settings: WorkerSettings) -> None:
         """Keep the snapshots of this deployment and role."""
         self._directory = Path(settings.datadir) / settings.deployment / settings.role
+        self._users: dict[int, UserDatabase] = {}
+
+    def users(self, partition: int) -> UserDatabase:
+        """The users at rest of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
+        if partition in self._users:
+            self._users[partition].rewind()
+        else:
+            self._users[partition] = UserDatabase(self._directory / f"{partition}.users")
+        return self._users[partition]
+
+    def behind(self, partition: int) -> bool:
+        """Whether a machine that is still in memory has lost its users at rest to a newer owner's snapshot."""
+        return partition in self._users and self._users[partition].behind
 
     def path(self, partition: int) -> Path:
         """Where the snapshot of a partition is kept."""
         return self._directory / f"{partition}.snapshot"
 
     def save(self, partition: int, snapshot: Snapshot) -> None:
-        """Write the whole file beside the old one, force it to disk, then put it in its place."""
+        """Write the whole file beside the old one, force it to disk, then put it in its place.
+
+        Raises:
+            OSError: it could not be written; the old one is as it was.
+        """
+        if partition in self._users:
+            self._users[partition].save(_pack(snapshot))
+            return
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._directory / f".{partition}.{os.getpid()}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -64,8 +88,9 @@ class SnapshotStore:
     def load(self, partition: int) -> Snapshot | None:
         """The last snapshot; None when there is none, or when it is damaged (which is logged)."""
         path = self.path(partition)
+        kept = self._users[partition].snapshot() if partition in self._users else None
         try:
-            content = path.read_bytes()
+            content = path.read_bytes() if kept is None else kept
         except FileNotFoundError:
             return None
         snapshot = _unpack(content)

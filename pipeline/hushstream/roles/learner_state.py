@@ -109,10 +109,10 @@ def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:
     users = machine.make_users(store if store.durable else MemoryUserStore(resting))
     if store.durable:
         users.owe(resting)
-        for item in state["warm"]:
-            users.get(item["user"])
-        return users
     for item in state["warm"]:
+        if not item["value"]:
+            users.get(item["user"])
+            continue
         fields = unpack_agent(item["value"])
         if fields is None:
             raise HushstreamError("snapshot: expected a user's state, got what stays of one")
