@@ -10,7 +10,9 @@ from hushstream.counting import (
     BadLeaves,
     BadPlan,
     BadState,
+    Budget,
     BufferedToeplitz,
+    Concentrated,
     CountingError,
     HorizonReached,
     NegativeDigitTree,
@@ -18,6 +20,7 @@ from hushstream.counting import (
     Plan,
     PureEpsilon,
 )
+from hushstream.counting.calibration import NodeNoise
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.schemas.errors import HushstreamError
@@ -247,6 +250,18 @@ class TestError:
         for leaves in (0, 101):
             with pytest.raises(BadPlan, match="expected 1 to 100"):
                 plan.rmse(leaves)
+
+
+@pytest.mark.parametrize("budget", [PureEpsilon(1), Concentrated(0.5, 1e-6)], ids=["laplace", "gaussian"])
+def test_noise_that_is_a_tenth_too_small_would_be_found(
+    budget: Budget, key: Key, address: NoiseAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power of the test of the error: scale 9/10 of what the plan states."""
+    draw = NodeNoise.draw
+    monkeypatch.setattr(NodeNoise, "draw", lambda self, *given: (9 * draw(self, *given) + 5) // 10)
+    plan = NegativeDigitTree(budget=budget, horizon=100, sensitivity=50)
+    with pytest.raises(AssertionError, match="=="):
+        TestError().test_is_the_closed_form_within_three_percent(plan, key, address)
 
 
 class TestGuarantee:

@@ -80,6 +80,14 @@ def test_the_noise_pays_for_every_leaf(plan: Plan) -> None:
             assert law <= max(needed) * (2 if isinstance(plan.budget, PureEpsilon) else 1.7)
 
 
+@pytest.mark.parametrize("plan", [plan for plan in plans(PURE, LEAVES) + plans(ZCDP, LEAVES) if plan.levels > 1])
+def test_a_forgotten_level_factor_would_be_found(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetful = property(lambda self: self.budget.node_noise(self.levels - 1, self.sensitivity))
+    monkeypatch.setattr(HonakerTree if isinstance(plan, HonakerTree) else NegativeDigitTree, "noise", forgetful)
+    with pytest.raises(AssertionError, match="max"):
+        test_the_noise_pays_for_every_leaf(plan)
+
+
 @pytest.mark.parametrize("plan", EVERY)
 def test_the_running_code_computes_left(plan: Plan) -> None:
     size, unit = 1 << 30, float(1 << 30)
