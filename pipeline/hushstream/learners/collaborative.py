@@ -96,6 +96,7 @@ class CollaborativeState:
         # Only the upper triangle and the diagonal blocks are kept up; Fortran order is what BLAS writes in place.
         self._c: Float64 = np.asfortranarray(np.kron(_kernel(relation, projected) / ridge, np.eye(dimension)))
         self._panel: Float64 = np.zeros((_PANEL, size))
+        self._lower: Final = np.tril_indices(dimension, -1)
         self._waiting = 0
         self._moment: Float64 = np.zeros(size)
         self._scores: Float64 | None = np.zeros(size)
@@ -194,8 +195,7 @@ class CollaborativeState:
         """Blocks C_uu, (N, d, d): the width of x is sqrt(x' C_uu x). A copy."""
         d = self.dimension
         waiting = self._panel[: self._waiting, : self._own].reshape(self._waiting, self.users, d).transpose(1, 2, 0)
-        blocks = np.stack([self._c[at : at + d, at : at + d] for at in range(0, self._own, d)])
-        widths: Float64 = blocks - waiting @ waiting.transpose(0, 2, 1)
+        widths: Float64 = self._blocks()[: self.users] - waiting @ waiting.transpose(0, 2, 1)
         return widths
 
     def ucb(self, user: int, features: Float64, alpha: float) -> Float64:
@@ -319,11 +319,14 @@ class CollaborativeState:
 
     def _mirror_blocks(self) -> None:
         """Bring the lower halves of the diagonal blocks up to the upper ones."""
+        blocks, (rows, columns) = self._blocks(), self._lower
+        blocks[:, rows, columns] = blocks[:, columns, rows]
+
+    def _blocks(self) -> Float64:
+        """The diagonal blocks of C as they stand in it, (blocks, d, d); a view that can be written."""
         d = self.dimension
-        lower = np.tril_indices(d, -1)
-        for at in range(0, self._own, d):
-            block = self._c[at : at + d, at : at + d]
-            block[lower] = block.T[lower]
+        blocks: Float64 = np.einsum("iaja->aij", self._c.reshape((d, -1, d, self._size // d), order="F"))
+        return blocks
 
     def _user_scores(self, first: int) -> Float64:
         """C times the moment for one user's block."""
