@@ -9,7 +9,7 @@ from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metri
 from hushstream.roles.machine import Output
 
 LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), partitions=4)
-FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition"}
+FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class"}
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -29,7 +29,7 @@ def metrics() -> Metrics:
     made.dead_letters([Output("dead", 0, b"bad_float"), Output("dead", 0, b"payload of a user")])
     made.lag("contexts", 2, 5)
     made.lag("contexts", 99, 5)
-    made.role_gauges(1, {"model_version": 7, "budget_left_micro_epsilon": 10})
+    made.role_gauges(1, {"model_version": 7, "slot_limit_micro_epsilon": 10})
     made.recovered(0.2)
     made.reloaded()
     made.partitions(2, 1)
@@ -54,7 +54,7 @@ def test_content_is_served_only_on_the_zones_own_endpoint(metrics: Metrics) -> N
 
 def test_no_label_comes_from_data(metrics: Metrics) -> None:
     assert {label for spec in METRICS for label in spec.labels} <= FIXED_LABELS
-    allowed = {"learner", "decided", "bad_float", "contexts", "reports", "0", "1", "2", "3", OTHER}
+    allowed = {"learner", "decided", "bad_float", "contexts", "reports", "slot", "0", "1", "2", "3", OTHER}
     for registry in (metrics.public, metrics.zone):
         for (name, labels), _ in samples(registry).items():
             for label, value in labels:
@@ -73,7 +73,7 @@ def test_names_follow_the_conventions() -> None:
         assert spec.name.startswith("hushstream_")
         assert spec.name.endswith("_total") == (spec.kind == "counter")
         assert spec.kind != "histogram" or spec.name.endswith("_seconds")
-    assert set(ROLE_GAUGES.values()) <= {spec.name for spec in METRICS if spec.kind == "gauge"}
+    assert {gauge.metric for gauge in ROLE_GAUGES.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
 
 
 def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:

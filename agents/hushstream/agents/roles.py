@@ -122,8 +122,14 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
 
     def shuffler(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, ShufflerMachine)
+        # Each window is a scope of its own that one release fills: a slot pays once, whatever the number of windows.
+        price = machine.system.guarantee().epsilon_micro
         return {
-            "budget_spent_micro_epsilon": machine.windows_released * machine.system.guarantee().epsilon_micro,
+            "window_slots": machine.system.config.release.window_slots,
+            "slot_spent_micro_epsilon": price if machine.windows_released else 0,
+            "slot_limit_micro_epsilon": price,
+            "slot_price_micro_epsilon": price,
+            "slot_refusing": 0,
         }
 
     def aggregator(machine: Machine) -> Mapping[str, float]:
@@ -149,7 +155,14 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
 
     def counter(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CounterMachine)
-        return {"budget_spent_micro_epsilon": machine.epochs_paid * machine.system.guarantee().epsilon_micro}
+        # Every epoch adds noise anew to all rewards before it: each of them pays again.
+        price = machine.system.guarantee().epsilon_micro
+        return {
+            "reward_spent_micro_epsilon": machine.epochs_paid * price,
+            "reward_limit_micro_epsilon": machine.system.config.release.epochs * price,
+            "reward_price_micro_epsilon": price,
+            "reward_refusing": machine.exhausted,
+        }
 
     def aggregator(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CollaborativeAggregatorMachine)

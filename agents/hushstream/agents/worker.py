@@ -203,6 +203,7 @@ class RoleWorker:
     async def _gauge_loop(self) -> None:
         while True:
             await asyncio.sleep(_GAUGE_SECONDS)
+            self._metrics.keep_partitions(self._homes.drivers.keys())
             for partition, driver in list(self._homes.drivers.items()):
                 for buffer in driver.inputs:
                     end = self._stream.fetched_end(buffer.source)

@@ -1,0 +1,77 @@
+"""No series is one user's, and what the public endpoint says does not follow from content."""
+
+from __future__ import annotations
+
+from hushstream.agents.metrics import METRICS, Labels, Metrics
+from hushstream.agents.settings import WorkerSettings
+
+ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
+
+
+def test_ten_times_the_users_make_no_further_series(played):
+    few, many = played(6), played(60)
+    for zone in (False, True):
+        assert few.series(zone).keys() == many.series(zone).keys()
+    decisions = ("learner", "hushstream_decisions_total", (("role", "learner"),))
+    assert (few.series(False)[decisions], many.series(False)[decisions]) == (18, 180)
+
+
+def test_the_public_page_is_the_same_whether_a_user_clicked_or_not(played):
+    clicked, silent = played(12), played(12, silent={4})
+    assert clicked.series(zone=False) == silent.series(zone=False)
+
+
+def test_the_zones_own_page_does_tell_of_a_missing_click(played):
+    """The comparison above can see a difference where there is one."""
+    clicked, silent = played(12).series(zone=True), played(12, silent={4}).series(zone=True)
+    appends = ("learner", "hushstream_edge_journal_appends_total", (("role", "learner"),))
+    assert clicked[appends] > silent[appends]
+
+
+def test_lag_of_clicks_is_told_in_the_zone_alone():
+    metrics = Metrics(Labels("learner", topics=("contexts", "clicks"), partitions=2))
+    metrics.lag("contexts", 0, 3)
+    metrics.lag("clicks", 1, 5)
+    public = {sample.labels["topic"] for family in metrics.public.collect() for sample in lagging(family)}
+    zone = {sample.labels["topic"]: sample.value for family in metrics.zone.collect() for sample in lagging(family)}
+    assert (public, zone) == ({"contexts"}, {"clicks": 5})
+
+
+def lagging(family):
+    return [sample for sample in family.samples if sample.name.endswith("consumer_lag_records")]
+
+
+def test_a_partition_that_went_elsewhere_leaves_no_value_behind():
+    metrics = Metrics(Labels("shuffler", topics=("reports",), partitions=2))
+    for partition in (0, 1):
+        metrics.lag("reports", partition, 7)
+        metrics.role_gauges(partition, {"window_slots": 100})
+    metrics.keep_partitions({1})
+    left = {sample.labels["partition"] for f in metrics.public.collect() for s in [f.samples] for sample in s
+            if "partition" in sample.labels}  # fmt: skip
+    assert left == {"1"}
+
+
+def test_no_metric_is_in_both_registries(played):
+    deployment = played(2)
+    for metrics in deployment.metrics.values():
+        public = {family.name for family in metrics.public.collect()}
+        zone = {family.name for family in metrics.zone.collect()}
+        assert not public & zone
+        assert {name.removesuffix("_total") for name in ZONE_PRIVATE} == zone
+
+
+def test_endpoints_are_closed_and_on_loopback_unless_told_otherwise(tmp_path):
+    settings = WorkerSettings(bootstrap="127.0.0.1:9092", role="learner", group="g", datadir=tmp_path)
+    assert (settings.metrics_host, settings.metrics_port, settings.zone_metrics_port) == ("127.0.0.1", None, None)
+
+
+def test_a_slot_pays_once_however_many_windows_there_are(played):
+    found = played(12).series(zone=False)
+    labels = (("partition", "0"), ("role", "shuffler"), ("scope_class", "slot"))
+    spent, limit, price, refusing = (
+        found["shuffler", f"hushstream_budget_{name}", labels]
+        for name in ("spent_micro_epsilon", "limit_micro_epsilon", "price_micro_epsilon", "refusing")
+    )
+    assert found["shuffler", "hushstream_windows_sealed_total", (("role", "shuffler"),)] >= 1
+    assert (spent, limit, refusing) == (price, price, 0)
