@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from hushstream.replay.bench.collaborative import collaborative_rows
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.bench.stream import stream_rows
@@ -35,6 +36,7 @@ def run_bench(
     if "compute" in subjects:
         rows += compute_rows(progress, rounds)
         rows += counter_rows(progress, rounds)
+        rows += collaborative_rows(progress, rounds)
     if "stream" in subjects:
         rows += stream_rows(progress, rounds)
     write_bench(rows, path)
