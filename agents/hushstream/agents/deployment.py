@@ -1,36 +1,49 @@
-"""A deployment on disk: its configuration, its fitted encoder, and its keys.
+"""A deployment on disk: its configuration, what was prepared for it, and its keys.
 
-A deployment's folder holds ``deployment.yaml`` (what an operator writes), ``encoder.json`` (the centroids that
-were fitted once, as whole numbers: another machine's k-means may find others) and, per trust zone, a key
-file. Workers of one role need the folder and the key of their own zone, nothing else.
+A deployment's folder holds ``deployment.yaml`` (what an operator writes), what `hushstream prepare` made
+(`hushstream.agents.prepared`) and, per trust zone, a key file. Workers of one role need the folder and the key of
+their own zone, nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from hushstream.agents.prepared import (
+    ENCODER,
+    RELATION,
+    read_encoder,
+    read_relation,
+    write_encoder,
+    write_relation,
+)
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.learners.relation import SocialGraph
 from hushstream.privacy.keys import Key, Zone, key_path, load_key, seeded_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_configuration import CollaborativeConfig
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
 CONFIGURATION = "deployment.yaml"
-ENCODER = "encoder.json"
 KEYS = "keys"
 ENVIRONMENT_PREFIX = "HUSHSTREAM__"
 """``HUSHSTREAM__RELEASE__EPSILON=0.5`` overrides ``release: {epsilon: ...}``."""
 
-_CONFIG = TypeAdapter(P2BConfig)
+AnyConfig: TypeAlias = P2BConfig | CollaborativeConfig
+
+_CONFIGS: Mapping[str, TypeAdapter[Any]] = {"p2b": TypeAdapter(P2BConfig), "colin": TypeAdapter(CollaborativeConfig)}
+_CLASS_NAMES = ("P2BConfig", "CollaborativeConfig")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +66,21 @@ class KeySource:
         return load_key(key_path(self.folder, zone))
 
 
-def parse_config(values: Any, source: str = "configuration") -> P2BConfig:
+def parse_config(values: Any, source: str = "configuration") -> AnyConfig:
     """A configuration from plain values; unknown keys are refused.
 
     Raises:
         ConfigurationError: names the first wrong key, what was expected and what came.
     """
+    name = values.get("system", "p2b") if isinstance(values, dict) else "p2b"
+    if name not in _CONFIGS:
+        raise ConfigurationError(f"{source}: system: expected one of {', '.join(_CONFIGS)}, got {name!r}")
     try:
-        return _CONFIG.validate_python(values)
+        config: AnyConfig = _CONFIGS[name].validate_python(values)
+        return config
     except ValidationError as error:
         problems = [
-            f"{source}: {'.'.join(str(part) for part in found['loc'] if part != 'P2BConfig') or 'top level'}: "
+            f"{source}: {'.'.join(str(part) for part in found['loc'] if part not in _CLASS_NAMES) or 'top level'}: "
             f"{found['msg']}"
             for found in error.errors(include_url=False, include_input=False)
         ]
@@ -72,7 +89,19 @@ def parse_config(values: Any, source: str = "configuration") -> P2BConfig:
         raise ConfigurationError(f"{source}: {error}") from None
 
 
-def read_config(path: Path) -> P2BConfig:
+def parse_p2b(values: Any, source: str = "configuration") -> P2BConfig:
+    """`parse_config` where only p2b will do.
+
+    Raises:
+        ConfigurationError: as `parse_config`; or it is of another system.
+    """
+    config = parse_config(values, source)
+    if not isinstance(config, P2BConfig):
+        raise ConfigurationError(f"{source}: system: expected p2b, got {config.system}")
+    return config
+
+
+def read_config(path: Path) -> AnyConfig:
     """Read ``deployment.yaml``; environment variables override single values.
 
     Raises:
@@ -81,65 +110,64 @@ def read_config(path: Path) -> P2BConfig:
     return parse_config(_overridden(read_yaml(path)), str(path))
 
 
-def write_config(config: P2BConfig, path: Path) -> None:
+def read_p2b(path: Path) -> P2BConfig:
+    """`read_config` where only p2b will do.
+
+    Raises:
+        ConfigurationError: as `read_config`; or it is of another system.
+    """
+    return parse_p2b(_overridden(read_yaml(path)), str(path))
+
+
+def write_config(config: AnyConfig, path: Path) -> None:
     """Write a configuration as YAML, complete."""
     path.write_text(yaml.safe_dump(asdict(config), sort_keys=False), encoding="utf-8")
 
 
-def prepare(folder: Path, config: P2BConfig) -> P2BSystem:
-    """Make a deployment's folder: configuration and fitted encoder (needs the ``replay`` extra to fit).
+def prepare(folder: Path, config: AnyConfig, graph: SocialGraph | None = None) -> System:
+    """Make a deployment's folder: configuration, and what is prepared for it.
 
-    An encoder that is there already is kept, so that the deployment's digest does not change.
+    For p2b that is the encoder (fitted here, which needs the ``replay`` extra); for a collaborative system the
+    relation ``graph`` of its users. What is there already is kept, so that the deployment's digest does not change.
 
     Raises:
-        ConfigurationError: the folder belongs to another configuration.
+        ConfigurationError: the folder belongs to another configuration or graph.
     """
-    make_folder(folder, config)
+    make_folder(folder, config, graph)
     return load(folder)
 
 
-def make_folder(folder: Path, config: P2BConfig) -> None:
+def make_folder(folder: Path, config: AnyConfig, graph: SocialGraph | None = None) -> None:
     """`prepare`, for a process that only makes the folder.
 
     Raises:
-        ConfigurationError: the folder belongs to another configuration.
+        ConfigurationError: the folder belongs to another configuration or graph.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
     write_config(config, path)
-    if not (folder / ENCODER).exists():
-        fitted = P2BSystem.fitted(config)
-        content = {"digits": config.context.digits, "centroids": fitted.encoder.lattice.tolist()}
-        (folder / ENCODER).write_text(json.dumps(content), encoding="utf-8")
+    if isinstance(config, P2BConfig):
+        if not (folder / ENCODER).exists():
+            write_encoder(P2BSystem.fitted(config), folder / ENCODER)
+        return
+    if graph is not None:
+        if (folder / RELATION).exists() and read_relation(folder / RELATION).canonical() != graph.canonical():
+            raise ConfigurationError(f"{folder / RELATION}: expected the graph at hand or none, got another one")
+        write_relation(graph, folder / RELATION)
 
 
-def load(folder: Path) -> P2BSystem:
+def load(folder: Path) -> System:
     """Read a deployment's folder.
 
     Raises:
         ConfigurationError: a file is missing or does not fit the other.
     """
     config = read_config(folder / CONFIGURATION)
-    path = folder / ENCODER
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        lattice, digits = np.array(content["centroids"]), content["digits"]
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path}: expected the fitted encoder, got none; run `hushstream prepare`") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {type(error).__name__}") from None
-    if lattice.dtype != np.int64:
-        raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {lattice.dtype}")
-    if lattice.ndim != 2:
-        raise ConfigurationError(f"{path}: expected centroids of shape (k, d), got {lattice.shape}")
-    if digits != config.context.digits:
-        raise ConfigurationError(
-            f"{path}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
-            f"it belongs to another configuration"
-        )
-    return P2BSystem.of(config, lattice)
+    if isinstance(config, P2BConfig):
+        return read_encoder(config, folder / ENCODER)
+    return CollaborativeSystem.of(config, read_relation(folder / RELATION))
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:

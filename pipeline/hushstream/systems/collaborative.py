@@ -59,7 +59,7 @@ class CollaborativeSystem:
             RelationError: the graph has no relation matrix for the configured algorithm.
         """
         _require_record_sizes(config, len(graph.users))
-        relation = Relation.of(graph, config.learner.algorithm)
+        relation = Relation.of(graph, config.learner.algorithm, config.learner.self_weight)
         system = cls(config, graph, relation, collaborative_digest(config, graph.canonical()))
         system.guarantee()
         return system

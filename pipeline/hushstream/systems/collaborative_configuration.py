@@ -65,13 +65,17 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class CollaborationConfig:
-    """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha)."""
+    """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha).
+
+    ``self_weight`` is a user's tie to himself in CoLin's relation matrix, beside the weights of the graph.
+    """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     algorithm: Algorithm = "colin"
     alpha: float = 0.1
     ridge: float = 1.0
+    self_weight: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -79,6 +83,8 @@ class CollaborationConfig:
         alpha = number("learner.alpha", self.alpha, "a finite number >= 0", lambda x: x >= 0)
         object.__setattr__(self, "alpha", alpha)
         object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
+        own = number("learner.self_weight", self.self_weight, "a finite number >= 0", lambda x: x >= 0)
+        object.__setattr__(self, "self_weight", own)
 
 
 @dataclass(frozen=True, slots=True)

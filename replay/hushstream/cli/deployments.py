@@ -8,13 +8,18 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from hushstream.agents.deployment import KEYS, prepare, read_config
+from hushstream.agents.deployment import KEYS, AnyConfig, prepare, read_config
 from hushstream.agents.deployment import load as load_deployment
+from hushstream.agents.prepared import ENCODER, RELATION, read_edge_list, read_relation
 from hushstream.cli.options import AsJson, config_file, print_json
 from hushstream.contribution.grid import grid_size
 from hushstream.privacy.keys import Zone, check, generate_keys
+from hushstream.privacy.promise import Guarantee
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem, guarantee_of, resolve_codes
+from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
@@ -35,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs."""
-    promise = guarantee_of(read_config(config_file(config)))
+    promise = _promise(config_file(config))
     if json:
         print_json(promise.as_json())
     else:
@@ -45,18 +50,26 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
 def prepare_command(
     config: Annotated[Path, typer.Argument(help="A deployment.yaml.")],
     folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
+    graph: Annotated[
+        Path | None, typer.Option(help="Collaborative systems: public edge list, user,user[,weight] a line.")
+    ] = None,
+    users: Annotated[Path | None, typer.Option(help="With --graph: all users, one a line.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Make a deployment's folder: check the configuration and fit the encoder on the public grid of contexts."""
+    """Make a deployment's folder: check the configuration, fit the encoder or take over the graph of users."""
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
-    system = prepare(folder, values)
-    digest = system.digest.hex()
+    if isinstance(values, P2BConfig) and (graph is not None or users is not None):
+        raise ConfigurationError("prepare: expected --graph for a collaborative system only, got one for p2b")
+    if not isinstance(values, P2BConfig) and graph is None and not (folder / RELATION).exists():
+        raise ConfigurationError("prepare: expected --graph with the users' public ties, got none")
+    system = prepare(folder, values, None if graph is None else read_edge_list(graph, users))
+    made = {"deployment": system.config.deployment, **_sizes(system), "digest": system.digest.hex()}
     if json:
-        print_json({"deployment": system.config.deployment, "codes": system.codes, "digest": digest})
+        print_json(made)
     else:
-        typer.echo(f"{folder}: deployment {system.config.deployment}, {system.codes} codes, digest {digest}")
+        typer.echo(f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
 
 
 @config_app.command(name="check")
@@ -65,13 +78,32 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
-    resolved = {"deployment": values.deployment, "codes": resolve_codes(values)}
-    if (path.parent / "encoder.json").exists():
-        resolved["digest"] = load_deployment(path.parent).digest.hex()
+    resolved: dict[str, str | int] = {"deployment": values.deployment}
+    if isinstance(values, P2BConfig):
+        resolved["codes"] = resolve_codes(values)
+    if any((path.parent / name).exists() for name in (ENCODER, RELATION)):
+        system = load_deployment(path.parent)
+        resolved |= {**_sizes(system), "digest": system.digest.hex()}
     if json:
         print_json(resolved)
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
+
+
+def _promise(path: Path) -> Guarantee:
+    """What a configuration promises; a collaborative one may be asked before its graph is there."""
+    values = read_config(path)
+    if isinstance(values, P2BConfig):
+        return guarantee_of(values)
+    nodes = len(read_relation(path.parent / RELATION).users) if (path.parent / RELATION).exists() else 1
+    return release_guarantee(values.release, values.features, nodes)
+
+
+def _sizes(system: System) -> dict[str, str | int]:
+    if isinstance(system, CollaborativeSystem):
+        return {"users": system.nodes, "algorithm": system.config.learner.algorithm}
+    assert isinstance(system, P2BSystem)
+    return {"codes": system.codes}
 
 
 @keys_app.command(name="generate")
@@ -98,8 +130,10 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
         raise typer.Exit(1)
 
 
-def _require_possible(config: P2BConfig, path: Path) -> None:
+def _require_possible(config: AnyConfig, path: Path) -> None:
     """Refuse what each value allows and all together do not: too many codes, records that are too large."""
+    if not isinstance(config, P2BConfig):
+        return
     codes, context = resolve_codes(config), config.context
     most = grid_size(context.dimension, context.digits)
     if codes > most:

@@ -105,14 +105,14 @@ def audit(
     json: AsJson = False,
 ) -> None:
     """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it."""
-    from hushstream.agents.deployment import read_config
+    from hushstream.agents.deployment import read_p2b
     from hushstream.replay.audits import audit as run_audit
     from hushstream.replay.audits import audit_config
 
     if config is not None and (epsilon is not None or levels is not None):
         raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")
     if config is not None:
-        values = read_config(config_file(config))
+        values = read_p2b(config_file(config))
         if values.release.mode != mechanism.value:
             raise HushstreamError(f"{config}: expected release.mode {mechanism.value}, got {values.release.mode}")
         report = audit_config(values, runs, false_alarm)

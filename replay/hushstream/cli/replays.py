@@ -66,8 +66,10 @@ def demo(
 
 
 def replay(
-    system: Annotated[str, typer.Argument(help="Which system: p2b.")] = "p2b",
-    dataset: Annotated[str, typer.Option("--dataset", help="A dataset; see `hushstream datasets list`.")] = "synthetic",
+    system: Annotated[str, typer.Argument(help="Which system: p2b or colin.")] = "p2b",
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="A dataset (default: synthetic for p2b, colin for colin).")
+    ] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
@@ -77,6 +79,7 @@ def replay(
     first: Annotated[int, typer.Option("--from", help="Contributors before this one were played already.")] = 0,
     pace: Annotated[float | None, typer.Option(help="Interactions a second (default: as fast as possible).")] = None,
     in_flight: Annotated[int, typer.Option(help="Users that act at the same time.")] = 512,
+    rounds: Annotated[int | None, typer.Option(help="colin: interactions of each user (default: all).")] = None,
     arms: Annotated[list[str] | None, typer.Option("--arm", help="Only these arms of the comparison.")] = None,
     settings: Settings = None,
     world: WorldSettings = None,
@@ -89,12 +92,20 @@ def replay(
     from hushstream.replay.run import RunOptions
     from hushstream.replay.worlds.catalogue import world_options
 
+    dataset = dataset or ("colin" if system == "colin" else "synthetic")
     values = assignments(world or [], "--world")
     known = world_options(dataset)
     if data_dir is not None and "data_dir" in known:
         values.setdefault("data_dir", data_dir)
     if limit is not None and "users" in known:
         values.setdefault("users", limit)
+    config = nested(assignments(settings or [], "--set"), "--set")
+    if system == "colin":
+        _replay_collaborative(
+            {"dataset": dataset, "runner": runner.value, "seed": seed, "rounds": rounds, "world": values,
+             "config": config, "folder": folder, "bootstrap": bootstrap}, report, json,
+        )  # fmt: skip
+        return
     options = RunOptions(
         system=system,
         dataset=dataset,
@@ -103,7 +114,7 @@ def replay(
         contributors=contributors,
         arms=tuple(arms) if arms else tuple(ARMS),
         world=values,
-        config=nested(assignments(settings or [], "--set"), "--set"),
+        config=config,
         folder=folder,
         bootstrap=bootstrap,
         in_flight=in_flight,
@@ -188,6 +199,27 @@ def datasets_inspect(
     else:
         for key, value in summary.items():
             typer.echo(f"{key:12} {value}")
+
+
+def _replay_collaborative(options: dict[str, Any], report: Path, json: bool) -> None:
+    from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
+    from hushstream.replay.report.collaborative import collaborative_table, write_collaborative_report
+
+    require_folder(report)
+    with progress_bar(json) as bar:
+        task = bar.add_task("starting", total=None)
+        result = run_collaborative(
+            CollaborativeOptions(**options),
+            lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
+        )
+    paths = write_collaborative_report(result, report)
+    if json:
+        print_json(result.as_json())
+    else:
+        Console().print(collaborative_table(result))
+        typer.echo(f"report: {report / 'index.html'} and {len(paths) - 1} more files")
+    if any(check.changed for check in (result.verify or {}).values()):
+        raise HushstreamError("verify: what was published does not follow from the logs; see the report")
 
 
 def _run_and_report(options: Any, report: Path, json: bool) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.deployment import parse_config, prepare
+from hushstream.agents.deployment import make_folder, parse_p2b
+from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.contribution.grid import normalise_grid
+from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.closed_loop import ARMS, Progress
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.evaluation import Evaluation, PolicyRow
 from hushstream.replay.logged.catalogue import load_log
 from hushstream.replay.logged.evaluate import importance_sampling, replay_value, thinned
@@ -25,7 +28,6 @@ from hushstream.replay.logged.mapping import load_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.run import NEVER_SECONDS, merged_values, record_counts, role_checks
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import P2BConfig
@@ -124,7 +126,8 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
-        system = prepare(folder, config)
+        make_folder(folder, config)
+        system = read_encoder(config, folder / ENCODER)
         place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
         recording = asyncio.run(play(system, place, LoggedLoop(played_log, plan, progress).run))
     return _evaluation(options, log, plan, contributors, system, recording)
@@ -193,7 +196,7 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
         "release": {"window_slots": max(1_000_000, contributors + 1)},
         "public_dataset": True,
     }
-    config = parse_config(merged_values(values, options.config))
+    config = parse_p2b(merged_values(values, options.config))
     if (config.arms, config.context.dimension, config.public_dataset) != (log.arms, log.dimension, True):
         raise HushstreamError(
             f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions and a public dataset, "

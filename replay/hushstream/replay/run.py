@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -17,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, load, make_folder, parse_config, prepare
+from hushstream.agents.deployment import make_folder, parse_p2b
+from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.contribution.slots import unpack
 from hushstream.ops.copies import LogCopy
-from hushstream.ops.findings import Status
-from hushstream.ops.verify import verify
+from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.worlds.catalogue import make_world, world_options
@@ -33,10 +33,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
-
-NEVER_SECONDS = 10.0**7
-"""A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
-        system = _prepared(options, folder, parse_config(_config(options, world, plan)))
+        system = _prepared(options, folder, parse_p2b(_config(options, world, plan)))
         place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
         recording = asyncio.run(play(system, place, ClosedLoop(world, plan, progress).run))
     return _result(options, system, recording)
@@ -118,10 +114,11 @@ def _prepared(options: RunOptions, folder: Path, config: P2BConfig) -> P2BSystem
     Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
     """
     if options.runner == "direct":
-        return prepare(folder, config)
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(make_folder, folder, config).result()
-    return load(folder)
+        make_folder(folder, config)
+    else:
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            pool.submit(make_folder, folder, config).result()
+    return read_encoder(config, folder / ENCODER)
 
 
 def _world(options: RunOptions) -> World:
@@ -155,15 +152,6 @@ def _config(options: RunOptions, world: World, plan: Plan) -> dict[str, Any]:
     return merged_values(values, options.config)
 
 
-def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, with what ``over`` says in place of what ``base`` says."""
-    merged = dict(base)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = merged_values(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
-    return merged
-
-
 def _result(options: RunOptions, system: P2BSystem, recording: Recording[Played]) -> RunResult:
     played, logs, counts = recording.played, recording.logs, recording.counts
     promise = system.guarantee().under_key(reproducible=True)
@@ -193,32 +181,6 @@ def _result(options: RunOptions, system: P2BSystem, recording: Recording[Played]
             "cores": os.cpu_count() or 1,
         },
     )
-
-
-def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
-    """What recomputing everything found, by role."""
-    found = verify(logs, system, KeySource(seed=seed))
-    checks: dict[str, RoleCheck] = {}
-    for role in system.roles:
-        counts: Counter[Status] = Counter()
-        for tally in found.tallies:
-            if tally.role == role:
-                counts.update(tally.counts)
-        checks[role] = RoleCheck(
-            equal=counts[Status.EQUAL],
-            ties=counts[Status.FLOAT_TIE],
-            changed=counts[Status.CHANGED],
-            uncheckable=counts[Status.UNCHECKABLE],
-        )
-    return checks
-
-
-def record_counts(logs: LogCopy) -> dict[str, int]:
-    """Records per topic."""
-    totals: Counter[str] = Counter()
-    for (topic, _), part in logs.parts.items():
-        totals[f"records_{topic}"] += len(part.records)
-    return dict(sorted(totals.items()))
 
 
 def _throughput(played: Played, counts: Mapping[str, int], memory: Mapping[str, int]) -> dict[str, float]:

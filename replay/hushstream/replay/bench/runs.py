@@ -13,8 +13,9 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
-from hushstream.agents.deployment import KEYS, prepare
+from hushstream.agents.deployment import KEYS, make_folder
 from hushstream.agents.logs import LogReader
+from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, key_path, write_key
@@ -89,7 +90,8 @@ def prepare_deployment(folder: Path, sizes: StreamSizes) -> P2BSystem:
     config = P2BConfig(
         "bench", sizes.arms, ContextConfig(sizes.dimension), expected_slots=1000, encoder=EncoderConfig(codes=8)
     )
-    system = prepare(place, config)
+    make_folder(place, config)
+    system = read_encoder(config, place / ENCODER)
     (place / KEYS).mkdir(mode=0o700)
     write_key(key_path(place / KEYS, Zone.EDGE))
     return system

@@ -1,0 +1,102 @@
+"""What is prepared once for a deployment and must be the same for all its workers.
+
+``encoder.json`` (p2b): the centroids that were fitted once, as whole numbers, since another machine's k-means may
+find others. ``relation.json`` (collaborative systems): users in their order, and weighted ties between them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushstream.learners.relation import SocialGraph
+from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.values import ConfigurationError
+
+ENCODER = "encoder.json"
+RELATION = "relation.json"
+
+
+def write_encoder(system: P2BSystem, path: Path) -> None:
+    """Write a fitted encoder."""
+    content = {"digits": system.config.context.digits, "centroids": system.encoder.lattice.tolist()}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
+    """Join a configuration with the encoder that was fitted for it.
+
+    Raises:
+        ConfigurationError: it is missing, damaged, or belongs to another configuration.
+    """
+    content = _json(path, "the fitted encoder")
+    try:
+        lattice, digits = np.array(content["centroids"]), content["digits"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {type(error).__name__}") from None
+    if lattice.dtype != np.int64:
+        raise ConfigurationError(f"{path}: expected centroids as whole numbers, got {lattice.dtype}")
+    if lattice.ndim != 2:
+        raise ConfigurationError(f"{path}: expected centroids of shape (k, d), got {lattice.shape}")
+    if digits != config.context.digits:
+        raise ConfigurationError(
+            f"{path}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
+            f"it belongs to another configuration"
+        )
+    return P2BSystem.of(config, lattice)
+
+
+def write_relation(graph: SocialGraph, path: Path) -> None:
+    """Write a relation graph in its canonical form."""
+    path.write_bytes(graph.canonical())
+
+
+def read_relation(path: Path) -> SocialGraph:
+    """Read a relation graph as `write_relation` wrote it.
+
+    Raises:
+        ConfigurationError: it is missing or damaged.
+        RelationError: it is no graph of its users.
+    """
+    content = _json(path, "users and their ties")
+    try:
+        users = [str(user) for user in content[0]]
+        ties = [(users[one], users[other], float(weight)) for one, other, weight in content[1]]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: expected users and their ties, got {type(error).__name__}") from None
+    return SocialGraph.of_edges(ties, users)
+
+
+def read_edge_list(path: Path, users: Path | None = None) -> SocialGraph:
+    """Read a public graph from lines ``user,user`` or ``user,user,weight``.
+
+    Args:
+        path: the edge list.
+        users: one user a line, in the order of their nodes; by default those that the edges name, sorted.
+
+    Raises:
+        ConfigurationError: a file cannot be read.
+        RelationError: a line is something else, or it is no graph of its users.
+    """
+    names = None if users is None else [line.strip() for line in _text(users).splitlines() if line.strip()]
+    return SocialGraph.parse(_text(path), names)
+
+
+def _json(path: Path, what: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: expected {what}, got none; run `hushstream prepare`") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: expected {what}, got {type(error).__name__}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: expected a readable list, got {type(error).__name__}") from None

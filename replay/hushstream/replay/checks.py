@@ -1,0 +1,38 @@
+"""What a run's logs say afterwards: whether everything follows from them, and how many records there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hushstream.agents.deployment import KeySource
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.findings import Status
+from hushstream.ops.verify import verify
+from hushstream.replay.report.results import RoleCheck
+from hushstream.systems.system import System
+
+
+def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
+    """What recomputing everything found, by role."""
+    found = verify(logs, system, KeySource(seed=seed))
+    checks: dict[str, RoleCheck] = {}
+    for role in system.roles:
+        counts: Counter[Status] = Counter()
+        for tally in found.tallies:
+            if tally.role == role:
+                counts.update(tally.counts)
+        checks[role] = RoleCheck(
+            equal=counts[Status.EQUAL],
+            ties=counts[Status.FLOAT_TIE],
+            changed=counts[Status.CHANGED],
+            uncheckable=counts[Status.UNCHECKABLE],
+        )
+    return checks
+
+
+def record_counts(logs: LogCopy) -> dict[str, int]:
+    """Records per topic."""
+    totals: Counter[str] = Counter()
+    for (topic, _), part in logs.parts.items():
+        totals[f"records_{topic}"] += len(part.records)
+    return dict(sorted(totals.items()))
