@@ -20,7 +20,7 @@ below 12 sigma, and what lies beyond is the residue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd, isqrt
@@ -117,10 +117,18 @@ def _gaussian_tables(numerator: int, denominator: int) -> GaussianTables:
     bits = 0
     while BUCKETS_PER_SIGMA**2 << (2 * (bits + 1)) <= variance:
         bits += 1
-    width = 1 << bits
-    buckets = isqrt(int(REACH**2 * variance / width**2)) + 2
+    # In units of the bucket length: variances that differ by a power of four have one table.
+    shape = _bucket_shape(variance / (1 << 2 * bits))
     scale = _CONTEXT.mpf(numerator) / denominator
-    heights = [_CONTEXT.exp(-((width * v) ** 2) / (2 * scale)) for v in range(buckets)]
+    return replace(shape, variance=variance, offset_bits=bits, residue=_tail(scale, len(shape.weights) << bits))
+
+
+@lru_cache(maxsize=256)
+def _bucket_shape(variance: Fraction) -> GaussianTables:
+    """The tables for buckets of length one."""
+    buckets = isqrt(int(REACH**2 * variance)) + 2
+    scale = _real(variance)
+    heights = [_CONTEXT.exp(-(_CONTEXT.mpf(v) ** 2) / (2 * scale)) for v in range(buckets)]
     factor = to_fraction(_CONTEXT.floor(((1 << 64) - 2 * buckets) / sum(heights)))
     # The addition covers the error of the 320-bit arithmetic, so that A times the height never exceeds a_v.
     weights = [int(_CONTEXT.floor(_real(factor) * height + _CONTEXT.mpf(2) ** -100)) + 1 for height in heights]
@@ -129,10 +137,8 @@ def _gaussian_tables(numerator: int, denominator: int) -> GaussianTables:
     cumulative.setflags(write=False)
     ratio = np.array([float(_real(factor) * h / w) for h, w in zip(heights, weights, strict=True)])
     ratio.setflags(write=False)
-    rate = float(Fraction(width**2) / (2 * variance))
-    return GaussianTables(
-        variance, bits, tuple(weights), cumulative, factor, ratio, rate, _tail(scale, buckets * width)
-    )
+    rate = float(1 / (2 * variance))
+    return GaussianTables(variance, 0, tuple(weights), cumulative, factor, ratio, rate, _tail(scale, buckets))
 
 
 def _tail(scale: Any, reach: int) -> Fraction:
