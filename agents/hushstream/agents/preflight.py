@@ -56,6 +56,10 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
     sample = make_machine(0)
     wanted = {*topics.inputs, *topics.writes, sample.journal[0], *(name for name, _ in sample.broadcasts)}
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
+    needed = {
+        settings.physical(name): operations for name, operations in _needed(settings.role, topics, sample).items()
+    }
+    await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
     counts = await _answered(settings, lambda: partition_counts(settings, sorted(wanted)))
     for name in sorted(wanted):
         if counts[name] == 0:
@@ -68,7 +72,6 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
-    await _answered(settings, lambda: check_rights(settings, _needed(settings.role, topics, sample)))
     await _answered(settings, lambda: check_declared(settings, wanted))
     return partitions
 
@@ -93,7 +96,7 @@ async def _answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -
         try:
             async with asyncio.timeout(settings.connect_timeout_seconds):
                 return await ask()
-        except (KafkaError, ConnectionError, TimeoutError) as error:
+        except (KafkaError, OSError, TimeoutError) as error:
             if time.monotonic() + _RETRY_SECONDS > deadline:
                 why = await why_unreachable(settings.cluster, settings.connect_timeout_seconds)
                 raise BrokerUnreachable(

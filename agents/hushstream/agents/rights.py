@@ -1,4 +1,4 @@
-"""What the broker lets this worker do, asked before it does anything: no release finds out that the next is denied."""
+"""What the broker lets us do, asked before anything is done: no release finds out that the next is denied."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Bytes, Int16, Int32, Schema, String
 
 from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.security import Cluster
 
 READ, WRITE, DESCRIBE_CONFIGS = 3, 4, 10
 """Kafka's numbers of operations; bit n of the broker's answer stands for number n."""
 
 _NAMES = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _NOT_TOLD = -(2**31)
+_UNTOLD = {UnknownTopicOrPartitionError.errno: _NOT_TOLD}
 _FIX = (
     "`hushstream topics apply`, run by an administrator, creates the access rules of every role "
     "(--principals names whom they are for)"
 )
 
 
-async def check_rights(settings: WorkerSettings, needed: Mapping[str, Collection[int]]) -> None:
+async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], group: str | None = None) -> None:
     """Check what the broker's access rules allow; on a broker without any, all is allowed.
 
     Args:
-        settings: of the worker; its group must be readable.
-        needed: operations by logical topic.
+        cluster: the broker, and as whom we come to it.
+        needed: operations by the broker's name of a topic; one that does not exist is passed over.
+        group: the consumer group that must be readable.
 
     Raises:
         AccessDenied: names topic or group, the operation, and how to allow it.
         KafkaError, OSError, TimeoutError: the broker is away.
     """
-    admin = AIOKafkaAdminClient(**settings.client_options())
+    admin = AIOKafkaAdminClient(**cluster.client_options())
     await admin.start()
     try:
-        names = {settings.physical(topic): wanted for topic, wanted in needed.items()}
-        allowed = await _topic_rights(admin, sorted(names))
-        for name, wanted in sorted(names.items()):
+        allowed = await _topic_rights(admin, needed)
+        for name, wanted in sorted(needed.items()):
             _require(f"topic {name}", wanted, allowed[name])
-        _require(f"group {settings.group}", (READ,), await _group_rights(admin, settings.group))
+        if group is not None:
+            _require(f"group {group}", (READ,), await _group_rights(admin, group))
     except IncompatibleBrokerVersion:
         return  # it knows no access rules, or cannot tell: what is denied then shows when it is tried
     finally:
@@ -57,7 +59,7 @@ def _require(place: str, wanted: Collection[int], allowed: int) -> None:
 
 async def _topic_rights(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
     answer = await admin._send_request(_InOneVersion(_TopicRights(list(names), False, False, True)))
-    return {name: 0 if code else allowed for code, name, _, _, allowed in answer.topics}
+    return {name: _UNTOLD.get(code, 0) if code else allowed for code, name, _, _, allowed in answer.topics}
 
 
 async def _group_rights(admin: AIOKafkaAdminClient, group: str) -> int:

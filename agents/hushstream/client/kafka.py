@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.reach import why_unreachable
+from hushstream.agents.rights import READ, WRITE, check_rights
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
 from hushstream.schemas.errors import HushstreamError
@@ -76,9 +77,6 @@ class KafkaEventLog:
             raise HushstreamError(
                 f"client: expected a Kafka broker at {self._cluster.bootstrap}, none answered{why}"
             ) from error
-        except DENIED as error:
-            await self.stop()
-            raise self._denied(f"use the topics of {self._prefix}", error) from None
         except BaseException:
             await self.stop()
             raise
@@ -96,7 +94,7 @@ class KafkaEventLog:
             future = await self._producer.send(physical(self._prefix, topic), value, partition=partition)
             metadata = await future
         except DENIED as error:
-            raise self._denied(f"write to topic {physical(self._prefix, topic)}", error) from None
+            raise AccessDenied(f"client: the access rules forbid to write to {topic}/{partition} now") from error
         except KafkaError as error:
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
         return int(metadata.offset)
@@ -116,12 +114,6 @@ class KafkaEventLog:
             await self._consumer.stop()
         self._reader = self._producer = self._consumer = None
 
-    def _denied(self, doing: str, error: Exception) -> AccessDenied:
-        return AccessDenied(
-            f"client: expected the right to {doing}, there is none ({type(error).__name__}); `hushstream topics "
-            f"apply`, run by an administrator, creates the client's access rules (--principals names whom for)"
-        )
-
     async def _assign(self) -> None:
         assert self._consumer is not None
         assert self._producer is not None
@@ -133,6 +125,8 @@ class KafkaEventLog:
             )
         self._partitions = len(await self._producer.partitions_for(name))
         decisions = physical(self._prefix, "decisions")
+        writes = {physical(self._prefix, topic): {WRITE} for topic in ("contexts", "clicks")}
+        await check_rights(self._cluster, {**writes, decisions: {READ}})
         assigned = [TopicPartition(decisions, partition) for partition in range(self._partitions)]
         self._consumer.assign(assigned)
         await self._consumer.seek_to_end(*assigned)

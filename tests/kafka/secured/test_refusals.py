@@ -1,0 +1,261 @@
+"""Who is not let in, and who may not do what it must, is told in one line why, before anything is released."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka.protocol.admin import DeleteAclsRequest
+
+from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.errors import AccessDenied
+from hushstream.agents.preflight import check_topics
+from hushstream.agents.roles import role_work
+from hushstream.agents.security import Security
+from hushstream.agents.settings import WorkerSettings, group_of
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops import acls
+from hushstream.ops.acl_rules import Principals, Rule, rules_of
+from hushstream.ops.connection import Connection
+from hushstream.ops.live import copy_async
+from hushstream.ops.topics import apply_async, check_async, partition_counts
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.system import System
+
+pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
+
+KEYS = KeySource(seed=1)
+NUMBERS = {"topic": 2, "group": 3, "Read": 3, "Write": 4, "DescribeConfigs": 10}
+WORKERS = ("learner", "shuffler", "aggregator")
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A deployment with topics and rules."""
+
+    system: System
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.system.config.deployment
+
+    def settings(self, kafka: Any, role: str, **changes: Any) -> WorkerSettings:
+        values = {
+            "bootstrap": kafka.passwords,
+            "role": role,
+            "group": group_of(self.name, role),
+            "topic_prefix": f"{self.name}.",
+            "datadir": self.folder,
+            "security": kafka.security(role),
+            "connect_timeout_seconds": 1.0,
+        }
+        return WorkerSettings(**{**values, **changes})
+
+    async def start(self, settings: WorkerSettings) -> int:
+        """As far as a worker goes before it joins its group."""
+        work = role_work(settings.role, self.system, KEYS)
+        return await check_topics(settings, work.topics, work.make_machine)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    name = fresh_name()
+    folder = tmp_path_factory.mktemp("deployed")
+    config = parse_config(
+        {
+            "deployment": name,
+            "arms": 3,
+            "context": {"dimension": 3},
+            "expected_slots": 20,
+            "encoder": {"codes": 2},
+            "public_dataset": True,
+        }
+    )
+    system = prepare(folder, config)
+    admin = kafka.connection("admin", f"{name}.")
+    await apply_async(admin, partition_counts(system))
+    await acls.apply_async(admin, system, Principals.of())
+    return Deployed(system, folder)
+
+
+def knocks(kafka: Any, folder: Path) -> dict[str, tuple[str, Security, str]]:
+    """What somebody may come with: at which door, with what, and what he is told."""
+    by_name, by_certificate = kafka.security("learner"), kafka.security("learner-certificate")
+
+    def holding(name: str, **options: Any) -> Security:
+        pem = kafka.certificate(folder, name, **options)
+        return kafka.security("learner-certificate", certificate_file=pem, key_file=pem)
+
+    (folder / "others").mkdir()
+    kafka.certificate(folder / "others", "stranger", trusted=False)
+    other_ca = folder / "others" / "stranger.pem"
+    expired = datetime.now(UTC) - timedelta(days=3)
+    return {
+        "wrong password": (
+            kafka.passwords, kafka.security("learner", password="wrong"), "refused the user name or the password"),
+        "unknown user": (
+            kafka.passwords, kafka.security("learner", username="nobody"), "refused the user name or the password"),
+        "another mechanism": (
+            kafka.passwords, kafka.security("learner", sasl_mechanism="PLAIN"), "does not offer PLAIN"),
+        "a password where certificates are asked for": (kafka.certificates, by_name, "it may expect a certificate"),
+        "a certificate where passwords are asked for": (kafka.passwords, by_certificate, "or expect a password"),
+        "no certificate": (
+            kafka.certificates,
+            kafka.security("learner-certificate", certificate_file=None, key_file=None),
+            "it may expect a certificate, and none was given (certificate_file)"),
+        "an expired certificate": (
+            kafka.certificates, holding("expired", ends=expired), f"expired.pem expired on {expired:%Y-%m-%d}"),
+        "a certificate of another authority": (
+            kafka.certificates, holding("foreign", trusted=False), "it may not trust"),
+        "a broker that is not trusted": (
+            kafka.passwords, kafka.security("learner", ca_file=other_ca), "the broker's certificate is not trusted"),
+        "a plain connection": (kafka.passwords, Security(), "it may expect TLS, or a password"),
+    }  # fmt: skip
+
+
+CASES = (
+    "wrong password",
+    "unknown user",
+    "another mechanism",
+    "a password where certificates are asked for",
+    "a certificate where passwords are asked for",
+    "no certificate",
+    "an expired certificate",
+    "a certificate of another authority",
+    "a broker that is not trusted",
+    "a plain connection",
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_whoever_is_not_let_in_is_told_why_by_every_kind_of_client(
+    kafka: Any, deployed: Deployed, tmp_path: Path, case: str
+) -> None:
+    found = knocks(kafka, tmp_path)
+    assert set(found) == set(CASES)
+    address, security, says = found[case]
+    prefix = f"{deployed.name}."
+    connection = Connection(address, prefix, security, timeout_seconds=3)
+    log = KafkaEventLog(address, prefix, security=security)
+    ways: dict[str, Callable[[], Awaitable[Any]]] = {
+        "worker": lambda: deployed.start(deployed.settings(kafka, "learner", bootstrap=address, security=security)),
+        "client": lambda: log.start(lambda *_: None),
+        "topics": lambda: check_async(connection, partition_counts(deployed.system)),
+        "logs": lambda: copy_async(connection, partition_counts(deployed.system)),
+    }
+    for way, knock in ways.items():
+        with pytest.raises(HushstreamError) as caught:
+            await asyncio.wait_for(knock(), 10)
+        assert says in str(caught.value), way
+        assert "\n" not in str(caught.value)
+        if security.password is not None:
+            assert security.password.get_secret_value() not in str(caught.value)
+
+
+@pytest.mark.parametrize("role", WORKERS)
+async def test_a_worker_that_lacks_any_right_that_it_needs_says_which_and_how_to_give_it(
+    kafka: Any, deployed: Deployed, role: str
+) -> None:
+    settings = deployed.settings(kafka, role)
+    work = role_work(role, deployed.system, KEYS)
+    machine = work.make_machine(0)
+    used = {*work.topics.inputs, *work.topics.writes, machine.journal[0], *(name for name, _ in machine.broadcasts)}
+    assert await deployed.start(settings) >= 1
+    admin = kafka.connection("admin", f"{deployed.name}.")
+    rules = [
+        rule for rule in rules_of(deployed.system, admin.prefix, Principals.of()) if rule.principal == f"User:{role}"
+    ]
+    tried = 0
+    for rule in rules:
+        if rule.kind == "topic" and rule.name.removeprefix(admin.prefix) not in used:
+            continue
+        await _remove(admin, rule)
+        says = await _until_denied(deployed, settings)
+        await acls.create_async(admin, [rule])
+        tried += 1
+        assert f"{rule.kind} {rule.name}" in says, rule
+        assert "`hushstream topics apply`" in says, rule
+        assert rule.operation in says, rule
+    assert tried >= 8
+    assert await deployed.start(settings) >= 1
+
+
+async def _remove(admin: Connection, rule: Rule) -> None:
+    async with admin.admin("remove a rule") as client:
+        answer = await client._send_request(
+            DeleteAclsRequest(NUMBERS[rule.kind], rule.name, 3, rule.principal, "*", NUMBERS[rule.operation], 3)
+        )
+    assert len(answer.filter_responses[0][2]) == 1
+
+
+async def _until_denied(deployed: Deployed, settings: WorkerSettings) -> str:
+    """The refusal; a broker goes on to enforce a removed rule for a moment."""
+    for _ in range(100):
+        try:
+            await deployed.start(settings)
+        except HushstreamError as error:
+            return str(error)
+        await asyncio.sleep(0.03)
+    pytest.fail("the worker would have started")
+
+
+async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_nothing(
+    kafka: Any, deployed: Deployed
+) -> None:
+    admin = kafka.connection("admin", f"{deployed.name}.")
+    rule = Rule("User:shuffler", "topic", f"{deployed.name}.ledger", "Write")
+    await _remove(admin, rule)
+    arguments = ["worker", "shuffler", "--deployment", str(deployed.folder), "--bootstrap", kafka.passwords]
+    arguments += ["--security", str(kafka.file("shuffler")), "--seed", "1"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hushstream.cli", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output = (await asyncio.wait_for(process.communicate(), 40))[0].decode()
+    await acls.create_async(admin, [rule])
+    assert process.returncode == 1, output
+    assert output.splitlines() == [
+        f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and DescribeConfigs, there is none; "
+        f"`hushstream topics apply`, run by an administrator, creates the access rules of every role (--principals "
+        f"names whom they are for)"
+    ]
+    logs = await copy_async(admin, partition_counts(deployed.system), {"journal-shuffler", "crowds"})
+    assert not any(part.records for part in logs.parts.values())
+
+
+async def test_a_client_without_its_rules_is_told_how_to_get_them(kafka: Any, deployed: Deployed) -> None:
+    log = KafkaEventLog(kafka.passwords, f"{deployed.name}.", security=kafka.security("aggregator"))
+    with pytest.raises(HushstreamError, match=r"contexts.*(or may not be read)"):
+        await log.start(lambda *_: None)
+    admin = kafka.connection("admin", f"{deployed.name}.")
+    for topic, operation in (("decisions", "Read"), ("contexts", "Write")):
+        rule = Rule("User:client", "topic", f"{deployed.name}.{topic}", operation)
+        await _remove(admin, rule)
+        await asyncio.sleep(0.3)
+        log = KafkaEventLog(kafka.passwords, f"{deployed.name}.", security=kafka.security("client"))
+        with pytest.raises(HushstreamError, match=topic):
+            await asyncio.wait_for(_write(log), 20)
+        await acls.create_async(admin, [rule])
+
+
+async def _write(log: KafkaEventLog) -> None:
+    try:
+        await log.start(lambda *_: None)
+        await log.append("contexts", 0, b"x")
+    finally:
+        await log.stop()
+
+
+async def test_the_operator_may_check_topics_and_not_rules(kafka: Any, deployed: Deployed) -> None:
+    operator = kafka.connection("operator", f"{deployed.name}.")
+    assert await check_async(operator, partition_counts(deployed.system)) == ()
+    with pytest.raises(AccessDenied, match="--no-acls"):
+        await acls.check_async(operator, deployed.system, Principals.of())
