@@ -38,6 +38,9 @@ BATCH = 256
 BATCHES = 200
 SEALED_BATCHES = 4_000
 BLOCKS = 100
+GRID_BITS = 24
+"""Sums of real numbers lie on a grid: the finer it is, the more digits each noise has."""
+
 MILLION = 1 << 20
 RATE = "events/CPU s"
 
@@ -110,13 +113,20 @@ def rate_rows(rounds: int) -> list[BenchRow]:
         for plan in _plans():
             each.setdefault(plan.mechanism, []).append(_each_rate(plan, leaves))
             sealed.setdefault(plan.mechanism, []).append(_sealed_rate(plan, leaves))
+    fine = NegativeDigitTree(budget=_PURE, dimension=DIMENSION, sensitivity=1 << GRID_BITS)
+    gridded = [_each_rate(fine, _leaves(number)) for number in range(rounds)]
     single = [_one_rate(_plans()[0], _leaves(number)) for number in range(rounds)]
     default, binary = NegativeDigitTree.mechanism, BinaryTree.mechanism
-    shape = f"d={DIMENSION}"
+    shape = f"d={DIMENSION}, sensitivity 1"
     rows = [
         at_least(f"{default}, a release per event, given {BATCH} at a time, {shape}", each[default], RATE, 400_000),
         at_least(f"{default}, a release per sealed batch of {BATCH}, {shape}", sealed[default], RATE, 2e7),
         figure(f"{default}, a release per event, given one at a time, {shape}", single, RATE),
+        figure(
+            f"{default}, a release per event, given {BATCH} at a time, d={DIMENSION}, sensitivity 2^{GRID_BITS}",
+            gridded,
+            RATE,
+        ),
     ]
     for kind, rates in (("event", each), (f"sealed batch of {BATCH}", sealed)):
         others = [name for name in rates if name != default]
