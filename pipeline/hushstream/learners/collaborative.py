@@ -155,8 +155,6 @@ class CollaborativeState:
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise LearnerError("expected a reward in [0, 1], got another")
-        if self._scores is None:
-            self._scores = self._all_scores()
         first = self._update(user, features, reward)
         self._moment[first : first + self.dimension] += reward * features
 
@@ -207,8 +205,10 @@ class CollaborativeState:
             alpha: at least 0.
 
         Raises:
-            LearnerError: an unknown user.
+            LearnerError: an unknown user, or another shape.
         """
+        if features.shape[1:] != (self.dimension,):
+            raise LearnerError(f"expected features of shape (n, {self.dimension}), got {features.shape}")
         first = self._first(user)
         last = first + self.dimension
         squares: Float64 = _vecdot(features @ self._c[first:last, first:last], features)
@@ -226,7 +226,7 @@ class CollaborativeState:
         """The row of (n, d) features with the highest bound, the first of equals.
 
         Raises:
-            LearnerError: an unknown user, no row, or bounds that are not finite.
+            LearnerError: an unknown user, another shape, no row, or bounds that are not finite.
         """
         if not len(features):
             raise LearnerError("expected at least one arm, got none")
@@ -254,7 +254,7 @@ class CollaborativeState:
         """Take on what `dump` wrote of a state with the same relation, dimension and ridge.
 
         Raises:
-            LearnerError: not such bytes, or of another version, shape or length.
+            LearnerError: not such bytes, of another version, shape or length, or not finite.
         """
         if len(dumped) < _HEADER.size:
             raise LearnerError(f"expected at least {_HEADER.size} bytes of a collaborative state, got {len(dumped)}")
@@ -270,6 +270,8 @@ class CollaborativeState:
         if len(dumped) != _HEADER.size + 8 * sum(lengths):
             raise LearnerError(f"expected {_HEADER.size + 8 * sum(lengths)} bytes of a state, got {len(dumped)}")
         values = np.frombuffer(dumped, "<f8", offset=_HEADER.size).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise LearnerError("expected finite numbers in a collaborative state, got others")
         triangle, panel, moment, scores = np.split(values, np.cumsum(lengths)[:-1])
         at = 0
         for column in range(size):
@@ -287,12 +289,14 @@ class CollaborativeState:
             raise LearnerError(f"expected a user below {self.users}, got {user}")
         return user * self.dimension
 
-    def _update(self, user: int, features: Float64, reward: float = 0.0) -> int:
+    def _update(self, user: int, features: Float64, reward: float | None = None) -> int:
         """One step of Sherman-Morrison; returns where the user's block begins."""
         first = self._first(user)
         last = first + self.dimension
         if features.shape != (self.dimension,) or not features.dot(features) <= self._largest:
             raise LearnerError(self._expected_features())
+        if reward is not None and self._scores is None:
+            self._scores = self._all_scores()
         waiting, panel = self._waiting, self._panel
         step = panel[waiting]
         _matmul(self._c[:last, first:last], features, step[:last])
@@ -305,7 +309,7 @@ class CollaborativeState:
         shrink = 1.0 / sqrt(1.0 + max(float(step[first:last].dot(features)), 0.0))
         _multiply(step, shrink, step)
         if self._scores is not None:
-            surprise = (reward - float(self._scores[first:last].dot(features))) * shrink
+            surprise = ((reward or 0.0) - float(self._scores[first:last].dot(features))) * shrink
             self._scores += surprise * step
         self._waiting = waiting + 1
         if self._waiting == _PANEL:
