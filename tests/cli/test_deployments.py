@@ -121,7 +121,7 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
     assert "keys are never overwritten" in refused("keys", "generate", folder)
     assert (folder / "edge.key").read_bytes() == before
     assert cli("keys", "check", folder, "--json").json == [
-        {"zone": zone, "key_id": ids[zone], "problem": None} for zone in ("edge", "shuffler")
+        {"zone": zone, "key_id": ids[zone], "epochs": [0, 0], "problem": None} for zone in ("edge", "shuffler")
     ]
 
 
@@ -154,3 +154,18 @@ def test_a_worker_without_its_key_says_how_to_make_one(cli, refused, config, tmp
     assert "keys generate" in line
     live = refused("worker", "learner", "--deployment", tmp_path / "shop", "--seed", "1")
     assert "live data needs key files" in live
+
+
+def test_a_zones_key_is_rotated_and_a_sealed_epoch_retired_for_good(cli, refused, tmp_path):
+    folder = tmp_path / "keys"
+    cli("keys", "generate", folder, "--zone", "counter")
+    first = cli("keys", "check", folder, "--zone", "counter", "--json").json[0]
+    assert "expected a sealed epoch that is kept (none), got 0" in refused(
+        "keys", "retire", "counter", folder, "--epoch", "0"
+    )
+    turned = cli("keys", "rotate", "counter", folder, "--json").json
+    assert (turned["epoch"], turned["oldest"]) == (1, 0)
+    assert turned["key_id"] != first["key_id"]
+    gone = cli("keys", "retire", "counter", folder, "--epoch", "0")
+    assert "kept from epoch 1" in gone.out
+    assert "epoch 1" in cli("keys", "check", folder, "--zone", "counter").out

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushstream.privacy.errors import KeyFileError, PrivacyError
-from hushstream.privacy.keys import Key, Zone, check, generate_keys, key_path, load_key, seeded_key, write_key
+from hushstream.privacy.key_files import check, load_key
+from hushstream.privacy.keys import Key, Zone, generate_keys, key_path, seeded_key, write_key
 
 MATERIAL = bytes(range(100, 132))
 

@@ -26,7 +26,8 @@ from hushstream.agents.prepared import (
 )
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.learners.relation import SocialGraph
-from hushstream.privacy.keys import Key, Zone, key_path, load_key, seeded_key
+from hushstream.privacy.key_files import load_key
+from hushstream.privacy.keys import Key, Zone, key_path, seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_configuration import CollaborativeConfig

@@ -13,6 +13,10 @@ class KeyFileError(PrivacyError):
     """A key file that is missing, readable by others, damaged, or in the way."""
 
 
+class RetiredKey(KeyFileError):
+    """A key of an epoch whose key was destroyed: what it released can no longer be derived again."""
+
+
 class BadAmount(PrivacyError):
     """A number that is no epsilon, delta or probability."""
 

@@ -13,7 +13,6 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
@@ -24,6 +23,7 @@ from hushstream.privacy.errors import KeyFileError, PrivacyError
 KEY_BYTES = 32
 DIGEST_BYTES = 16
 _HEX_CHARACTERS = 2 * KEY_BYTES
+_LARGEST_FILE_BYTES = 1 << 20
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -174,34 +174,53 @@ def write_key(path: str | Path) -> Key:
     return Key(material)
 
 
-def load_key(path: str | Path) -> Key:
-    """Read a key file: 64 hexadecimal digits, one line, readable by its owner alone.
+def read_key_file(path: str | Path) -> list[str]:
+    """The lines of a key file that its owner alone can read; what they mean is for `hushstream.privacy.key_files`.
 
     Raises:
-        KeyFileError: missing, no regular file, readable by group or others, or not such a line. The message
-            never repeats what the file holds.
+        KeyFileError: missing, no regular file, readable by group or others, or no text. The message never repeats
+            what the file holds.
     """
     source = Path(path)
     try:
         with source.open("rb") as file:
             _require_private(source, os.fstat(file.fileno()))
-            text = file.read(_HEX_CHARACTERS + 64).strip()
+            return file.read(_LARGEST_FILE_BYTES).decode("ascii", "replace").strip().splitlines() or [""]
     except FileNotFoundError:
         raise KeyFileError(
             f"key file {source}: expected a file, got none; `hushstream keys generate` makes it"
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None
-    if len(text) != _HEX_CHARACTERS:
+
+
+def key_from_line(source: str | Path, line: str) -> Key:
+    """The key that 64 hexadecimal digits of a key file stand for.
+
+    Raises:
+        KeyFileError: another number of characters, no such digits, or one byte repeated; never repeats them.
+    """
+    if len(line) != _HEX_CHARACTERS:
         raise KeyFileError(
-            f"key file {source}: expected {_HEX_CHARACTERS} hexadecimal digits, got {len(text)} characters"
+            f"key file {source}: expected {_HEX_CHARACTERS} hexadecimal digits, got {len(line)} characters"
         )
-    if not all(character in b"0123456789abcdefABCDEF" for character in text):
+    if not all(character in "0123456789abcdefABCDEF" for character in line):
         raise KeyFileError(f"key file {source}: expected hexadecimal digits only, got another character")
-    material = bytes.fromhex(text.decode("ascii"))
+    material = bytes.fromhex(line)
     if len(set(material)) == 1:
         raise KeyFileError(f"key file {source}: expected random bytes, got one byte repeated")
     return Key(material)
+
+
+def key_line(key: Key) -> str:
+    """The line of a key file that holds ``key``: the only text with its material, and for nothing else.
+
+    Raises:
+        KeyFileError: a key from a seed, which has no file.
+    """
+    if key.reproducible:
+        raise KeyFileError("key file: expected a random key, got one from a seed")
+    return key._material.hex()
 
 
 def _require_private(source: Path, status: os.stat_result) -> None:
@@ -232,33 +251,3 @@ def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zon
             " keys are never overwritten"
         )
     return {zone: write_key(key_path(folder, zone)) for zone in wanted}
-
-
-@dataclass(frozen=True, slots=True)
-class KeyCheck:
-    """What `check` found for one zone: the key's public id in hexadecimal, or a problem."""
-
-    zone: Zone
-    path: Path
-    key_id: str | None
-    problem: str | None
-
-
-def check(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> tuple[KeyCheck, ...]:
-    """Look at the key files of a directory as the workers will, and at what none of them sees alone.
-
-    Two zones with one key are a problem: each could then undo the other's protection.
-    """
-    results: list[KeyCheck] = []
-    seen: dict[bytes, Zone] = {}
-    for zone in zones:
-        path = key_path(directory, zone)
-        try:
-            key = load_key(path)
-        except KeyFileError as error:
-            results.append(KeyCheck(zone, path, None, str(error)))
-            continue
-        first = seen.setdefault(key.key_id, zone)
-        problem = None if first is zone else f"expected a key of its own, got the key of zone {first.value}"
-        results.append(KeyCheck(zone, path, key.key_id.hex(), problem))
-    return tuple(results)

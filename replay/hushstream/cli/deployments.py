@@ -13,7 +13,8 @@ from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.prepared import ENCODER, RELATION, read_edge_list, read_relation
 from hushstream.cli.options import AsJson, config_file, print_json
 from hushstream.contribution.grid import grid_size
-from hushstream.privacy.keys import Zone, check, generate_keys
+from hushstream.privacy.key_files import check, retire, rotate
+from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.privacy.promise import Guarantee
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_release import release_guarantee
@@ -27,6 +28,7 @@ keys_app = typer.Typer(help="Make and check the key files of the trust zones.", 
 
 ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
+ZoneName = Annotated[Zone, typer.Argument(help="Whose key.")]
 Zones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these zones (default: edge and shuffler).")]
 
 
@@ -122,12 +124,47 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
     """Look at key files as the workers will."""
     found = check(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
     if json:
-        print_json([{"zone": item.zone.value, "key_id": item.key_id, "problem": item.problem} for item in found])
+        print_json(
+            [
+                {"zone": item.zone.value, "key_id": item.key_id, "epochs": item.epochs, "problem": item.problem}
+                for item in found
+            ]
+        )
     else:
         for item in found:
-            typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}'}")
+            epoch = f", epoch {item.epochs[1]}" if item.epochs else ""
+            typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}{epoch}'}")
     if any(item.problem for item in found):
         raise typer.Exit(1)
+
+
+@keys_app.command(name="rotate")
+def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
+    """Seal the current key epoch of a zone: journals that begin from now on use the next key."""
+    ring = rotate(key_path(folder, zone))
+    key_id = ring.of(ring.current).key_id.hex()
+    if json:
+        print_json({"zone": zone.value, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
+    else:
+        typer.echo(f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}")
+
+
+@keys_app.command(name="retire")
+def keys_retire(
+    zone: ZoneName,
+    epoch: Annotated[int, typer.Option(help="A sealed epoch; it and all before it lose their keys for ever.")],
+    folder: KeyDirectory = Path(KEYS),
+    json: AsJson = False,
+) -> None:
+    """Destroy the keys of a sealed epoch and before: nobody can derive those releases again, nor verify them."""
+    ring = retire(key_path(folder, zone), epoch)
+    if json:
+        print_json({"zone": zone.value, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
+    else:
+        typer.echo(
+            f"{key_path(folder, zone)}: retired up to epoch {epoch}; kept from epoch {ring.oldest}."
+            " Destroy backups and snapshots of the file, too"
+        )
 
 
 def _require_possible(config: AnyConfig, path: Path) -> None:

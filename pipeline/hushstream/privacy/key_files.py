@@ -1,0 +1,259 @@
+"""A zone's key file over key epochs: a one-way ratchet, its rotation, and keys that are destroyed for good (rule 9).
+
+The key of epoch e+1 is derived from that of epoch e, and nobody can go back. So one key, that of the oldest epoch
+still kept, gives all later ones, and destroying it up to epoch N leaves nothing from which the keys of N and before, or
+the noise that they gave, could be made again.
+
+The file, readable by its owner alone, has one fact a line::
+
+    64 hexadecimal digits       the key of the oldest epoch that is kept
+    epochs OLDEST CURRENT       left out as long as both are 0
+    retired EPOCH KEYID         one line for each destroyed key, with its public id
+
+So the file that `keys.write_key` makes is the file of epoch 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from hushstream.privacy.errors import KeyFileError, RetiredKey
+from hushstream.privacy.keys import Key, Zone, key_from_line, key_line, key_path, read_key_file
+
+LARGEST_EPOCH = 1 << 20
+"""Each step is one HMAC; a key that turns once a minute gets there after two years."""
+
+_KEY_ID_HEX = 16
+
+
+def next_key(key: Key, epoch: int) -> Key:
+    """The key of ``epoch``, from the key of the epoch before it; nobody can go back."""
+    return key.derive("epoch-ratchet", epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """What a zone's key file holds.
+
+    Attributes:
+        oldest: first epoch whose key is kept.
+        current: epoch of the key in use.
+        retired: public ids of destroyed keys, by epoch.
+        key: the key of epoch ``oldest``.
+    """
+
+    oldest: int
+    current: int
+    retired: tuple[tuple[int, bytes], ...]
+    key: Key
+
+    def of(self, epoch: int) -> Key:
+        """The key of one epoch.
+
+        Raises:
+            RetiredKey: it was destroyed.
+            KeyFileError: the zone has not come to this epoch yet.
+        """
+        if epoch < self.oldest:
+            raise RetiredKey(
+                f"key of epoch {epoch}: expected one that is kept ({self.oldest} to {self.current}), got one that"
+                " was retired; what was released under it can no longer be derived again by anyone"
+            )
+        if epoch > self.current:
+            raise KeyFileError(f"key of epoch {epoch}: expected an epoch up to the current one ({self.current})")
+        key = self.key
+        for step in range(self.oldest + 1, epoch + 1):
+            key = next_key(key, step)
+        return key
+
+    def named(self, key_id: bytes) -> Key:
+        """The key with a public id: the one that a journal was begun with.
+
+        Raises:
+            RetiredKey: it was destroyed.
+            KeyFileError: it is no key of this zone.
+        """
+        for epoch, retired in self.retired:
+            if retired == key_id:
+                return self.of(epoch)
+        key = self.key
+        for step in range(self.oldest, self.current + 1):
+            key = key if step == self.oldest else next_key(key, step)
+            if key.key_id == key_id:
+                return key
+        raise KeyFileError(
+            f"key {key_id.hex()}: expected a key of epochs {self.oldest} to {self.current} of this file, got another;"
+            " use the keys that the journal was begun with"
+        )
+
+
+def load_ring(path: str | Path) -> KeyRing:
+    """Read a zone's key file.
+
+    Raises:
+        KeyFileError: missing, readable by group or others, or not as the module's docstring says. The message
+            never repeats what the file holds.
+    """
+    lines = read_key_file(path)
+    key = key_from_line(path, lines[0])
+    oldest = current = 0
+    retired: list[tuple[int, bytes]] = []
+    for number, line in enumerate(lines[1:], 2):
+        words = line.split()
+        if number == 2 and words[:1] == ["epochs"] and len(words) == 3:
+            oldest, current = _epoch(path, words[1]), _epoch(path, words[2])
+        elif number > 2 and words[:1] == ["retired"] and len(words) == 3 and len(words[2]) == _KEY_ID_HEX:
+            retired.append((_epoch(path, words[1]), _key_id(path, words[2])))
+        else:
+            raise KeyFileError(f"key file {path}, line {number}: expected epochs or a retired key, got another line")
+    if oldest > current or [epoch for epoch, _ in retired] != list(range(oldest)):
+        raise KeyFileError(f"key file {path}: expected the epochs before the oldest one retired, each once, in order")
+    return KeyRing(oldest, current, tuple(retired), key)
+
+
+def rotate(path: str | Path) -> KeyRing:
+    """Turn a zone's ratchet by one epoch: what begins from now on uses the next key.
+
+    Keys of earlier epochs are kept until `retire` destroys them, so what was released stays verifiable.
+
+    Raises:
+        KeyFileError: the file cannot be used, or has come to the last epoch.
+    """
+    ring = load_ring(path)
+    if ring.current >= LARGEST_EPOCH:
+        raise KeyFileError(f"key file {path}: expected an epoch below {LARGEST_EPOCH}; make a new key")
+    turned = KeyRing(ring.oldest, ring.current + 1, ring.retired, ring.key)
+    _replace(path, turned)
+    return turned
+
+
+def retire(path: str | Path, epoch: int) -> KeyRing:
+    """Destroy the keys of a sealed epoch and of all before it.
+
+    Later keys follow from earlier ones, so the earlier ones have to go too. The file's old content is
+    overwritten in place after the new file is there. Copies elsewhere (backups, snapshots, spare blocks of
+    flash storage) are beyond the reach of this.
+
+    Raises:
+        KeyFileError: the file cannot be used, the epoch is not sealed (it is the current one, or to come), or it
+            was retired before.
+    """
+    ring = load_ring(path)
+    if not ring.oldest <= epoch < ring.current:
+        sealed = f"{ring.oldest} to {ring.current - 1}" if ring.oldest < ring.current else "none"
+        raise KeyFileError(
+            f"key file {path}: expected a sealed epoch that is kept ({sealed}), got {epoch}; "
+            "`hushstream keys rotate` seals the current one"
+        )
+    gone = tuple((old, ring.of(old).key_id) for old in range(ring.oldest, epoch + 1))
+    left = KeyRing(epoch + 1, ring.current, ring.retired + gone, ring.of(epoch + 1))
+    _replace(path, left)
+    return left
+
+
+def _replace(path: str | Path, ring: KeyRing) -> None:
+    """Put a new file in the old one's place in one step, then overwrite what the old one held."""
+    target = Path(path)
+    lines = [key_line(ring.key), f"epochs {ring.oldest} {ring.current}"]
+    lines += [f"retired {epoch} {key_id.hex()}" for epoch, key_id in ring.retired]
+    fresh = target.with_name(f"{target.name}.new")
+    try:
+        # What a crash left there is a copy of a key, and never in use.
+        with contextlib.suppress(FileNotFoundError):
+            with fresh.open("r+b") as left:
+                _overwrite(left)
+            fresh.unlink()
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write("\n".join([*lines, ""]).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        with target.open("r+b") as old:
+            fresh.replace(target)
+            _sync_folder(target.parent)
+            _overwrite(old)
+    except OSError as error:
+        raise KeyFileError(f"key file {target}: expected to replace it, got: {error.strerror}") from None
+
+
+def _overwrite(file: BinaryIO) -> None:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    file.write(bytes(size))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renamed file's name durable; Windows has no such call and needs none."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _epoch(path: str | Path, word: str) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= LARGEST_EPOCH):
+        raise KeyFileError(f"key file {path}: expected epochs from 0 to {LARGEST_EPOCH}, got another word")
+    return int(word)
+
+
+def _key_id(path: str | Path, word: str) -> bytes:
+    try:
+        return bytes.fromhex(word)
+    except ValueError:
+        raise KeyFileError(f"key file {path}: expected the public id of a retired key, got another word") from None
+
+
+def load_key(path: str | Path) -> Key:
+    """The key of a zone's current epoch; raises as `load_ring` does."""
+    ring = load_ring(path)
+    return ring.of(ring.current)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """What `check` found for one zone: the current key's public id in hexadecimal, or a problem.
+
+    Attributes:
+        zone: whose key file it is.
+        path: the file.
+        key_id: of the current epoch's key.
+        problem: what is wrong.
+        epochs: oldest epoch that is kept, and the current one.
+    """
+
+    zone: Zone
+    path: Path
+    key_id: str | None
+    problem: str | None
+    epochs: tuple[int, int] | None = None
+
+
+def check(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> tuple[KeyCheck, ...]:
+    """Look at the key files of a directory as the workers will, and at what none of them sees alone.
+
+    Two zones with one key are a problem: each could then undo the other's protection.
+    """
+    results: list[KeyCheck] = []
+    seen: dict[bytes, Zone] = {}
+    for zone in zones:
+        path = key_path(directory, zone)
+        try:
+            ring = load_ring(path)
+        except KeyFileError as error:
+            results.append(KeyCheck(zone, path, None, str(error)))
+            continue
+        key = ring.of(ring.current)
+        first = seen.setdefault(key.key_id, zone)
+        problem = None if first is zone else f"expected a key of its own, got the key of zone {first.value}"
+        results.append(KeyCheck(zone, path, key.key_id.hex(), problem, (ring.oldest, ring.current)))
+    return tuple(results)
