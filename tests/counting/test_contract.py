@@ -234,12 +234,12 @@ class TestRefusals:
 
 class TestError:
     def test_is_the_closed_form_within_three_percent(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
-        """12,000 independent coordinates, 90 leaves.
+        """12,000 independent coordinates, 60 leaves.
 
         The measured root mean square has a standard error below 0.6 % (asserted), so 3 % are five of them: a sound
         counter fails with probability below 1e-6, and noise that is 4 % off is caught with more than 95 %.
         """
-        wide, leaves = replace(plan, dimension=12_000), 90
+        wide, leaves = replace(plan, dimension=12_000), 60
         noise = wide.open(key, address).release_each(np.zeros((leaves, wide.dimension), dtype=np.int64))
         squares = np.mean(noise.astype(float) ** 2, axis=0)
         assert np.std(squares) / np.sqrt(wide.dimension) / np.mean(squares) / 2 < 0.006
