@@ -223,9 +223,9 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     await acls.create_async(admin, [rule])
     assert process.returncode == 1, output
     assert output.splitlines() == [
-        f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and DescribeConfigs, there is none; "
-        f"`hushstream topics apply`, run by an administrator, creates the access rules of every role (--principals "
-        f"names whom they are for)"
+        f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
+        f"DescribeConfigs, there is none; `hushstream topics apply`, run by an administrator, creates the access rules "
+        f"of every role (--principals names whom they are for)"
     ]
     logs = await copy_async(admin, partition_counts(deployed.system), {"journal-shuffler", "crowds"})
     assert not any(part.records for part in logs.parts.values())
