@@ -27,6 +27,7 @@ from hushstream.systems.configuration import (
     PartitionConfig,
     ReleaseConfig,
     SlotConfig,
+    UsersConfig,
 )
 from hushstream.systems.p2b import P2BSystem
 
@@ -40,6 +41,7 @@ SECTIONS = {
     "partitions": PartitionConfig,
     "encoder": EncoderConfig,
     "slot": SlotConfig,
+    "users": UsersConfig,
 }
 DEFAULTS: dict[str, dict[str, Any]] = {
     "encoder": {"codes": CODES},

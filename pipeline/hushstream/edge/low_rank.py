@@ -14,9 +14,10 @@ float32 for each step: with D = K = 10 and ten steps 440 bytes in place of 4,400
 
 Beyond `rows_limit` rows the state becomes dense, once and for good.
 
-Equality: the rows are those of the dense form up to rounding (float32; a test holds scores to 1e-5). Arms with
-equal histories have equal bits here too, whatever lies between their rows: every sum runs over the rows of one
-arm, in their order.
+Equality: scores are those of the dense form up to rounding (float32; a test holds them to 1e-5). Arms with
+equal histories have equal bits here too, whatever lies between their rows, because every sum runs over the
+rows of one arm in their order; only a history that lies on both sides of the change to the dense form may differ
+from its equal in the last bit, and then the tie is no tie.
 """
 
 from __future__ import annotations

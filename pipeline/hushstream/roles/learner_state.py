@@ -94,9 +94,8 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
 
 
 def _users(users: Users) -> dict[str, Any]:
-    """With a durable store only the names of those whose decisions wait: they must be in memory."""
-    if users.store.durable:
-        users.write_changed()
+    """With a durable store that has room only the names of those whose decisions wait: they must be in memory."""
+    if users.store.durable and users.write_changed():
         warm = [{"user": user, "value": b""} for user, agent in users.warm() if len(agent.open)]
     else:
         warm = [{"user": user, "value": pack_agent(agent.dump())} for user, agent in users.warm()]

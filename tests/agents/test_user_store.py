@@ -1,0 +1,178 @@
+"""Users at rest on disk: a snapshot and its users are one, and nobody's older copy takes the place of a newer."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.user_store import DamagedUserStore, UserDatabase
+from hushstream.roles.learner_users import NEVER_MS, StoredUser
+
+ANN, BOB = b"a" * 16, b"b" * 16
+
+
+def user(key: bytes, value: bytes, seen_ms: int = 5) -> StoredUser:
+    return StoredUser(key, seen_ms, value)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "deployment" / "0.users"
+
+
+@pytest.fixture
+def store(place: Path) -> Iterator[UserDatabase]:
+    with closing(UserDatabase(place)) as opened:
+        yield opened
+
+
+def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: UserDatabase, place: Path) -> None:
+    assert store.put([user(ANN, b"one"), user(BOB, b"two")])
+    assert (store.get(ANN), store.get(b"c" * 16), store.snapshot()) == (b"one", None, None)
+    with closing(UserDatabase(place)) as other:
+        assert other.get(ANN) is None
+    store.save(b"first")
+    assert store.put([user(ANN, b"three")])
+    assert (store.get(ANN), store.get(BOB), store.snapshot()) == (b"three", b"two", b"first")
+    with closing(UserDatabase(place)) as other:
+        assert (other.get(ANN), other.snapshot()) == (b"one", b"first")
+
+
+def test_a_rewound_store_is_as_the_last_snapshot_left_it(store: UserDatabase) -> None:
+    store.put([user(ANN, b"one")])
+    store.save(b"first")
+    store.put([user(ANN, b"two"), user(BOB, b"two")])
+    store.rewind()
+    assert (store.get(ANN), store.get(BOB)) == (b"one", None)
+
+
+def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None:
+    store.put([user(ANN, b"old", 5), user(BOB, b"kept", NEVER_MS), user(b"c" * 16, b"old", 6)])
+    store.save(b"first")
+    store.put([user(ANN, b"new", 50)])
+    assert store.unseen_since(6) == []
+    assert store.unseen_since(7) == [user(b"c" * 16, b"old", 6)]
+    assert {found.value for found in store.unseen_since(51)} == {b"new", b"old"}
+
+
+def test_the_file_is_closed_to_others(store: UserDatabase, place: Path) -> None:
+    store.put([user(ANN, b"one")])
+    store.save(b"first")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.parent.iterdir()} == {0o600}
+
+
+def test_the_older_of_two_owners_reads_its_own_snapshot_and_may_write_no_other(place: Path) -> None:
+    """A worker that was stopped and wakes up again must not mix its users with those of its successor."""
+    with closing(UserDatabase(place)) as older, closing(UserDatabase(place)) as newer:
+        older.put([user(ANN, b"one")])
+        older.save(b"first")
+        newer.rewind()
+        newer.put([user(ANN, b"two")])
+        assert not older.behind
+        newer.save(b"second")
+        assert older.behind
+        assert (older.get(ANN), older.snapshot()) == (b"one", b"first")
+        older.put([user(BOB, b"stale")])
+        with pytest.raises(OSError, match="locked"):
+            older.save(b"stale")
+        older.rewind()
+        assert not older.behind
+        assert (older.get(ANN), older.get(BOB), older.snapshot()) == (b"two", None, b"second")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from hushstream.agents.user_store import UserDatabase
+from hushstream.roles.learner_users import StoredUser
+store = UserDatabase(Path(sys.argv[1]))
+store.put([StoredUser(b"a" * 16, 5, b"one")])
+store.save(b"first")
+store.put([StoredUser(bytes([n // 256, n % 256]) * 8, 5, bytes(4000)) for n in range(5000)])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with closing(UserDatabase(place)) as store:
+        assert (store.get(ANN), store.get(bytes(16)), store.snapshot()) == (b"one", None, b"first")
+    assert [path.name for path in place.parent.iterdir()] == ["0.users"]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from hushstream.agents.user_store import UserDatabase
+from hushstream.roles.learner_users import StoredUser
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = UserDatabase(Path(sys.argv[1]))
+store.put([StoredUser(b"a" * 16, 5, b"one")])
+store.save(b"first")
+store.put([StoredUser(b"b" * 16, 5, b"two")])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+taken = store.put(StoredUser(n.to_bytes(16, "big"), 5, bytes(4000)) for n in range(10000))
+found = [store.get(key) for key in (b"a" * 16, b"b" * 16, bytes(16))]
+saved = True
+store.put([StoredUser(b"b" * 16, 5, bytes(900000))])
+try:
+    store.save(bytes(900000))
+except OSError:
+    saved = False
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
+"""
+
+
+def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", FULL, str(place)], check=False, capture_output=True, text=True)
+    assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
+
+
+def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"no database" * 1000)
+    with caplog.at_level(logging.WARNING), closing(UserDatabase(place)) as store:
+        assert store.snapshot() is None
+    assert "damaged" in caplog.text
+    assert place.with_suffix(".damaged").exists()
+
+
+def test_damage_found_later_names_the_file_and_the_way_out(place: Path) -> None:
+    with closing(UserDatabase(place)) as store:
+        store.put([user(n.to_bytes(16, "big"), bytes(500)) for n in range(2000)])
+        store.save(b"first")
+    with place.open("r+b") as file:
+        file.seek(20 * 4096)
+        file.write(os.urandom(150 * 4096))
+    with closing(UserDatabase(place)) as store, pytest.raises(DamagedUserStore, match="move it away and start again"):
+        _ = [store.get(n.to_bytes(16, "big")) for n in range(2000)]
+
+
+def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -> None:
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
+    snapshots = SnapshotStore(settings)
+    users = snapshots.users(3)
+    users.put([user(ANN, b"one")])
+    assert snapshots.load(3) is None
+    snapshot = Snapshot(7, 9, b"gen\nesis", b"\x00state\n")
+    snapshots.save(3, snapshot)
+    assert not snapshots.path(3).exists()
+    again = SnapshotStore(settings)
+    assert again.users(3).get(ANN) == b"one"
+    assert again.load(3) == snapshot
+    again.save(3, Snapshot(8, 10, b"g", b"s"))
+    assert snapshots.behind(3)
+    assert not again.behind(3)
