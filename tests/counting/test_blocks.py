@@ -54,13 +54,20 @@ class OneCell:
     """The noise of one block as the source of a counter that stands alone."""
 
     def __init__(self, nodes: KeyedNodes, cell: int, groups: int, base: int) -> None:
-        self.nodes, self.cell, self.groups, self.base = nodes, cell, groups, base
+        self.nodes, self.cell, self.groups, self.width = nodes, cell, groups, base - 1
+        self.drawn: dict[tuple[int, int], np.ndarray] = {}
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> np.ndarray:
-        per_cell = nodes // (self.groups * (self.base - 1))
-        wanted = [(level, number * per_cell + part) for level, number in blocks for part in range(per_cell)]
-        drawn = self.nodes.draw_cells([self.cell] * len(wanted), wanted, self.groups * (self.base - 1))
-        return drawn.reshape(len(blocks), nodes, -1)
+        count = nodes // self.width
+        groups = [self.group(level, number * count + place) for level, number in blocks for place in range(count)]
+        return np.concatenate(groups).reshape(len(blocks), nodes, -1)
+
+    def group(self, level: int, number: int) -> np.ndarray:
+        stream, place = divmod(number, self.groups)
+        if (level, stream) not in self.drawn:
+            whole = self.nodes.draw_cells([self.cell], [(level, stream)], self.groups * self.width)
+            self.drawn[level, stream] = whole[0]
+        return self.drawn[level, stream][place * self.width : (place + 1) * self.width]
 
 
 def test_each_block_is_a_counter_of_its_own_noise(plan: BlockPlan, key: Key, address: NoiseAddress) -> None:

@@ -32,7 +32,8 @@ from hushstream.privacy.noise import Parameter
 DEFAULT_BASE = 15
 """15 with 8 levels serves 2^30 leaves."""
 
-_NODES_PER_BLOCK = 64
+_NODES_PER_BLOCK = 128
+"""Nodes that share a keyed stream: fewer cost more calls, more cost a new or restored counter more draws."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
