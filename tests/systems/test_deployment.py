@@ -132,7 +132,7 @@ def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
     ("content", "message"),
     [
         (None, "expected the fitted encoder, got none"),
-        ("{", "expected centroids as whole numbers"),
+        ("{", "expected the fitted encoder as JSON"),
         ("[]", "expected centroids as whole numbers"),
         ('{"digits": 1}', "expected centroids as whole numbers"),
         ('{"digits": 1, "centroids": [[1, 2], [3]]}', "expected centroids as whole numbers"),

@@ -92,7 +92,7 @@ def _json(path: Path, what: str) -> Any:
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: expected {what}, got none; run `hushstream prepare`") from None
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: expected {what}, got {type(error).__name__}") from None
+        raise ConfigurationError(f"{path}: expected {what} as JSON, got {type(error).__name__}") from None
 
 
 def _text(path: Path) -> str:

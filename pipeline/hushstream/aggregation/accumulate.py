@@ -12,6 +12,7 @@ from hushstream.aggregation.errors import AggregationError
 Int64 = npt.NDArray[np.int64]
 
 _LIMIT = 1 << 61
+_ROUNDING = 1e-6
 _HEADER = struct.Struct("<4sBxxxIIqqd")
 _MAGIC = b"HTOT"
 _VERSION = 1
@@ -28,7 +29,7 @@ class CrowdTotals:
         self.zeros: Int64 = np.zeros((codes, arms), dtype=np.int64)
         """(k, K): sums of M minus the level, likewise."""
         self.variance = 0.0
-        """Of the noise in one sum; the noise of different windows is independent."""
+        """Of the noise in one sum; what crowds say of it adds up."""
         self.crowds = 0
         """How many crowds were added."""
         self.slots = 0
@@ -40,7 +41,8 @@ class CrowdTotals:
         Args:
             ones: (k, K) int64.
             zeros: (k, K) int64.
-            variance: of the noise in one of its sums.
+            variance: of the noise in one of its sums. Where sums run through a counter, it is how much the variance
+                of the total changes, which may be less than 0.
             slots: in its window.
 
         Raises:
@@ -50,14 +52,15 @@ class CrowdTotals:
             raise AggregationError(f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}")
         if ones.dtype != np.int64 or zeros.dtype != np.int64:
             raise AggregationError(f"expected int64 sums, got {ones.dtype} and {zeros.dtype}")
-        if not 0.0 <= variance < np.inf or slots < 0:
-            raise AggregationError(f"expected a variance and slots of at least 0, got {variance} and {slots}")
+        together = self.variance + variance
+        if not -_ROUNDING <= together < np.inf or slots < 0:
+            raise AggregationError(f"expected a variance and slots of at least 0, got {together} and {slots}")
         for total, part in ((self.ones, ones), (self.zeros, zeros)):
             if max(_largest(total), _largest(part)) > _LIMIT:
                 raise AggregationError(f"expected totals within {_LIMIT} of zero, got larger ones")
         self.ones = self.ones + ones
         self.zeros = self.zeros + zeros
-        self.variance += variance
+        self.variance = max(0.0, together)
         self.crowds += 1
         self.slots += slots
 

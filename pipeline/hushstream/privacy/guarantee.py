@@ -48,6 +48,7 @@ def slot_sums_guarantee(
     lifetime_slots: int = 1,
     devices: int = 1,
     deployment: Deployment = "hosted",
+    tree_levels: int = 1,
 ) -> Guarantee:
     """What noised slot sums promise: two sums per cell of the public domain, all cells, one release a window.
 
@@ -58,6 +59,8 @@ def slot_sums_guarantee(
         lifetime_slots: slots in a user's life on one device.
         devices: unlinked devices of one person to count.
         deployment: ``hosted`` or ``edge``.
+        tree_levels: h, nodes that hold one window where sums run on through a counter over windows; 1 for fresh
+            noise in each window.
 
     Raises:
         BadGuarantee, BadAmount, BadNoise: a setting out of range.
@@ -71,15 +74,20 @@ def slot_sums_guarantee(
         n slots of one person, whatever windows and cells they meet in, and whatever earlier releases made of
         them: the exact mechanisms compose to n eps', at most 2n sums have differing laws, so replacing their
         noise by the exact law costs 2 n r on either side: delta = 2 n r (1 + e^(n eps')).
+        Running sums: a slot's window is in h nodes of a counter, each with noise of scale h M/eps, so all releases
+        of the stream together are pure eps-DP for it (`hushstream.counting.counter` has the proof, against an
+        adversary who chooses later slots by earlier releases); 2 h noised sums differ in place of 2. The coin that
+        keeps a slot is thrown once, before all of them, so sampling acts on the whole stream as on one release.
     """
     total = _slots(lifetime_slots, devices)
-    scale = laplace_scale(epsilon, levels)
+    scale = laplace_scale(epsilon, levels * tree_levels)
     micro = amplified_epsilon_micro(epsilon, sampling)
-    error = residue(*scale)
+    error = tree_levels * residue(*scale)
     delta = _residue_delta(2 * error, micro)
+    running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
     kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
     return Guarantee(
-        mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {_ratio(*scale)}{kept}",
+        mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {_ratio(*scale)}{running}{kept}",
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),

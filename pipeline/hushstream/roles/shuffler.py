@@ -46,7 +46,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.shuffling.errors import ShufflingError
 from hushstream.shuffling.windows import Sealed, SlotOutcome, Windows
 from hushstream.systems.p2b import LINES, P2BSystem
-from hushstream.systems.p2b_release import WindowRelease, release_window
+from hushstream.systems.p2b_release import WindowRelease, release_address, release_window, withheld_window
+from hushstream.systems.p2b_running import RunningSums, open_running, require_running
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
 _START = bytes(16)
@@ -79,6 +80,7 @@ class ShufflerMachine:
         self._position = 0
         self._journaled = 0
         self._running = _START
+        self._running_sums: RunningSums | None = None
 
     @property
     def journal(self) -> TopicPartition:
@@ -116,6 +118,8 @@ class ShufflerMachine:
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         self._chain.start(genesis)
+        address = release_address(self.system, self._chain.genesis_nonce, self.partition)
+        self._running_sums = open_running(self.system.window_tree, self._key, address)
 
     def entry(self, value: bytes) -> JournalEntry:
         """See `Machine.entry`."""
@@ -183,6 +187,7 @@ class ShufflerMachine:
             "position": self._position,
             "journaled": self._journaled,
             "running": self._running,
+            "running_sums": b"" if self._running_sums is None else self._running_sums.dump(),
         }
         return packed.write(state, _STATE)
 
@@ -197,6 +202,7 @@ class ShufflerMachine:
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
         self._position, self._journaled = state["position"], state["journaled"]
         self._running = state["running"]
+        require_running(self._running_sums, state["running_sums"])
 
     # One record.
 
@@ -257,14 +263,23 @@ class ShufflerMachine:
     # One window.
 
     def _close(self, sealed: Sealed, high: int, gathered: _Gathered) -> Step:
-        release = release_window(self.system, self._key, self._chain.genesis_nonce, self.partition, sealed)
+        running, nonce = self._running_sums, self._chain.genesis_nonce
+        if running is not None and running.exhausted:
+            # The counter's price covers no further window: this one is sealed, and nothing of it leaves.
+            return self._journaled_step(sealed, high, (), withheld_window(self.system, self.partition), gathered)
+        release = release_window(self.system, self._key, nonce, self.partition, sealed, running)
         outputs = (
             Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
             Output("ledger", self.partition, codec.encode("LedgerEntry", release.ledger_entry)),
         )
+        return self._journaled_step(sealed, high, outputs, release, gathered)
+
+    def _journaled_step(
+        self, sealed: Sealed, high: int, outputs: tuple[Output, ...], release: WindowRelease, gathered: _Gathered
+    ) -> Step:
         journal = self._chain.append(self._journal_fields(sealed, high, outputs, release))
         self._journaled, self._running = high, _START
-        gathered.counts[Outcome.WINDOW] += 1
+        gathered.counts[Outcome.WINDOW if outputs else Outcome.WITHHELD] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
 
     def _journal_fields(
@@ -283,7 +298,7 @@ class ShufflerMachine:
         }
 
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _STATE = fastavro.parse_schema(
     {
         "type": "record",
@@ -298,6 +313,7 @@ _STATE = fastavro.parse_schema(
             {"name": "position", "type": "long"},
             {"name": "journaled", "type": "long"},
             {"name": "running", "type": "bytes"},
+            {"name": "running_sums", "type": "bytes"},
         ],
     }
 )

@@ -16,6 +16,7 @@ from hushstream.systems.values import number, positive, require, require_deploym
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
+SumsRelease = Literal["auto", "fresh", "counter"]
 
 
 REFUSE_UNKNOWN = {"extra": "forbid"}
@@ -125,6 +126,10 @@ class ReleaseConfig:
     ``sampling`` is the probability that the shuffler keeps a slot (secret, keyed); ``levels`` is M, the
     number of reward levels above 0; a window closes at ``window_slots`` slots, after ``window_seconds`` of
     log time (None: never), or at a seal.
+
+    ``sums`` says what a window's noise is: ``fresh`` (its own), ``counter`` (all windows of a partition run through a
+    counter, for at most ``windows`` windows), or ``auto`` (whichever gives the more exact total over the windows that
+    ``expected_slots`` and ``window_slots`` make).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -137,6 +142,8 @@ class ReleaseConfig:
     target_delta: float = 1e-6
     window_slots: int = 10_000
     window_seconds: float | None = None
+    sums: SumsRelease = "auto"
+    windows: int = 1024
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -159,6 +166,10 @@ class ReleaseConfig:
         name, expected = "release.target_delta", "a probability in (0, 1)"
         object.__setattr__(self, "target_delta", number(name, self.target_delta, expected, lambda x: 0 < x < 1))
         whole("release.window_slots", self.window_slots, 1, 100_000_000)
+        require(self.sums in ("auto", "fresh", "counter"), "release.sums", "auto, fresh or counter", self.sums)
+        expected = f"auto or fresh for mode {self.mode}"
+        require(self.mode == "slot-sums" or self.sums != "counter", "release.sums", expected, self.sums)
+        whole("release.windows", self.windows, 1, 1 << 30)
         if self.window_seconds is not None:
             window = seconds("release.window_seconds", self.window_seconds, 0.001)
             object.__setattr__(self, "window_seconds", window)

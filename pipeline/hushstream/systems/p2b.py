@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hushstream.contribution.codes import auto_codes
 from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.contribution.slots import SLOT_BYTES
+from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
 from hushstream.edge.agent import EdgeTerms
 from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.privacy.amplification import noise_epsilon
@@ -134,6 +135,11 @@ class P2BSystem:
         """The crowd's least size in the modes that have one."""
         return resolve_threshold(self.config)
 
+    @property
+    def window_tree(self) -> NegativeDigitTree | None:
+        """The counter over a partition's windows, or None where each window has fresh noise."""
+        return window_tree_of(self.config, self.codes)
+
     def policy(self) -> SharedPolicy:
         """A fresh kernel with every line cold."""
         config = self.config
@@ -187,6 +193,25 @@ def resolve_threshold(config: P2BConfig) -> int:
     return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
 
 
+def expected_windows(config: P2BConfig) -> int:
+    """How many windows of one shuffler partition the configuration expects."""
+    slots = config.expected_slots * config.slot.lifetime_slots
+    return max(1, -(-slots // (config.release.window_slots * config.partitions.shuffler)))
+
+
+@lru_cache(maxsize=64)
+def window_tree_of(config: P2BConfig, codes: int) -> NegativeDigitTree | None:
+    """The counter over a partition's windows, or None; a function of the configuration alone."""
+    release, expected = config.release, expected_windows(config)
+    if release.mode != "slot-sums" or release.sums == "fresh":
+        return None
+    epsilon = noise_epsilon(release.epsilon, release.sampling)
+    horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
+    if release.sums == "auto" and choose_release(epsilon, expected, horizon, release.levels) == "fresh":
+        return None
+    return best_tree(PureEpsilon(epsilon), horizon, 2 * codes * config.arms, release.levels)
+
+
 @lru_cache(maxsize=64)
 def guarantee_of(config: P2BConfig) -> Guarantee:
     """What a configuration promises, before anything is fitted or run."""
@@ -198,6 +223,7 @@ def guarantee_of(config: P2BConfig) -> Guarantee:
             sampling=release.sampling,
             lifetime_slots=slots,
             deployment=config.kind,
+            tree_levels=1 if (tree := window_tree_of(config, resolve_codes(config))) is None else tree.levels,
         )
     threshold = resolve_threshold(config)
     make = tuples_guarantee if release.mode == "tuples" else paper_guarantee

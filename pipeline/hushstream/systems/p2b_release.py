@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import (
     KeyedStream,
     NoiseAddress,
+    Parameter,
     discrete_laplace,
     laplace_scale,
     laplace_variance,
@@ -32,9 +33,17 @@ from hushstream.shuffling.release import (
 )
 from hushstream.shuffling.windows import Sealed
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b_running import RunningSums
 
 EPOCH = 0
 """A journal has one epoch: inputs that do not give the journaled release again stop the role (`ReplayMismatch`)."""
+
+
+class Charge(NamedTuple):
+    """Which scope of the ledger a release is charged to, and whether by it: a counter is paid with its first window."""
+
+    scope: str
+    due: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,14 @@ class WindowRelease:
     ledger_entry: Mapping[str, Any]
 
 
-def release_window(system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: Sealed) -> WindowRelease:
+def release_window(
+    system: P2BSystem,
+    key: Key,
+    genesis_nonce: bytes,
+    partition: int,
+    sealed: Sealed,
+    running: RunningSums | None = None,
+) -> WindowRelease:
     """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
 
     Args:
@@ -57,28 +73,44 @@ def release_window(system: P2BSystem, key: Key, genesis_nonce: bytes, partition:
         genesis_nonce: of the partition's journal.
         partition: the home partition of the window.
         sealed: the window.
+        running: the counter over the partition's windows, where there is one; it takes this window.
     """
     parameters = _parameters(system)
-    address = NoiseAddress(
+    address = replace(release_address(system, genesis_nonce, partition), window=sealed.window)
+    sums, variance = _release(system, key, address, sealed, running)
+    window_id = key.digest(
+        "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
+    )
+    charge = Charge(f"window/{window_id.hex()}", True)
+    if running is not None:
+        charge = Charge(f"counter/{partition}/{EPOCH}", running.windows == 1)
+    return _records(system, key, parameters, window_id, sums, variance, len(sealed.contents), charge)
+
+
+def withheld_window(system: P2BSystem, partition: int) -> WindowRelease:
+    """A sealed window of which nothing leaves, and which costs nothing."""
+    debit = _debit(system, Charge(f"counter/{partition}/{EPOCH}", False))
+    return WindowRelease(system.config.release.mode, _canonical(_parameters(system)), debit, {}, {})
+
+
+def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int) -> NoiseAddress:
+    """What names the noise of a partition's releases, all windows alike."""
+    return NoiseAddress(
         purpose="release-noise",
         deployment=system.config.deployment,
         genesis_nonce=genesis_nonce,
         system="p2b",
         mechanism=system.config.release.mode,
-        parameters=parameters,
+        parameters=_parameters(system),
         config_digest=system.digest,
         epoch=EPOCH,
-        window=sealed.window,
         partition=partition,
     )
-    sums, variance = _release(system, key, address, sealed)
-    window_id = key.digest(
-        "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
-    )
-    return _records(system, key, parameters, window_id, sums, variance, len(sealed.contents))
 
 
-def _release(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> tuple[CellSums, float]:
+def _release(
+    system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed, running: RunningSums | None
+) -> tuple[CellSums, float]:
     release = system.config.release
     reports = _sampled(system, key, address, sealed)
     everyone = np.ones(len(reports), dtype=np.bool_)
@@ -86,8 +118,13 @@ def _release(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed)
         return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
     if release.mode == "paper":
         return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
-    numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
     shape = (2, system.codes, system.config.arms)
+    if running is not None:
+        exact = slot_sums(reports)
+        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
+        ones, zeros = step.sums.reshape(shape)
+        return CellSums(ones, zeros), step.variance
+    numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
     noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, int(np.prod(shape)))
     return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
 
@@ -117,6 +154,9 @@ def _parameters(system: P2BSystem) -> dict[str, int | str]:
         "levels": release.levels,
         "sampling_units": str(probability_units(release.sampling)),
     }
+    tree = system.window_tree
+    if tree is not None:
+        return {**parameters, **_plain(tree.parameters)}
     if release.mode == "slot-sums":
         numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
         return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
@@ -131,20 +171,14 @@ def _records(
     sums: CellSums,
     variance: float,
     slots: int,
+    charge: Charge,
 ) -> WindowRelease:
     config = system.config
     price = system.guarantee()
     mechanism = config.release.mode
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = price.private_as_stated and not key.reproducible
-    debit = {
-        "scope": f"window/{window_id.hex()}",
-        "mechanism": mechanism,
-        "epsilon_micro": price.epsilon_micro,
-        "delta_units": delta_to_bytes(price.delta_units),
-        "relation": price.relation,
-        "unit": price.unit,
-    }
+    debit = _debit(system, charge)
     crowd = {
         "window_id": window_id,
         "config_digest": system.digest,
@@ -167,5 +201,24 @@ def _records(
         "config_digest": system.digest,
         "private_as_stated": as_stated,
     }
-    canonical = json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
-    return WindowRelease(mechanism, canonical, debit, crowd, ledger_entry)
+    return WindowRelease(mechanism, _canonical(parameters), debit, crowd, ledger_entry)
+
+
+def _debit(system: P2BSystem, charge: Charge) -> dict[str, Any]:
+    price = system.guarantee()
+    return {
+        "scope": charge.scope,
+        "mechanism": system.config.release.mode,
+        "epsilon_micro": price.epsilon_micro if charge.due else 0,
+        "delta_units": delta_to_bytes(price.delta_units) if charge.due else b"",
+        "relation": price.relation,
+        "unit": price.unit,
+    }
+
+
+def _canonical(parameters: Mapping[str, int | str]) -> str:
+    return json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
+
+
+def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in parameters.items()}

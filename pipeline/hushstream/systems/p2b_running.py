@@ -1,0 +1,97 @@
+"""Sums of a partition's windows through a counter, published window by window as differences.
+
+After window t the counter's release is the noised total of all windows so far. What is published is what it adds
+to the release before: the differences of all windows up to t sum to the release after t, whoever adds them up, so
+nothing that reads crowds need know of the counter. Differences are post-processing of the counter's releases.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import Counter, NegativeDigitTree
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.schemas.errors import HushstreamError
+
+
+class RunningStep(NamedTuple):
+    """What one window adds: noised sums, int64 (cells,), and how much the variance of the total changes."""
+
+    sums: NDArray[np.int64]
+    variance: float
+
+
+class RunningSums:
+    """The counter over the windows of one partition."""
+
+    def __init__(self, tree: NegativeDigitTree, key: Key, address: NoiseAddress) -> None:
+        """Before the first window, under noise that ``key`` and ``address`` name."""
+        self._tree = tree
+        self._counter: Counter = tree.open(key, address)
+
+    @property
+    def windows(self) -> int:
+        """How many windows it has taken."""
+        return self._counter.leaves
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the counter has taken as many windows as it ever will: nothing is released any more."""
+        return self._counter.leaves >= self._tree.horizon
+
+    def step(self, sums: NDArray[np.int64]) -> RunningStep:
+        """Take a window's exact sums, (cells,), and give what is published of it.
+
+        Raises:
+            HorizonReached: the counter is exhausted.
+        """
+        before = self._released()
+        variance = self._variance()
+        self._counter.add(sums[None, :])
+        return RunningStep(self._counter.release().values - before, self._variance() - variance)
+
+    def dump(self) -> bytes:
+        """The state; as sensitive as the slots."""
+        return self._counter.dump()
+
+    def load(self, state: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            BadState: not the bytes of such a state.
+        """
+        self._counter.load(state)
+
+    def _released(self) -> NDArray[np.int64]:
+        if not self._counter.leaves:
+            return np.zeros(self._tree.dimension, dtype=np.int64)
+        return self._counter.release().values
+
+    def _variance(self) -> float:
+        """Of the total after the windows so far, from the closed form: t m(t) - (t-1) m(t-1), m the mean over 1..t."""
+        leaves = self._counter.leaves
+        if not leaves:
+            return 0.0
+        rest = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
+        return leaves * self._tree.mean_square(leaves) - rest
+
+
+def open_running(tree: NegativeDigitTree | None, key: Key, address: NoiseAddress) -> RunningSums | None:
+    """The counter of a partition, where there is one."""
+    return None if tree is None else RunningSums(tree, key, address)
+
+
+def require_running(running: RunningSums | None, state: bytes) -> None:
+    """Bring a counter to a dumped state.
+
+    Raises:
+        HushstreamError: there is a state but no counter.
+    """
+    if running is not None:
+        running.load(state)
+    elif state:
+        raise HushstreamError("snapshot: expected no running sums, got some")
