@@ -19,6 +19,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.app import make_app
 from hushstream.agents.collection import collect_in_steps, collect_whole
+from hushstream.agents.datadir import check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
 from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
@@ -106,6 +107,7 @@ class RoleWorker:
         Raises:
             HushstreamError: why the worker cannot go on, in one line.
         """
+        check_datadir(self._settings.datadir)
         partitions = await check_topics(self._settings, self._topics, self._make_machine)
         (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
         self._metrics = self._make_metrics(partitions)

@@ -1,0 +1,170 @@
+"""What is wrong around a worker is told before it joins its group: topics, broker, disk; each with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hushstream.agents.datadir import DatadirUnusable, check_datadir
+from hushstream.agents.declared import check_declared
+from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
+from hushstream.agents.preflight import RoleTopics, check_topics
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker import RoleWorker
+from hushstream.broker import EmbeddedBroker
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import describe_async
+from hushstream.schemas.topics import TOPICS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker() -> AsyncIterator[EmbeddedBroker]:
+    async with EmbeddedBroker() as made:
+        yield made
+
+
+def settings(bootstrap: str, prefix: str = "") -> WorkerSettings:
+    return WorkerSettings(
+        bootstrap=bootstrap, role="shuffler", group="g", topic_prefix=prefix, datadir=Path("unused"),
+        connect_timeout_seconds=2.0,
+    )  # fmt: skip
+
+
+async def created(broker: EmbeddedBroker, prefix: str, **changes: dict[str, str]) -> WorkerSettings:
+    """The shuffler's topics as declared, with changes by logical name (dashes for underscores)."""
+    made = settings(broker.bootstrap, prefix)
+    admin = AIOKafkaAdminClient(**made.client_options())
+    await admin.start()
+    try:
+        for name in ("reports", "journal-shuffler", "ledger"):
+            config = {**TOPICS[name].settings(), **changes.get(name.replace("-", "_"), {})}
+            await admin.create_topics([NewTopic(prefix + name, 1, 1, topic_configs=config)])
+    finally:
+        await admin.close()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("topic", "setting", "value"),
+    [
+        ("reports", "retention.ms", "1000"),
+        ("ledger", "retention.ms", "604800000"),
+        ("journal-shuffler", "retention.ms", "86400000"),
+        ("journal-shuffler", "max.message.bytes", "1000"),
+    ],
+)
+async def test_a_topic_that_loses_records_too_early_or_takes_too_small_ones_is_named_with_the_command_that_mends_it(
+    broker: EmbeddedBroker, topic: str, setting: str, value: str
+) -> None:
+    prefix = f"{topic}-{setting}."
+    made = await created(broker, prefix, **{topic.replace("-", "_"): {setting: value}})
+    declared = TOPICS[topic].settings()[setting]
+    with pytest.raises(TopicSettingsWrong) as caught:
+        await check_declared(made, ("reports", "journal-shuffler", "ledger"))
+    assert f"topic {prefix}{topic}: expected {setting} {declared}, found {value}" in str(caught.value)
+    assert f"--add-config {setting}={declared}" in str(caught.value)
+
+
+async def test_topics_as_declared_or_kept_longer_are_accepted(broker: EmbeddedBroker) -> None:
+    made = await created(broker, "good.", reports={"retention.ms": "-1"})
+    await check_declared(made, ("reports", "journal-shuffler", "ledger", "a-topic-that-nobody-declared"))
+
+
+class OtherBroker:
+    """A broker that answers nothing but which requests it takes, as a much older or newer one would."""
+
+    def __init__(self, versions: dict[int, tuple[int, int]]) -> None:
+        self._versions = versions
+        self.bootstrap = ""
+        self.asked: list[int] = []
+
+    async def __aenter__(self) -> OtherBroker:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.bootstrap = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                size = struct.unpack(">i", await reader.readexactly(4))[0]
+                request = await reader.readexactly(size)
+                api, _, correlation = struct.unpack(">hhi", request[:8])
+                self.asked.append(api)
+                body = struct.pack(">hi", 0, len(self._versions))
+                if api == 3:  # metadata, version 0: itself, and no topics
+                    port = int(self.bootstrap.rpartition(":")[2])
+                    body = struct.pack(">iih", 1, 1, 9) + b"127.0.0.1" + struct.pack(">ii", port, 0)
+                else:
+                    body += b"".join(struct.pack(">hhh", key, *span) for key, span in self._versions.items())
+                writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+
+OLD = {0: (0, 2), 1: (0, 3), 2: (0, 1), 3: (0, 0), 8: (0, 2), 9: (0, 1), 10: (0, 0), 11: (0, 1), 12: (0, 0),
+       13: (0, 0), 14: (0, 0), 18: (0, 0)}  # fmt: skip
+"""What Apache Kafka 0.10 took: no idempotent producers."""
+
+NEW = dict.fromkeys((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 32), (0, 20)) | {0: (40, 50)}
+"""A broker that takes only forms of produce requests that nobody has thought of yet."""
+
+
+@pytest.mark.parametrize(
+    ("versions", "says"),
+    [
+        (OLD, "InitProducerIdRequest in one of the versions 0 to 0, it takes no version"),
+        ({**NEW, 3: (0, 0)}, r"ProduceRequest in one of the versions 0 to \d+, it takes versions 40 to 50"),
+    ],
+    ids=["older", "newer"],
+)
+async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str, machines: Any) -> None:
+    make_machine, _ = machines.counting()
+    async with OtherBroker(versions) as other:
+        with pytest.raises(BrokerVersionWrong, match=says) as caught:
+            await check_topics(settings(other.bootstrap), RoleTopics(("reports",)), make_machine)
+        assert "run Apache Kafka 4 (4.3 is tested)" in str(caught.value)
+        with pytest.raises(BrokerVersionWrong, match=says):
+            await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), {"reports": 1})
+        assert not {0, 22} & set(other.asked)
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file may grow: what a full disk is to a program, without one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tmp_path: Path, machines: Any) -> None:
+    check_datadir(tmp_path / "state")
+    assert list((tmp_path / "state").iterdir()) == []
+    # Nobody listens there: had the worker asked the broker first, that would be its complaint.
+    values = settings("127.0.0.1:1").model_copy(update={"datadir": tmp_path / "state"})
+    worker = RoleWorker(values, *machines.counting())
+    with no_room(), pytest.raises(DatadirUnusable, match=r"state: expected room for .* free some space.*--state"):
+        await worker.run()
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+async def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(DatadirUnusable, match="state: expected room"):
+        check_datadir(tmp_path / "state")
