@@ -1,230 +1,37 @@
-"""Every metric of a worker, declared in one table with its class, and the endpoints that serve them.
+"""A worker's metrics (`hushstream.agents.metric_table`) and the endpoints that serve them.
 
-Classes: ``released`` came out of a mechanism; ``slot-public`` follows from what is public anyway (records per
-topic, slots, windows, times); ``zone-private`` tells something of content and is served only on the zone's
-own endpoint. Labels come from fixed lists: what is not on the list is counted as ``other``.
-
-The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches and the lag of
-its clicks have zone-private metrics of their own (``hushstream_edge_*``), and decisions are counted in public.
+What is zone-private is in a registry of its own, on an endpoint of its own.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
-
-from hushstream.roles.machine import Output
-
-MetricClass = Literal["released", "slot-public", "zone-private"]
-OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric: ``name`` by Prometheus conventions (counters are named with their ``_total``)."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    metric_class: MetricClass
-    labels: tuple[str, ...]
-    help: str
-
-
-METRICS: tuple[MetricSpec, ...] = (
-    MetricSpec(
-        "hushstream_events_total",
-        "counter",
-        "zone-private",
-        ("role", "outcome"),
-        "Events by what became of them.",
-    ),
-    MetricSpec(
-        "hushstream_slots_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Slots sent or received, whatever they hold.",
-    ),
-    MetricSpec(
-        "hushstream_decisions_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Contexts that were answered, whatever was clicked.",
-    ),
-    MetricSpec("hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."),
-    MetricSpec(
-        "hushstream_batch_seconds",
-        "histogram",
-        "slot-public",
-        ("role",),
-        "From taking a batch to the acknowledgement of all its outputs; not of a learner.",
-    ),
-    MetricSpec(
-        "hushstream_edge_batch_seconds",
-        "histogram",
-        "zone-private",
-        ("role",),
-        "The same of a learner, whose batches may hold clicks alone.",
-    ),
-    MetricSpec(
-        "hushstream_journal_appends_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Journal records appended; not by a learner.",
-    ),
-    MetricSpec(
-        "hushstream_edge_journal_appends_total",
-        "counter",
-        "zone-private",
-        ("role",),
-        "The same by a learner, one for each batch.",
-    ),
-    MetricSpec(
-        "hushstream_journal_reloads_total",
-        "counter",
-        "slot-public",
-        ("role",),
-        "Times a partition was reloaded from its journal (a failed append, or another writer).",
-    ),
-    MetricSpec(
-        "hushstream_releases_total",
-        "counter",
-        "slot-public",
-        ("role", "topic"),
-        "Records released, by topic.",
-    ),
-    MetricSpec(
-        "hushstream_dead_letters_total",
-        "counter",
-        "zone-private",
-        ("role", "reason"),
-        "Records refused, by reason.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_declared",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Home partitions that the role has, over all its workers.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_held",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Home partitions that this worker runs.",
-    ),
-    MetricSpec(
-        "hushstream_partitions_stopped",
-        "gauge",
-        "slot-public",
-        ("role",),
-        "Assigned home partitions that were stopped for a reason given in the log.",
-    ),
-    MetricSpec(
-        "hushstream_consumer_lag_records",
-        "gauge",
-        "slot-public",
-        ("role", "topic", "partition"),
-        "Records of an input that are not folded yet; not of clicks.",
-    ),
-    MetricSpec(
-        "hushstream_edge_consumer_lag_records",
-        "gauge",
-        "zone-private",
-        ("role", "topic", "partition"),
-        "Clicks that are not folded yet.",
-    ),
-    MetricSpec(
-        "hushstream_window_slots_declared",
-        "gauge",
-        "slot-public",
-        ("role", "partition"),
-        "Slots that close a window, by the configuration.",
-    ),
-    MetricSpec(
-        "hushstream_recovery_seconds",
-        "histogram",
-        "slot-public",
-        ("role",),
-        "Time to bring one partition to the end of its journal.",
-    ),
-    MetricSpec(
-        "hushstream_model_version",
-        "gauge",
-        "released",
-        ("role", "partition"),
-        "Version of the model in use.",
-    ),
-    MetricSpec(
-        "hushstream_model_age_seconds",
-        "gauge",
-        "released",
-        ("role", "partition"),
-        "Time since the model in use was published.",
-    ),
-    MetricSpec(
-        "hushstream_budget_spent_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "The most that one unit has paid so far, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_limit_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "The most that one unit may pay, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_price_micro_epsilon",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "What the next charge costs a unit, in millionths of epsilon.",
-    ),
-    MetricSpec(
-        "hushstream_budget_refusing",
-        "gauge",
-        "released",
-        ("role", "partition", "scope_class"),
-        "1 where the budget refuses every further release, otherwise 0.",
-    ),
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    start_http_server,
 )
 
+from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
+from hushstream.roles.machine import Output
 
-@dataclass(frozen=True, slots=True)
-class RoleGauge:
-    """Where a value that a role reports is shown."""
+__all__ = ["METRICS", "OTHER", "ROLE_GAUGES", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
-    metric: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+# Otherwise every counter has a second series that only says when it was made.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
 
-
-def _budget(scope_class: str) -> dict[str, RoleGauge]:
-    labels = {"scope_class": scope_class}
-    names = ("spent_micro_epsilon", "limit_micro_epsilon", "price_micro_epsilon", "refusing")
-    return {f"{scope_class}_{name}": RoleGauge(f"hushstream_budget_{name}", labels) for name in names}
-
-
-ROLE_GAUGES: Mapping[str, RoleGauge] = {
-    "model_version": RoleGauge("hushstream_model_version"),
-    "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
-    "window_slots": RoleGauge("hushstream_window_slots_declared"),
-    **_budget("slot"),
-    **_budget("reward"),
-}
-"""What a role may report about a machine, and the gauge that shows it."""
+OTHER = "other"
 
 _EDGE_ROLES = frozenset({"learner"})
 """Roles whose batches follow from clicks."""
+_BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
+"""How the names of a batch's metrics begin at the edge, and elsewhere."""
 _PRIVATE_INPUTS = frozenset({"clicks"})
 """Inputs whose number of records is content."""
 
@@ -260,7 +67,8 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._batches = "hushstream_edge_" if labels.role in _EDGE_ROLES else "hushstream_"
+        self._batches = _BATCHES[labels.role in _EDGE_ROLES]
+        self._begin_at_zero()
 
     def serve(self, host: str, port: int | None, zone_port: int | None) -> tuple[int | None, int | None]:
         """Open the two endpoints (None: not served; 0: any free port) and give the ports in use."""
@@ -339,6 +147,16 @@ class Metrics:
                     self._metrics[spec.name].remove_by_labels({"partition": self._partition(partition)})
         self._shown.intersection_update(held)
 
+    def _begin_at_zero(self) -> None:
+        """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
+        elsewhere = _BATCHES[self._labels.role not in _EDGE_ROLES]
+        never = {f"{elsewhere}batch_seconds", f"{elsewhere}journal_appends_total"}
+        for spec in METRICS:
+            if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
+                self._of(spec.name)
+        for reason in (*self._labels.reasons, OTHER):
+            self._of("hushstream_dead_letters_total", reason=reason)
+
     def _register(self, spec: MetricSpec) -> Any:
         registry = self.zone if spec.metric_class == "zone-private" else self.public
         extra = {"buckets": _SECONDS} if spec.kind == "histogram" else {}
@@ -360,8 +178,3 @@ class Metrics:
         server, thread = start_http_server(port, host, registry)
         self._servers.append((server, thread))
         return int(server.server_port)
-
-
-def age_seconds(log_time_ms: int) -> float:
-    """Seconds from a log time until now, not below 0 (for ``model_age_seconds``)."""
-    return max(0.0, time.time() - log_time_ms / 1000.0)

@@ -1,0 +1,218 @@
+"""Every metric of a worker, declared in one table with its class.
+
+Classes: ``released`` came out of a mechanism; ``slot-public`` follows from what is public anyway (records per
+topic, slots, windows, times); ``zone-private`` tells something of content and is served only on the zone's
+own endpoint. Labels come from fixed lists: what is not on the list is counted as ``other``.
+
+The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches and the lag of
+its clicks have zone-private metrics of their own (``hushstream_edge_*``), and decisions are counted in public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+MetricClass = Literal["released", "slot-public", "zone-private"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One metric: ``name`` by Prometheus conventions (counters are named with their ``_total``)."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    metric_class: MetricClass
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec(
+        "hushstream_events_total",
+        "counter",
+        "zone-private",
+        ("role", "outcome"),
+        "Events by what became of them.",
+    ),
+    MetricSpec(
+        "hushstream_slots_total",
+        "counter",
+        "slot-public",
+        ("role",),
+        "Slots sent or received, whatever they hold.",
+    ),
+    MetricSpec(
+        "hushstream_decisions_total",
+        "counter",
+        "slot-public",
+        ("role",),
+        "Contexts that were answered, whatever was clicked.",
+    ),
+    MetricSpec("hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."),
+    MetricSpec(
+        "hushstream_batch_seconds",
+        "histogram",
+        "slot-public",
+        ("role",),
+        "From taking a batch to the acknowledgement of all its outputs; not of a learner.",
+    ),
+    MetricSpec(
+        "hushstream_edge_batch_seconds",
+        "histogram",
+        "zone-private",
+        ("role",),
+        "The same of a learner, whose batches may hold clicks alone.",
+    ),
+    MetricSpec(
+        "hushstream_journal_appends_total",
+        "counter",
+        "slot-public",
+        ("role",),
+        "Journal records appended; not by a learner.",
+    ),
+    MetricSpec(
+        "hushstream_edge_journal_appends_total",
+        "counter",
+        "zone-private",
+        ("role",),
+        "The same by a learner, one for each batch.",
+    ),
+    MetricSpec(
+        "hushstream_journal_reloads_total",
+        "counter",
+        "slot-public",
+        ("role",),
+        "Times a partition was reloaded from its journal (a failed append, or another writer).",
+    ),
+    MetricSpec(
+        "hushstream_releases_total",
+        "counter",
+        "slot-public",
+        ("role", "topic"),
+        "Records released, by topic.",
+    ),
+    MetricSpec(
+        "hushstream_dead_letters_total",
+        "counter",
+        "zone-private",
+        ("role", "reason"),
+        "Records refused, by reason.",
+    ),
+    MetricSpec(
+        "hushstream_partitions_declared",
+        "gauge",
+        "slot-public",
+        ("role",),
+        "Home partitions that the role has, over all its workers.",
+    ),
+    MetricSpec(
+        "hushstream_partitions_held",
+        "gauge",
+        "slot-public",
+        ("role",),
+        "Home partitions that this worker runs.",
+    ),
+    MetricSpec(
+        "hushstream_partitions_stopped",
+        "gauge",
+        "slot-public",
+        ("role",),
+        "Assigned home partitions that were stopped for a reason given in the log.",
+    ),
+    MetricSpec(
+        "hushstream_consumer_lag_records",
+        "gauge",
+        "slot-public",
+        ("role", "topic", "partition"),
+        "Records of an input that are not folded yet; not of clicks.",
+    ),
+    MetricSpec(
+        "hushstream_edge_consumer_lag_records",
+        "gauge",
+        "zone-private",
+        ("role", "topic", "partition"),
+        "Clicks that are not folded yet.",
+    ),
+    MetricSpec(
+        "hushstream_window_slots_declared",
+        "gauge",
+        "slot-public",
+        ("role", "partition"),
+        "Slots that close a window, by the configuration.",
+    ),
+    MetricSpec(
+        "hushstream_recovery_seconds",
+        "histogram",
+        "slot-public",
+        ("role",),
+        "Time to bring one partition to the end of its journal.",
+    ),
+    MetricSpec(
+        "hushstream_model_version",
+        "gauge",
+        "released",
+        ("role", "partition"),
+        "Version of the model in use.",
+    ),
+    MetricSpec(
+        "hushstream_model_age_seconds",
+        "gauge",
+        "released",
+        ("role", "partition"),
+        "Time since the model in use was published.",
+    ),
+    MetricSpec(
+        "hushstream_budget_spent_micro_epsilon",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "The most that one unit has paid so far, in millionths of epsilon.",
+    ),
+    MetricSpec(
+        "hushstream_budget_limit_micro_epsilon",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "The most that one unit may pay, in millionths of epsilon.",
+    ),
+    MetricSpec(
+        "hushstream_budget_price_micro_epsilon",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "What the next charge costs a unit, in millionths of epsilon.",
+    ),
+    MetricSpec(
+        "hushstream_budget_refusing",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "1 where the budget refuses every further release, otherwise 0.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleGauge:
+    """Where a value that a role reports is shown."""
+
+    metric: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def _budget(scope_class: str) -> dict[str, RoleGauge]:
+    labels = {"scope_class": scope_class}
+    names = ("spent_micro_epsilon", "limit_micro_epsilon", "price_micro_epsilon", "refusing")
+    return {f"{scope_class}_{name}": RoleGauge(f"hushstream_budget_{name}", labels) for name in names}
+
+
+ROLE_GAUGES: Mapping[str, RoleGauge] = {
+    "model_version": RoleGauge("hushstream_model_version"),
+    "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
+    "window_slots": RoleGauge("hushstream_window_slots_declared"),
+    **_budget("slot"),
+    **_budget("reward"),
+}
+"""What a role may report about a machine, and the gauge that shows it."""

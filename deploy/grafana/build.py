@@ -1,0 +1,100 @@
+"""Write Grafana's dashboards as JSON into ``deploy/grafana/dashboards``.
+
+    python deploy/grafana/build.py [--check]
+
+With ``--check`` nothing is written; the exit code is 1 when a file is not what `panels` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef
+from panels import BOARDS, Board, Panel
+
+FOLDER = Path(__file__).resolve().parent / "dashboards"
+SOURCE = {"public": "Prometheus", "zone": "Prometheus of the zone"}
+_WIDTH = {"stat": 8, "timeseries": 12}
+_HEIGHT = {"stat": 5, "timeseries": 8}
+
+
+def as_json(board: Board) -> str:
+    """One dashboard in Grafana's JSON, ready for provisioning."""
+    made = (
+        dashboard.Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.about)
+        .tags(["hushstream"])
+        .readonly()
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .time("now-6h", "now")
+        .refresh("30s")
+        .with_variable(dashboard.DatasourceVariable("source").label(SOURCE[board.endpoint]).type("prometheus"))
+        .with_variable(
+            dashboard.QueryVariable("deployment")
+            .label("Deployment")
+            .datasource(_source())
+            .query("label_values(up, deployment)")
+            .multi(True)
+            .include_all(True)
+            .all_value(".*")
+        )
+    )
+    for number, panel in enumerate(board.panels, start=1):
+        made = made.with_panel(_panel(panel).id(number))
+    return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def stale() -> list[Path]:
+    """Files that are not what the panels say, and files of no board."""
+    wanted = {FOLDER / f"{board.uid}.json": as_json(board) for board in BOARDS}
+    present = set(FOLDER.glob("*.json"))
+    return sorted(path for path in present | set(wanted) if path not in present or wanted.get(path) != path.read_text())
+
+
+def _source() -> DataSourceRef:
+    return DataSourceRef(type_val="prometheus", uid="${source}")
+
+
+def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
+    kind: stat.Panel | timeseries.Panel = stat.Panel() if panel.kind == "stat" else timeseries.Panel()
+    made = (
+        kind.title(f"{panel.title} ({panel.metric_class})")
+        .description(f"{panel.about} Class: {panel.metric_class}.")
+        .datasource(_source())
+        .unit(panel.unit)
+        .min(0)
+        .span(_WIDTH[panel.kind])
+        .height(_HEIGHT[panel.kind])
+    )
+    for letter, query in zip("ABCD", panel.queries, strict=False):
+        made = made.with_target(
+            prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(letter).datasource(_source())
+        )
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the module; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Write Grafana's dashboards from panels.py.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
+    if parser.parse_args(arguments).check:
+        found = stale()
+        for path in found:
+            print(f"{path}: expected what panels.py says; run python deploy/grafana/build.py", file=sys.stderr)
+        return 1 if found else 0
+    FOLDER.mkdir(exist_ok=True)
+    for path in FOLDER.glob("*.json"):
+        path.unlink()
+    for board in BOARDS:
+        (FOLDER / f"{board.uid}.json").write_text(as_json(board), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

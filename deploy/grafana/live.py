@@ -1,0 +1,256 @@
+"""A small live deployment under a real Prometheus: embedded broker, one worker per role, a replay, two scrapers.
+
+One Prometheus reads the public endpoints, the other the zones' own; both run the configuration and the rules
+of ``deploy/prometheus``, with other targets and a scrape every second. Everything is on loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from panels import DEPLOYMENT, Endpoint
+
+from hushstream.agents.deployment import load, make_folder, parse_config
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.worlds.world import World
+from hushstream.systems.system import System
+
+RULES = Path(__file__).resolve().parents[1] / "prometheus"
+CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
+NAME = "live"
+WINDOW_SLOTS = 20
+ROUNDS = 3
+START_SECONDS = 30.0
+STOP_SECONDS = 15.0
+SCRAPES_BEFORE = 2
+"""A counter that was never scraped at 0 shows no increase."""
+SCRAPES_AFTER = 3
+"""Prometheus goes on for so many seconds after the last event, so that the last values and rules are in."""
+
+
+class LiveError(Exception):
+    """A process did not start, or ended while it was needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of an answer: its labels, and (unix seconds, value) in order."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+
+
+class LiveRun:
+    """Broker, workers and scrapers, for as long as the context is open."""
+
+    def __init__(self, folder: Path, users: int, pace: float) -> None:
+        """Prepare to play ``users`` contributors at ``pace`` interactions a second, below ``folder``."""
+        self._folder = folder
+        self._plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports: dict[str, int] = {}
+        self._pages: dict[str, str] = {}
+        self.started = 0.0
+
+    def __enter__(self) -> Self:
+        """Start everything.
+
+        Raises:
+            LiveError: a process did not start.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything that was started."""
+        self._stop()
+
+    def play(self) -> None:
+        """Play the users through the deployment, with one record among them that must be refused."""
+        self.started = time.time()
+        asyncio.run(self._play())
+        time.sleep(SCRAPES_AFTER)
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise LiveError(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
+
+    def ask(self, endpoint: Endpoint, expr: str) -> list[Series]:
+        """What a dashboard's query gives now."""
+        return [
+            Series(found["metric"], (_point(found["value"]),))
+            for found in self._get(endpoint, "query", query=_concrete(expr))
+        ]
+
+    def ask_range(self, endpoint: Endpoint, expr: str) -> list[Series]:
+        """What a dashboard's query gave, second by second, since the play began."""
+        span = {"start": f"{self.started:.0f}", "end": f"{time.time():.0f}", "step": "1"}
+        found = self._get(endpoint, "query_range", query=_concrete(expr), **span)
+        return [Series(one["metric"], tuple(map(_point, one["values"]))) for one in found]
+
+    def names(self, endpoint: Endpoint) -> set[str]:
+        """Names of all series that a Prometheus holds."""
+        return {str(name) for name in self._get(endpoint, "label/__name__/values")}
+
+    # Start and stop.
+
+    def _start(self) -> None:
+        """Each is spawned before anything is waited for, where it can be."""
+        world = make_world("synthetic", users=self._plan.contributors + self._plan.evaluated, rounds=ROUNDS, seed=1)
+        ready = self._folder / "broker.ready"
+        self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
+        system = _prepared(self._folder / "deployment", world)
+        self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
+        self._bootstrap = ready.read_text().strip()
+        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), partition_counts(system)))
+        for role in system.roles:
+            self._start_worker(role)
+        for endpoint in CONFIGURATIONS:
+            self._start_prometheus(endpoint, system.roles)
+        for name, page in self._pages.items():
+            self._await(name, lambda page=page: _answers(page))
+        self._world = world
+
+    def _start_worker(self, role: str) -> None:
+        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder / "deployment")]
+        arguments += ["--bootstrap", self._bootstrap, "--seed", "1"]
+        for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
+            self._ports[f"{role} {endpoint}"] = _free_port()
+            arguments += [option, str(self._ports[f"{role} {endpoint}"])]
+        self._spawn(role, arguments)
+        self._pages[role] = f"http://127.0.0.1:{self._ports[f'{role} public']}/metrics"
+
+    def _start_prometheus(self, endpoint: Endpoint, roles: tuple[str, ...]) -> None:
+        home = self._folder / f"prometheus-{endpoint}"
+        shutil.copytree(RULES, home)
+        path = home / CONFIGURATIONS[endpoint]
+        settings = yaml.safe_load(path.read_text())
+        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        path.write_text(yaml.safe_dump(settings))
+        targets = [
+            {"targets": [f"127.0.0.1:{self._ports[f'{role} {endpoint}']}"],
+             "labels": {"deployment": NAME, "role": role}}
+            for role in roles
+        ]  # fmt: skip
+        (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets))
+        name = f"prometheus-{endpoint}"
+        port = self._ports[name] = _free_port()
+        arguments = [f"--config.file={path}", f"--storage.tsdb.path={home / 'data'}", "--log.level=warn"]
+        self._spawn(name, [*arguments, f"--web.listen-address=127.0.0.1:{port}"], "prometheus")
+        self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
+
+    def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+
+    def _await(self, name: str, ready: Any) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not ready():
+            if self._processes[name].poll() is not None or time.monotonic() > deadline:
+                raise LiveError(f"{name} did not start: {self._last_words(name)}")
+            time.sleep(0.05)
+
+    def _stop(self) -> None:
+        """The broker last: workers commit to it as they end."""
+        broker = [process for name, process in self._processes.items() if name == "broker"]
+        others = [process for name, process in self._processes.items() if name != "broker"]
+        for group in (others, broker):
+            for process in group:
+                process.send_signal(signal.SIGTERM)
+            for process in group:
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+    def _last_words(self, name: str) -> str:
+        lines = (self._folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it wrote nothing"
+
+    # Play and ask.
+
+    async def _play(self) -> None:
+        refused = KafkaEventLog(self._bootstrap, f"{NAME}.")
+        await refused.start(lambda *_: None)
+        await asyncio.sleep(SCRAPES_BEFORE)
+        await refused.append("contexts", 0, b"no record at all")
+        await refused.stop()
+        await ClosedLoop(self._world, self._plan).run(KafkaEventLog(self._bootstrap, f"{NAME}."))
+
+    def _get(self, endpoint: Endpoint, what: str, **parameters: str) -> list[Any]:
+        url = f"http://127.0.0.1:{self._ports[f'prometheus-{endpoint}']}/api/v1/{what}"
+        with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
+            data = json.load(answer)["data"]
+        return list(data["result"] if isinstance(data, dict) else data)
+
+
+def _prepared(folder: Path, world: World) -> System:
+    """The deployment's folder; the encoder is fitted in a process of its own, which gives its memory back."""
+    config = parse_config(
+        {
+            "deployment": NAME,
+            "arms": world.arms,
+            "context": {"dimension": world.dimension},
+            "expected_slots": world.users,
+            "encoder": {"codes": 4},
+            "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
+            "feedback": {"reward_wait_seconds": 0.4},
+            "release": {"window_slots": WINDOW_SLOTS},
+            "public_dataset": True,
+        }
+    )
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        pool.submit(make_folder, folder, config).result()
+    return load(folder)
+
+
+def _concrete(expr: str) -> str:
+    """A query as Grafana sends it when all deployments are chosen."""
+    return expr.replace(DEPLOYMENT, ".*")
+
+
+def _point(pair: list[Any]) -> tuple[float, float]:
+    return float(pair[0]), float(pair[1])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False

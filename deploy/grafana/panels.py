@@ -1,0 +1,310 @@
+"""What each dashboard shows: panels as plain values, every one with the class of its metrics.
+
+Grafana's JSON, the check against a live Prometheus and the pictures are all made from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hushstream.agents.metrics import MetricClass
+
+Endpoint = Literal["public", "zone"]
+
+DEPLOYMENT = "$deployment"
+"""The dashboard's variable that names the deployments to show."""
+HERE = f'deployment=~"{DEPLOYMENT}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One line, or one family of lines, in PromQL; ``legend`` may name labels as ``{{label}}``."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel; ``unit`` is Grafana's name of it, ``about`` one sentence for whoever looks."""
+
+    title: str
+    metric_class: MetricClass
+    unit: str
+    about: str
+    queries: tuple[Query, ...]
+    kind: Literal["timeseries", "stat"] = "timeseries"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard, and from which kind of endpoint its Prometheus scrapes."""
+
+    uid: str
+    title: str
+    endpoint: Endpoint
+    about: str
+    panels: tuple[Panel, ...]
+
+
+_DECISIONS = Panel(
+    "Decisions",
+    "slot-public",
+    "reqps",
+    "Contexts answered a second, whatever was clicked.",
+    (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
+)
+_SLOTS = Panel(
+    "Slots",
+    "slot-public",
+    "reqps",
+    "Padded slots a second, sent by learners and taken by shufflers, whatever they hold.",
+    (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
+)
+_LAG = Panel(
+    "Lag",
+    "slot-public",
+    "short",
+    "Records of an input that are not folded yet; clicks are on the zone's dashboard.",
+    (Query(f"hushstream:lag:sum{{{HERE}}}", "{{role}} {{topic}}"),),
+)
+_WINDOWS = Panel(
+    "Windows closed",
+    "slot-public",
+    "short",
+    "Windows that were closed and released, by all shufflers that run.",
+    (Query(f'sum by (deployment) (hushstream_windows_sealed_total{{role="shuffler", {HERE}}})', "windows"),),
+)
+_VERSIONS = Panel(
+    "Model version",
+    "released",
+    "short",
+    "Version published by the aggregator, and the oldest in use by a learner.",
+    (
+        Query(
+            f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
+        ),
+        Query(f'min by (deployment) (hushstream_model_version{{role="learner", {HERE}}})', "in use"),
+    ),
+)
+
+OVERVIEW = Board(
+    "hushstream-overview",
+    "hushstream: overview",
+    "public",
+    "Is everything there, and does it move? Released and slot-public metrics only.",
+    (
+        Panel(
+            "Workers that answer",
+            "slot-public",
+            "short",
+            "Workers scraped, by role.",
+            (Query(f'sum by (role) (up{{job="hushstream", {HERE}}})', "{{role}}"),),
+            "stat",
+        ),
+        Panel(
+            "Partitions run",
+            "slot-public",
+            "percentunit",
+            "Share of the role's partitions that some worker runs; below 100 % nothing is done for the rest.",
+            (Query(f"hushstream:partitions_held:ratio{{{HERE}}}", "{{role}}"),),
+            "stat",
+        ),
+        Panel(
+            "Alerts",
+            "slot-public",
+            "short",
+            "Alerts of this Prometheus that fire now; the runbook says what each means.",
+            (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
+            "stat",
+        ),
+        _DECISIONS,
+        _SLOTS,
+        _WINDOWS,
+        _VERSIONS,
+        Panel(
+            "Age of the model",
+            "released",
+            "s",
+            "Time since the newest model in use was published.",
+            (Query(f'min by (deployment) (hushstream_model_age_seconds{{role="learner", {HERE}}})', "age"),),
+        ),
+        _LAG,
+    ),
+)
+
+PRIVACY = Board(
+    "hushstream-privacy",
+    "hushstream: privacy",
+    "public",
+    "What was released, and what it has cost. What one unit is, and what the figures do not cover, is printed by "
+    "`hushstream guarantee`.",
+    (
+        Panel(
+            "Spent by one unit",
+            "released",
+            "short",
+            "The most that one unit (a slot, a reward) has paid, and may pay, in epsilon. One charge fills a slot's "
+            "limit by design.",
+            (
+                Query(
+                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}}) / 1e6",
+                    "{{scope_class}} spent",
+                ),
+                Query(
+                    f"max by (role, scope_class) (hushstream_budget_limit_micro_epsilon{{{HERE}}}) / 1e6",
+                    "{{scope_class}} limit",
+                ),
+            ),
+        ),
+        Panel(
+            "Share of the limit",
+            "released",
+            "percentunit",
+            "Spent by one unit as a share of its limit.",
+            (
+                Query(
+                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} "
+                    f"/ hushstream_budget_limit_micro_epsilon{{{HERE}}})",
+                    "{{role}} {{scope_class}}",
+                ),
+            ),
+            "stat",
+        ),
+        Panel(
+            "Budgets that refuse",
+            "released",
+            "short",
+            "Scopes whose budget pays for no further release.",
+            (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
+            "stat",
+        ),
+        _WINDOWS,
+        Panel(
+            "Fill of windows",
+            "slot-public",
+            "percentunit",
+            "Mean number of slots in the windows of a day, as a share of the number that closes one.",
+            (Query(f"hushstream:window_fill:ratio1d{{{HERE}}}", "fill"),),
+        ),
+        Panel(
+            "Releases",
+            "slot-public",
+            "reqps",
+            "Records released a second, by topic: crowds or releases, and the ledger's entries beside them.",
+            (Query(f'hushstream:releases:rate5m{{topic=~"crowds|releases|ledger", {HERE}}}', "{{topic}}"),),
+        ),
+        _SLOTS,
+        _VERSIONS,
+    ),
+)
+
+PERFORMANCE = Board(
+    "hushstream-performance",
+    "hushstream: performance",
+    "public",
+    "Lag, latency and throughput, as far as they do not follow from clicks.",
+    (
+        _LAG,
+        Panel(
+            "Batch latency",
+            "slot-public",
+            "s",
+            "From taking a batch to the acknowledgement of its outputs; the learner's is on the zone's dashboard.",
+            (
+                Query(f"hushstream:batch_seconds:p50_5m{{{HERE}}}", "{{role}} p50"),
+                Query(f"hushstream:batch_seconds:p99_5m{{{HERE}}}", "{{role}} p99"),
+            ),
+        ),
+        _DECISIONS,
+        _SLOTS,
+        Panel(
+            "Records released",
+            "slot-public",
+            "reqps",
+            "Records that were acknowledged, by role and topic.",
+            (Query(f"hushstream:releases:rate5m{{{HERE}}}", "{{role}} {{topic}}"),),
+        ),
+        Panel(
+            "Journal appends",
+            "slot-public",
+            "reqps",
+            "Journal records a second; the learner's are on the zone's dashboard.",
+            (
+                Query(
+                    f'sum by (role) (rate(hushstream_journal_appends_total{{role!="learner", {HERE}}}[5m]))', "{{role}}"
+                ),
+            ),
+        ),
+        Panel(
+            "Recovery",
+            "slot-public",
+            "s",
+            "Mean time to bring a partition to the end of its journal, since the workers began.",
+            (
+                Query(
+                    f"sum by (role) (hushstream_recovery_seconds_sum{{{HERE}}})"
+                    f" / sum by (role) (hushstream_recovery_seconds_count{{{HERE}}})",
+                    "{{role}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Journal reloads",
+            "slot-public",
+            "short",
+            "Reloads in 15 minutes: a failed append, or another writer.",
+            (Query(f"sum by (role) (increase(hushstream_journal_reloads_total{{{HERE}}}[15m]))", "{{role}}"),),
+        ),
+    ),
+)
+
+ZONE = Board(
+    "hushstream-zone",
+    "hushstream: one zone",
+    "zone",
+    "Zone-private: these figures follow from content. For the operator of the zone alone, on its own Prometheus.",
+    (
+        Panel(
+            "Dead letters",
+            "zone-private",
+            "short",
+            "Records refused in 15 minutes, by reason; `hushstream dead-letters list` shows them.",
+            (Query(f"hushstream:dead_letters:increase15m{{{HERE}}}", "{{role}} {{reason}}"),),
+        ),
+        Panel(
+            "Events by outcome",
+            "zone-private",
+            "reqps",
+            "What became of events.",
+            (Query(f"sum by (role, outcome) (rate(hushstream_events_total{{{HERE}}}[5m]))", "{{role}} {{outcome}}"),),
+        ),
+        Panel(
+            "Lag of clicks",
+            "zone-private",
+            "short",
+            "Clicks that are not folded yet.",
+            (Query(f"sum by (role) (hushstream_edge_consumer_lag_records{{{HERE}}})", "{{role}}"),),
+        ),
+        Panel(
+            "Batch latency of the learner",
+            "zone-private",
+            "s",
+            "From taking a batch to the acknowledgement of its outputs.",
+            (
+                Query(f"hushstream:edge_batch_seconds:p50_5m{{{HERE}}}", "{{role}} p50"),
+                Query(f"hushstream:edge_batch_seconds:p99_5m{{{HERE}}}", "{{role}} p99"),
+            ),
+        ),
+        Panel(
+            "Journal appends of the learner",
+            "zone-private",
+            "reqps",
+            "Batches journaled a second.",
+            (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
+        ),
+    ),
+)
+
+BOARDS = (OVERVIEW, PRIVACY, PERFORMANCE, ZONE)
