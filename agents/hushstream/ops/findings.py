@@ -24,6 +24,8 @@ class Status(StrEnum):
     """Identical to a record that was explained before: sends are at least once."""
     OFF_CHAIN = "off_chain"
     """A journal record made with the zone's key that another record forestalled; every reader skips it."""
+    ERASED = "erased"
+    """Its inputs were taken out of this copy for a user whose tombstone is in it: not to be checked any more."""
     CHANGED = "changed"
     """Not what the logs and the key give; missing where it must be; or there without a reason."""
     UNCHECKABLE = "uncheckable"

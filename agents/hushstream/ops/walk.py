@@ -25,6 +25,7 @@ from hushstream.roles.machine import (
     TopicPartition,
 )
 from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 _BLANK = bytes(CHAIN_BYTES)
@@ -169,7 +170,7 @@ class _Walker:
             return
         # Asked first: a machine need not bear inputs that it could never have read.
         if not self._intact(record, ranges):
-            self._lose(record, Status.CHANGED, _not_those(ranges))
+            self._lose(record, *self._why_not_those(ranges))
             self._advance(record)
             return
         ties = self._ties()
@@ -212,11 +213,22 @@ class _Walker:
         _, fields = codec.decode(record.value)
         return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
 
+    def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
+        """Whether inputs that are not those of a record were taken out by an erasure, or changed."""
+        if all(record.value for part in ranges for record in self._slice(part).records):
+            return Status.CHANGED, _not_those(ranges)
+        after = max((part.low for part in ranges if part.topic == "contexts"), default=0)
+        contexts = [self._copy.part(source) for source in self._machine.inputs if source[0] == "contexts"]
+        if not any(_is_tombstone(r) for part in contexts for r in part.read(after, part.high)):
+            return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no tombstone says why"
+        return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
+
     def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         """What can still be said when the machine's state is lost: whether the inputs are as they were."""
         status, reason = self._reach(ranges)
         if status is Status.EQUAL and not self._intact(record, ranges):
-            self._tally.find(Status.CHANGED, record.offset, _not_those(ranges))
+            status, reason = self._why_not_those(ranges)
+            self._tally.find(status, record.offset, reason)
         elif status is Status.EQUAL:
             self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)
         else:
@@ -257,6 +269,13 @@ class _Walker:
     def _place(self, offset: int) -> str:
         topic, partition = self._machine.journal
         return f"{topic}/{partition} offset {offset}"
+
+
+def _is_tombstone(record: InputRecord) -> bool:
+    try:
+        return codec.decode(record.value)[0] == "Forget"
+    except CodecError:
+        return False
 
 
 def _not_those(ranges: Sequence[InputRange]) -> str:

@@ -1,0 +1,226 @@
+"""Erasing one user: a tombstone that the learner folds, what stays and why, and exports without his records.
+
+The tombstone is a record among the contexts of the user's partition. So the erasure has its place in the log:
+a learner that replays it gives up the same state at the same moment, and `verify` finds what it published
+equal for as long as retention keeps the inputs. Nothing here prints the user's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hushstream.client.client import EventLog
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.export import ExportRefused, export_copy, open_export
+from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.schemas.topics import TOPICS
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
+
+ERASED = b""
+"""In place of a record's value where it was erased; its offset and log time stay."""
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_NAMES_USERS = ("contexts", "clicks")
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """An erasure.
+
+    Attributes:
+        deployment: where.
+        partition, offset: of the tombstone, on contexts.
+        folded: whether the learner was seen to have folded it.
+        stays: what is not erased, and why.
+        waits: what is gone only later, and when.
+    """
+
+    deployment: str
+    partition: int
+    offset: int
+    folded: bool
+    stays: tuple[str, ...]
+    waits: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """One line a fact."""
+        done = "the learner has dropped the user's state" if self.folded else "no learner has folded it yet"
+        lines = [f"forget {self.deployment}: tombstone at contexts/{self.partition} offset {self.offset}; {done}"]
+        lines += [f"  stays: {fact}" for fact in self.stays]
+        lines += [f"  waits: {fact}" for fact in self.waits]
+        return "\n".join(lines) + "\n"
+
+
+def forget(connection: Connection, system: System, user: str, wait_seconds: float = 10.0) -> Forgotten:
+    """`forget_async` on a broker, for code without an event loop; needs the rights of the client."""
+    log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security)
+    return asyncio.run(forget_async(log, system, user, wait_seconds))
+
+
+async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float) -> Forgotten:
+    """Append the tombstone of a user, and wait until the learner has folded it.
+
+    Args:
+        log: the deployment's log, not started.
+        system: the deployment.
+        user: the account to erase, whether it is known or not.
+        wait_seconds: how long to wait for the learner.
+
+    Raises:
+        HushstreamError: no user's name, a system without states of single users, or the log refuses.
+    """
+    system = _p2b(system)
+    _require_user(user)
+    seen: dict[int, int] = {}
+    folded = asyncio.Event()
+    place: list[int] = []
+
+    def on_decisions(partition: int, offset: int, value: bytes) -> None:
+        seen[partition] = max(seen.get(partition, 0), _contexts_high(value))
+        if place and seen.get(place[0], 0) > place[1]:
+            folded.set()
+
+    await log.start(on_decisions)
+    try:
+        partition = partition_of(user, log.partitions())
+        value = codec.encode("Forget", {"user": user, "config_digest": system.digest})
+        offset = await log.append("contexts", partition, value)
+        place[:] = (partition, offset)
+        if seen.get(partition, 0) > offset:
+            folded.set()
+        done = await _within(folded, wait_seconds)
+    finally:
+        await log.stop()
+    return Forgotten(system.config.deployment, partition, offset, done, what_stays(), what_waits(system))
+
+
+def what_stays() -> tuple[str, ...]:
+    """What an erasure leaves, for good."""
+    return (
+        "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
+        "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
+        "event ids in the decisions journal, which names no user; an event id should not name one either",
+    )
+
+
+def what_waits(system: P2BSystem) -> tuple[str, ...]:
+    """What is gone only after a while."""
+    kept = {name: TOPICS[name].retention_ms for name in _NAMES_USERS}
+    settle = system.config.slot.settle_seconds
+    return (
+        *(f"his records on {name}: {(days or 0) / _DAY_MS:g} days from when they were written" for name, days in
+          kept.items()),
+        f"the tombstone itself, with his name: {(kept['contexts'] or 0) / _DAY_MS:g} days",
+        f"a slot that he owes, and his name with it: sent as null within {settle:g} s of log time",
+        "his state in the learner's data directory: until its next snapshot",
+        "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
+    )  # fmt: skip
+
+
+def erase_export(directory: Path, system: System, user: str) -> int:
+    """Replace every record of an export that names a user, batches that do included; returns how many.
+
+    The tombstone stays, but without it nothing is erased: it is what tells `verify` an erasure from a change.
+
+    Raises:
+        DamagedExport: not a complete export.
+        ExportRefused: it holds no tombstone of this user, or cannot be written.
+    """
+    system = _p2b(system)
+    _require_user(user)
+    logs = open_export(directory)
+    if not any(_is_tombstone(record, user) for _, part in logs.of_topic("contexts") for record in part.records):
+        raise ExportRefused(
+            f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
+        )
+    erased: dict[TopicPartition, PartitionCopy] = {}
+    number = 0
+    for source, part in logs.parts.items():
+        records = [_without(record, user) if source[0] in _NAMES_USERS else record for record in part.records]
+        number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
+        erased[source] = PartitionCopy(part.low, part.high, records)
+    _replace(directory, LogCopy(erased, logs.quiet), system)
+    return number
+
+
+def _replace(directory: Path, logs: LogCopy, system: System) -> None:
+    """Write the new export beside the old one, then put it in its place."""
+    fresh, old = (directory.with_name(f"{directory.name}.{suffix}") for suffix in ("erasing", "erased"))
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        export_copy(logs, system, fresh)
+        os.replace(directory, old)
+        os.replace(fresh, directory)
+        shutil.rmtree(old)
+    except OSError as error:
+        raise ExportRefused(f"{directory}: cannot be rewritten ({error.strerror})") from None
+
+
+def _without(record: InputRecord, user: str) -> InputRecord:
+    return record._replace(value=ERASED) if _names(record, user) else record
+
+
+def _names(record: InputRecord, user: str) -> bool:
+    """Whether a record of contexts or clicks is of this user; a tombstone is of nobody."""
+    try:
+        name, fields = codec.decode(record.value)
+    except CodecError:
+        return False
+    return name != "Forget" and (fields.get("user") == user or user in fields.get("users", ()))
+
+
+def _is_tombstone(record: InputRecord, user: str) -> bool:
+    try:
+        name, fields = codec.decode(record.value)
+    except CodecError:
+        return False
+    return name == "Forget" and fields["user"] == user
+
+
+def _contexts_high(value: bytes) -> int:
+    """How far a decisions record covers its contexts; 0 for what is none."""
+    try:
+        name, fields = codec.decode(value, frozenset({"Decisions", "Genesis"}))
+    except CodecError:
+        return 0
+    inputs: list[Mapping[str, Any]] = fields["head"]["inputs"] if name == "Decisions" else []
+    return max((int(part["high"]) for part in inputs if part["topic"] == "contexts"), default=0)
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _p2b(system: System) -> P2BSystem:
+    if not isinstance(system, P2BSystem):
+        raise HushstreamError(
+            f"forget: expected a p2b deployment, got {system.name}, whose learner folds no tombstones"
+        )
+    return system
+
+
+def _require_user(user: str) -> None:
+    if id_fault(user) is not None:
+        raise HushstreamError(f"user: expected 1 to {MAX_ID_BYTES} bytes, got {len(user.encode())}")

@@ -1,0 +1,81 @@
+"""Commands about the users of a deployment: erasing one, and a soak with very many."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, print_json
+
+_GIGABYTE = 1 << 30
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(forget)
+    app.command()(soak)
+
+
+def forget(
+    user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
+    deployment: DeploymentFolder,
+    export: Annotated[
+        Path | None, typer.Option(help="Take his records out of this export, made after his tombstone, and no more.")
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the learner has folded it.")] = 10.0,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Erase a user: his state goes, and it is said what stays and what waits; needs the client's rights."""
+    from hushstream.agents.deployment import load
+    from hushstream.agents.security import read_security
+    from hushstream.ops.connection import Connection
+    from hushstream.ops.forget import erase_export
+    from hushstream.ops.forget import forget as append
+
+    system = load(deployment)
+    name = sys.stdin.readline().rstrip("\n") if user == "-" else user
+    if export is not None:
+        number = erase_export(export, system, name)
+        if json:
+            print_json({"export": str(export), "records": number})
+        else:
+            typer.echo(f"{export}: {number} records erased; verify says so of what was made from them")
+        return
+    connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
+    done = append(connection, system, name, wait)
+    if json:
+        print_json(done.as_json())
+    else:
+        typer.echo(done.as_text(), nl=False)
+    raise typer.Exit(0 if done.folded or not wait else 1)
+
+
+def soak(
+    users: Annotated[int, typer.Option(min=1, help="Distinct users.")] = 1_000_000,
+    visits: Annotated[int, typer.Option(min=1, help="Visits of each.")] = 2,
+    interactions: Annotated[int, typer.Option(min=1, help="Interactions of each visit.")] = 5,
+    resident: Annotated[int, typer.Option(min=0, help="Users in memory, the others on disk; 0 for all.")] = 100_000,
+    dimension: Annotated[int, typer.Option(min=2, max=4096, help="Entries of a context.")] = 10,
+    arms: Annotated[int, typer.Option(min=2, max=65536, help="Arms.")] = 10,
+    cap: Annotated[float, typer.Option(min=0.1, help="Gigabytes that the process may take.")] = 4.0,
+    json: AsJson = False,
+) -> None:
+    """Give many users their interactions on one learner, and print its memory against a cap."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from hushstream.replay.bench.soak import SoakSizes, run_soak, soak_table
+
+    sizes = SoakSizes(users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
+    found = run_soak(sizes, progress=lambda text: typer.echo(text, err=True))
+    if json:
+        print_json(asdict(found))
+    else:
+        Console().print(soak_table(found, sizes))
