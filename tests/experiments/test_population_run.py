@@ -149,7 +149,7 @@ def test_a_seed_repeats_a_run_and_another_seed_draws_other_noise():
 
 @pytest.mark.parametrize("mode", ["tuples", "paper"])
 def test_every_report_is_released_or_left_out_for_a_counted_reason(mode):
-    system = P2BSystem.fitted(_config(mode=mode, sampling=0.5, threshold=4, window_slots=100))
+    system = P2BSystem.fitted(_config(mode=mode, sampling=0.5, threshold=2, window_slots=100))
     counts = run_population(system, _world(seed=2), CONTRIBUTORS, EVALUATED).released
     assert counts.windows == 3
     assert counts.slots == counts.reports == CONTRIBUTORS

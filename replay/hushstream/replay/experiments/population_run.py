@@ -44,7 +44,8 @@ from hushstream.shuffling.windows import ClosedBy, Sealed
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.p2b_models import ModelFields, PrivateTotals, RawTotals
-from hushstream.systems.p2b_release import release_window
+from hushstream.systems.p2b_release import release_address, release_window
+from hushstream.systems.p2b_running import open_running
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
@@ -286,11 +287,14 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     contents = [pack(Report(code, arm, reward_level(reward, levels))) for code, arm, reward in reports]
     nonce = genesis_nonce(system, key)
     totals, released = PrivateTotals(system), Released()
+    running = open_running(system.window_tree, key, release_address(system, nonce, 0))
     for window, low in enumerate(range(0, len(contents), config.release.window_slots)):
         part = tuple(contents[low : low + config.release.window_slots])
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         sealed = Sealed(window, closed_by, part)
-        release = release_window(system, key, nonce, 0, sealed)
+        if running is not None and running.exhausted:
+            break
+        release = release_window(system, key, nonce, 0, sealed, running)
         if not totals.add(release.crowd):
             raise PopulationError("expected every crowd to fit the deployment's domain, got one that does not")
         released = released.plus(count_released(system, key, nonce, sealed, release))
