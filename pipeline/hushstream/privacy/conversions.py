@@ -1,0 +1,142 @@
+"""From one privacy currency to another: pure epsilon, zCDP, Renyi at fixed orders, (epsilon, delta).
+
+All amounts are whole numbers (epsilon, rho and Renyi divergence in millionths, delta in units of 2^-80) and every
+conversion rounds up, so a price never shrinks on its way.
+
+========================  ======================================================================================
+from pure epsilon         zCDP: rho = eps^2/2 (Bun, Steinke 2016, Proposition 3.3).
+                          Renyi, order a: ln((sinh(a eps) - sinh((a-1) eps)) / sinh(eps)) / (a-1), what randomised
+                          response has (the same, Lemma B.1); never above eps.
+from (epsilon, delta)     delta beside the curve: of two (eps, delta)-close laws, all but a part delta is
+                          eps-close (Murtagh, Vadhan 2016, after Kairouz, Oh, Viswanath 2015).
+from zCDP                 Renyi, order a: a rho.
+from Renyi, order a       (eps, delta) for any delta: eps = D + ln(1/delta)/(a-1) + ln(1-1/a) - ln(a)/(a-1) (Canonne,
+                          Kamath, Steinke 2020, Proposition 12). Any order is a valid bound.
+not there                 from (epsilon, delta) to a curve without a delta: there is none.
+========================  ======================================================================================
+
+Composition by these rules agrees with Google's dp-accounting, which the tests use as the oracle; at run time only
+whole-number arithmetic and bounds on the stated side are needed, so the package depends on neither its floats
+nor its version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, delta_value, epsilon_value
+from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below, log_above
+from hushstream.privacy.errors import BadAmount
+
+ORDERS: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128, 256, 512, 1024)
+"""The fixed Renyi orders: every curve in a ledger has a price at each of them."""
+
+
+def pure_to_rho_micro(epsilon_micro: int) -> int:
+    """eps^2/2 in millionths of rho, rounded up."""
+    return math.ceil(epsilon_value(_checked(epsilon_micro, "epsilon")) ** 2 / 2 * MICRO)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def pure_to_renyi_micro(epsilon_micro: int, order: int) -> int:
+    """Renyi divergence of a pure epsilon at a whole order above 1, in millionths, rounded up.
+
+    With x = e^eps the quotient of hyperbolic sines is (x^a + x^(1-a)) / (x + 1): 1 at x = 1, and no difference of
+    near numbers is taken. Its logarithm is a eps + ln(1 + x^(1-2a)) - ln(1 + x).
+    """
+    epsilon = epsilon_value(_checked(epsilon_micro, "epsilon"))
+    _check_order(order)
+    if epsilon > LARGEST_EXPONENT:
+        return epsilon_micro
+    near = log_above(1 + exp_above(max(Fraction(-LARGEST_EXPONENT), (1 - 2 * order) * epsilon)))
+    logarithm = order * epsilon + near + log_above(1 / (1 + exp_below(epsilon)))
+    return min(epsilon_micro, math.ceil(logarithm / (order - 1) * MICRO))
+
+
+def rho_to_renyi_micro(rho_micro: int, order: int) -> int:
+    """Renyi divergence of zCDP at an order, in millionths."""
+    _check_order(order)
+    return order * _checked(rho_micro, "rho")
+
+
+def renyi_to_epsilon_micro(divergence_micro: int, order: int, delta_units: int) -> int:
+    """The epsilon at ``delta_units`` that a Renyi divergence at one order gives, in millionths, rounded up.
+
+    Raises:
+        BadAmount: a delta that is not above 0 and below 1.
+    """
+    _check_order(order)
+    if not 0 < delta_units < DELTA_ONE:
+        raise BadAmount(f"delta: expected above 0 and below 1, got {delta_units} units of 2^-80")
+    logarithms = log_above(1 / delta_value(delta_units)) + log_above(Fraction(1, order))
+    epsilon = epsilon_value(_checked(divergence_micro, "divergence")) + logarithms / (order - 1)
+    return max(0, math.ceil((epsilon + log_above(1 - Fraction(1, order))) * MICRO))
+
+
+def curve_to_epsilon_micro(curve: Sequence[int], delta_units: int) -> int:
+    """The smallest epsilon at ``delta_units`` over `ORDERS`, for divergences that all hold together.
+
+    Raises:
+        BadAmount: not one price for each order, or an impossible delta.
+    """
+    if len(curve) != len(ORDERS):
+        raise BadAmount(f"Renyi curve: expected {len(ORDERS)} prices, got {len(curve)}")
+    return min(renyi_to_epsilon_micro(price, order, delta_units) for price, order in zip(curve, ORDERS, strict=True))
+
+
+@lru_cache(maxsize=4096, typed=True)
+def rho_to_epsilon_micro(rho_micro: int, delta_units: int) -> int:
+    """The epsilon at ``delta_units`` that zCDP gives, in millionths, rounded up.
+
+    Every whole order gives a valid bound. The bound falls and then climbs with the order: the search doubles the
+    order while that helps, and then cuts the interval by thirds.
+
+    Raises:
+        BadAmount: a delta that is not above 0 and below 1.
+    """
+    if rho_micro == 0:
+        return 0
+
+    def price(order: int) -> int:
+        return renyi_to_epsilon_micro(rho_to_renyi_micro(rho_micro, order), order, delta_units)
+
+    low, high = 2, 4
+    while price(high) < price(high // 2):
+        low, high = high // 2, 2 * high
+    while high - low > 2:
+        third = (high - low) // 3
+        if price(low + third) <= price(high - third):
+            high -= max(1, third)
+        else:
+            low += max(1, third)
+    return min(price(order) for order in range(low, high + 1))
+
+
+def pure_curve(epsilon_micro: int) -> tuple[int, ...]:
+    """Prices of a pure epsilon at all `ORDERS`."""
+    return tuple(pure_to_renyi_micro(epsilon_micro, order) for order in ORDERS)
+
+
+def rho_curve(rho_micro: int) -> tuple[int, ...]:
+    """Prices of zCDP at all `ORDERS`."""
+    return tuple(rho_to_renyi_micro(rho_micro, order) for order in ORDERS)
+
+
+def largest_pure_epsilon(rho_micro: int) -> int:
+    """The largest pure epsilon in millionths whose rho is at most ``rho_micro``."""
+    epsilon = math.isqrt(2 * MICRO * _checked(rho_micro, "rho"))
+    return epsilon if pure_to_rho_micro(epsilon) <= rho_micro else epsilon - 1
+
+
+def _checked(micro: int, name: str) -> int:
+    if not isinstance(micro, int) or isinstance(micro, bool) or micro < 0:
+        raise BadAmount(f"{name}: expected whole millionths >= 0, got {micro!r}")
+    return micro
+
+
+def _check_order(order: int) -> None:
+    if not isinstance(order, int) or isinstance(order, bool) or order < 2:
+        raise BadAmount(f"order: expected a whole number above 1, got {order!r}")
