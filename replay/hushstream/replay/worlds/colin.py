@@ -126,7 +126,7 @@ def colin(
     arms: int = 10,
     pool: int = 1000,
     noise_std: float = 0.1,
-    edge_quantile: float = 0.5,
+    edge_quantile: float = 0.3,
     seed: int = 0,
 ) -> ColinWorld:
     """Build the paper's simulator.
