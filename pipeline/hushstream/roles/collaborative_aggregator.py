@@ -66,7 +66,8 @@ class CollaborativeAggregatorMachine:
         self.position = 0
         self.journaled = 0
         self.running = START
-        self.observations = 0
+        self.counts = np.zeros(system.nodes, dtype=np.int64)
+        """Rows of each user that the newest version rests on."""
         self.as_stated = True
         self.pending: list[Rows] = []
         self.moment = np.zeros((system.nodes, system.features.dimension))
@@ -230,7 +231,7 @@ class CollaborativeAggregatorMachine:
         """Bring the estimator up to the rows and sums that have come."""
         rows = Rows.joined(self.pending)
         self.pending = []
-        self.observations += len(rows)
+        np.add.at(self.counts, rows.nodes, 1)
         self.estimator.observe_batch(rows.nodes, rows.features.astype(np.float64))
         self.estimator.set_moment(self.moment)
 
@@ -241,7 +242,8 @@ class CollaborativeAggregatorMachine:
     def _fields(self, high: int) -> dict[str, Any]:
         covered = InputRange(_INPUT, self.line, self.journaled, high)
         parameters = self.estimator.parameters().astype("<f8").tobytes()
-        widths = self.estimator.widths().astype("<f4").tobytes()
+        factor = self.system.width_factor(self.counts.tolist())
+        widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
         price = self.system.guarantee()
         return {
             "head": head_fields(
@@ -253,7 +255,7 @@ class CollaborativeAggregatorMachine:
             "nodes": self.system.nodes,
             "parameters": parameters,
             "widths": widths,
-            "observations": self.observations,
+            "observations": int(self.counts.sum()),
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,

@@ -30,7 +30,7 @@ _SCHEMA = fastavro.parse_schema(
         position="long",
         journaled="long",
         running="bytes",
-        observations="long",
+        counts="bytes",
         as_stated="boolean",
         seals={"type": "map", "values": "long"},
         sealed_phase="long",
@@ -55,7 +55,7 @@ def dump(machine: CollaborativeAggregatorMachine) -> bytes:
         "position": machine.position,
         "journaled": machine.journaled,
         "running": machine.running,
-        "observations": machine.observations,
+        "counts": machine.counts.astype("<i8").tobytes(),
         "as_stated": machine.as_stated,
         "seals": {str(origin): phase for origin, phase in machine.seals.by_origin.items()},
         "sealed_phase": machine.seals.complete,
@@ -83,7 +83,8 @@ def restore(machine: CollaborativeAggregatorMachine, snapshot: bytes) -> None:
     machine.chain.resume(state["chain"])
     machine.version, machine.position = state["model_version"], state["position"]
     machine.journaled, machine.running = state["journaled"], state["running"]
-    machine.observations, machine.as_stated = state["observations"], state["as_stated"]
+    machine.counts = np.frombuffer(state["counts"], "<i8").astype(np.int64)
+    machine.as_stated = state["as_stated"]
     machine.seals.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
     machine.seals.complete = state["sealed_phase"]
     machine.known = BoundedMap(machine.known.capacity)

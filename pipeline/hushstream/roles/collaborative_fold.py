@@ -218,7 +218,7 @@ class CollaborativeFold:
         event_id, user = columns.event_ids[row], columns.users[row]
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(system.config.arms, -1)
-        scores = machine.shared.scores(node, features.astype(np.float64), system.config.learner.alpha)
+        scores = machine.shared.scores(node, features.astype(np.float64), system.alpha)
         if columns.eligible[row]:
             scores[~eligible_mask(columns.eligible[row], system.config.arms)] = -np.inf
         arm = self._as_journaled(scores, int(np.argmax(scores)))

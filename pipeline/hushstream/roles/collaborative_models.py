@@ -37,7 +37,8 @@ class SharedParameters:
 def cold_parameters(system: CollaborativeSystem) -> SharedParameters:
     """What stands before the first version: no score, and the width that the relation graph alone gives."""
     estimator = system.estimator()
-    return _shared(0, estimator.parameters(), estimator.widths().astype("<f4"))
+    factor = system.width_factor([0] * system.nodes)
+    return _shared(0, estimator.parameters(), (estimator.widths() * factor**2).astype("<f4"))
 
 
 def decode_parameters(system: CollaborativeSystem, fields: dict[str, Any]) -> SharedParameters:

@@ -10,7 +10,7 @@ Source: Wang et al., Global and Local Differential Privacy for Collaborative Ban
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from hushstream.systems.collaborative_configuration import (
 )
 from hushstream.systems.collaborative_release import Moments, open_moments, release_guarantee
 from hushstream.systems.collaborative_rows import Rows
+from hushstream.systems.collaborative_width import lemma_alpha
 from hushstream.systems.p2b import MAX_RECORD_BYTES
 from hushstream.systems.system import RoleName
 from hushstream.systems.values import ConfigurationError
@@ -117,6 +118,18 @@ class CollaborativeSystem:
             partition=partition,
         )
         return open_moments(self.config.release, self.config.features, self.nodes, key, address)
+
+    @property
+    def alpha(self) -> float:
+        """What the published widths are multiplied with: by the lemma they hold it already."""
+        alpha = self.config.learner.alpha
+        return 1.0 if alpha == "lemma" else alpha
+
+    def width_factor(self, counts: Sequence[int]) -> float:
+        """What a version's widths hold of alpha, for ``counts`` (N,) rows of each user."""
+        if self.config.learner.alpha != "lemma":
+            return 1.0
+        return lemma_alpha(self.config, self.relation, counts)
 
     def estimator(self) -> CollaborativeState:
         """The server's estimator before any row."""
