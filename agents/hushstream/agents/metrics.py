@@ -27,6 +27,7 @@ __all__ = ["METRICS", "OTHER", "ROLE_GAUGES", "Labels", "MetricClass", "MetricSp
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
 
 OTHER = "other"
+LOOPBACK = "127.0.0.1"
 
 _EDGE_ROLES = frozenset({"learner"})
 """Roles whose batches follow from clicks."""
@@ -70,9 +71,14 @@ class Metrics:
         self._batches = _BATCHES[labels.role in _EDGE_ROLES]
         self._begin_at_zero()
 
-    def serve(self, host: str, port: int | None, zone_port: int | None) -> tuple[int | None, int | None]:
-        """Open the two endpoints (None: not served; 0: any free port) and give the ports in use."""
-        return self._serve(host, port, self.public), self._serve(host, zone_port, self.zone)
+    def serve(
+        self, host: str, port: int | None, zone_port: int | None, zone_host: str = LOOPBACK
+    ) -> tuple[int | None, int | None]:
+        """Open the two endpoints (None: not served; 0: any free port) and give the ports in use.
+
+        The zone's has a host of its own: whoever opens the public one to others has not opened this one.
+        """
+        return self._serve(host, port, self.public), self._serve(zone_host, zone_port, self.zone)
 
     def close(self) -> None:
         """Close the endpoints."""

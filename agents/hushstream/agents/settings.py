@@ -46,6 +46,7 @@ class WorkerSettings(BaseModel):
     security: Security = Security()
 
     metrics_host: str = "127.0.0.1"
+    zone_metrics_host: str = "127.0.0.1"
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     zone_metrics_port: int | None = Field(default=None, ge=0, le=65535)
 

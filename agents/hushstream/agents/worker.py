@@ -223,11 +223,13 @@ class RoleWorker:
     def _serve_metrics(self) -> None:
         settings = self._settings
         try:
-            ports = self._metrics.serve(settings.metrics_host, settings.metrics_port, settings.zone_metrics_port)
+            ports = self._metrics.serve(
+                settings.metrics_host, settings.metrics_port, settings.zone_metrics_port, settings.zone_metrics_host
+            )
         except OSError as error:
             raise WorkerError(
-                f"metrics cannot be served on {settings.metrics_host}, ports {settings.metrics_port} and "
-                f"{settings.zone_metrics_port}: {error.strerror}"
+                f"metrics cannot be served on {settings.metrics_host} port {settings.metrics_port} and "
+                f"{settings.zone_metrics_host} port {settings.zone_metrics_port}: {error.strerror}"
             ) from error
         logger.info("role %s, group %s, metrics ports %s", settings.role, settings.group, ports)
 

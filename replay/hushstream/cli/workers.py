@@ -50,7 +50,8 @@ def worker(
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where metrics listen.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = "127.0.0.1",
+    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = "127.0.0.1",
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0 for any.")
     ] = None,
@@ -93,6 +94,7 @@ def worker(
         datadir=deployment / "state" / role.value if state is None else state,
         security=read_security(security),
         metrics_host=metrics_host,
+        zone_metrics_host=zone_metrics_host,
         metrics_port=metrics_port,
         zone_metrics_port=zone_metrics_port,
         session_timeout_seconds=session_timeout,
