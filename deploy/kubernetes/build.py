@@ -1,0 +1,97 @@
+"""Write the Kubernetes manifests of a deployment: ``python deploy/kubernetes/build.py [FOLDER ...] [--check]``.
+
+A folder holds ``deployment/`` (what `hushstream prepare` made) and gets the manifests beside it. Without a folder,
+those of the two examples of this repository are written. ``--check`` writes nothing and exits 1 when a file differs
+from what would be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from manifests import monitors, policies, services, topics, users, workers
+
+from hushstream.agents.deployment import CONFIGURATION, load
+from hushstream.agents.prepared import ENCODER, RELATION
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.system import System
+
+EXAMPLES = tuple(Path(__file__).parent / "base" / name for name in ("shop", "circle"))
+_HEADING = (
+    "# Made by deploy/kubernetes/build.py from the topic declarations; change those, or patch it in an overlay.\n"
+)
+
+
+class _Plain(yaml.SafeDumper):
+    """Repeats what occurs twice: anchors and aliases are hard to read and to patch."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def manifests_of(system: System, prepared: str) -> dict[str, str]:
+    """The text of each file.
+
+    Args:
+        system: the deployment.
+        prepared: the name of the file that was prepared beside its configuration.
+    """
+    parts = {
+        "topics.yaml": topics(system),
+        "users.yaml": users(system),
+        "workers.yaml": [*services(system), *workers(system)],
+        "monitors.yaml": monitors(system),
+        "network.yaml": policies(system),
+    }
+    files = [f"deployment/{CONFIGURATION}", f"deployment/{prepared}"]
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(parts),
+        "configMapGenerator": [{"name": f"{system.config.deployment}-deployment", "files": files}],
+    }
+    return {name: _text(objects) for name, objects in {**parts, "kustomization.yaml": [kustomization]}.items()}
+
+
+def wanted(folder: Path) -> dict[Path, str]:
+    """What the files of a folder must hold.
+
+    Raises:
+        HushstreamError: its deployment cannot be read.
+    """
+    inside = folder / "deployment"
+    prepared = RELATION if (inside / RELATION).exists() else ENCODER
+    return {folder / name: text for name, text in manifests_of(load(inside), prepared).items()}
+
+
+def main() -> int:
+    """Write, or compare with what is there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, default=EXAMPLES, help="where deployment/ is")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    arguments = parser.parse_args()
+    try:
+        files = {path: text for folder in arguments.folders for path, text in wanted(folder).items()}
+    except HushstreamError as error:
+        print(f"build: {error}", file=sys.stderr)
+        return 1
+    differing = [path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
+    for path in differing:
+        if arguments.check:
+            print(f"{path}: differs from the declarations; run deploy/kubernetes/build.py", file=sys.stderr)
+        else:
+            path.write_text(files[path], encoding="utf-8")
+            print(path)
+    return 1 if arguments.check and differing else 0
+
+
+def _text(objects: list[dict[str, Any]]) -> str:
+    return _HEADING + "---\n".join(yaml.dump(one, Dumper=_Plain, sort_keys=False, width=110) for one in objects)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

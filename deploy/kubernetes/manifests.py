@@ -1,0 +1,289 @@
+"""The Kubernetes objects of one deployment, as plain values: what repeats the topic declarations comes from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hushstream.ops.acl_rules import Principals, rules_of
+from hushstream.ops.topics import partition_counts
+from hushstream.privacy.keys import Zone as KeyZone
+from hushstream.schemas.topics import TOPICS, Role, physical
+from hushstream.systems.system import RoleName, System
+
+Manifest = dict[str, Any]
+
+CLUSTER = "hushstream"
+"""Name of the Strimzi cluster; everything lives in its namespace, where its operators look."""
+BOOTSTRAP = f"{CLUSTER}-kafka-bootstrap:9093"
+IMAGE = "hushstream"
+USER_ID = 10001
+METRICS, ZONE_METRICS = 9101, 9201
+STRIMZI = "kafka.strimzi.io/v1"
+REPLICATION, IN_SYNC = 3, 2
+
+_KEYS = "/var/lib/hushstream/keys"
+_STATE = "/var/lib/hushstream/state"
+_DEPLOYMENT = "/etc/hushstream/deployment"
+_CA = "/etc/hushstream/ca"
+_PASSWORD = "/etc/hushstream/password"
+_WATCHER = "hushstream.io/watches"
+
+
+def zone_of(role: str) -> str:
+    """The zone that a role works in: that of its dead letters."""
+    (zone,) = {str(spec.zone) for spec in TOPICS.values() if spec.schemas == ("DeadLetter",) and role in spec.writers}
+    return zone
+
+
+def name_of(system: System, role: str) -> str:
+    """The name of a role's objects, its Kafka user among them."""
+    return f"{system.config.deployment}-{role}"
+
+
+def prefix_of(system: System) -> str:
+    """What the names of the deployment's topics begin with, as for every command."""
+    return f"{system.config.deployment}."
+
+
+def topics(system: System) -> list[Manifest]:
+    """One KafkaTopic for each topic; two of three replicas must have a record before it counts as written."""
+    found = []
+    for topic, partitions in partition_counts(system).items():
+        name = physical(prefix_of(system), topic)
+        spec = {
+            "topicName": name,
+            "partitions": partitions,
+            "replicas": REPLICATION,
+            "config": {**TOPICS[topic].settings(), "min.insync.replicas": str(IN_SYNC)},
+        }
+        found.append(_object(STRIMZI, "KafkaTopic", name, spec, {"strimzi.io/cluster": CLUSTER}))
+    return found
+
+
+def users(system: System) -> list[Manifest]:
+    """One KafkaUser for each role, the client and the operator, with the rights that the declarations give it."""
+    roles = (*system.roles, Role.CLIENT, Role.OPERATOR)
+    principals = Principals.of([f"{role}=User:{name_of(system, role)}" for role in roles])
+    rules = rules_of(system, prefix_of(system), principals)
+    found = []
+    for role in roles:
+        operations: dict[tuple[str, str], list[str]] = {}
+        for rule in rules:
+            if rule.principal == principals.by_role[Role(role)]:
+                operations.setdefault((rule.kind, rule.name), []).append(rule.operation)
+        acls = [
+            {"resource": {"type": kind, "name": name, "patternType": "literal"}, "operations": rights, "host": "*"}
+            for (kind, name), rights in operations.items()
+        ]
+        spec = {
+            "authentication": {"type": "scram-sha-512"},
+            "authorization": {"type": "simple", "acls": acls},
+        }
+        found.append(_object(STRIMZI, "KafkaUser", name_of(system, role), spec, {"strimzi.io/cluster": CLUSTER}))
+    return found
+
+
+def workers(system: System) -> list[Manifest]:
+    """One StatefulSet for each role: every worker has a state volume of its own."""
+    found = []
+    for role in system.roles:
+        claim = {
+            "metadata": {"name": "state"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
+        }
+        spec = {
+            "serviceName": name_of(system, role),
+            "replicas": 1,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": labels(system, role)},
+            "template": {"metadata": {"labels": labels(system, role)}, "spec": _pod(system, role)},
+            "volumeClaimTemplates": [claim],
+        }
+        found.append(_object("apps/v1", "StatefulSet", name_of(system, role), spec, labels(system, role)))
+    return found
+
+
+def services(system: System) -> list[Manifest]:
+    """The headless service that a StatefulSet must name; nothing calls a worker but who reads its metrics."""
+    found = []
+    for role in system.roles:
+        port = {"name": "metrics", "port": METRICS, "targetPort": "metrics"}
+        spec = {"clusterIP": "None", "selector": labels(system, role), "ports": [port]}
+        found.append(_object("v1", "Service", name_of(system, role), spec, labels(system, role)))
+    return found
+
+
+def monitors(system: System) -> list[Manifest]:
+    """One PodMonitor for what anybody may see, and one for each zone's own Prometheus."""
+    everywhere = {"hushstream.io/deployment": system.config.deployment}
+    found = [_monitor(f"{system.config.deployment}-public", everywhere, everywhere, "metrics")]
+    for role in system.roles:
+        zone = {"hushstream.io/zone": zone_of(role)}
+        name = f"{system.config.deployment}-zone-{zone_of(role)}"
+        found.append(_monitor(name, {**everywhere, **zone}, labels(system, role), "zone-metrics"))
+    return found
+
+
+def policies(system: System) -> list[Manifest]:
+    """What may reach a worker and what it may reach: the broker, names, and two readers of metrics; nothing else."""
+    deployment = system.config.deployment
+    everything = {
+        "podSelector": {"matchLabels": {"hushstream.io/deployment": deployment}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+    found = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{deployment}-closed", everything)]
+    broker = {"podSelector": {"matchLabels": {"strimzi.io/cluster": CLUSTER, "strimzi.io/kind": "Kafka"}}}
+    names = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    for role in system.roles:
+        spec = {
+            "podSelector": {"matchLabels": labels(system, role)},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [_from("public", METRICS), _from(zone_of(role), ZONE_METRICS)],
+            "egress": [
+                {"to": [broker], "ports": [{"protocol": "TCP", "port": 9093}]},
+                {"to": [names], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
+            ],
+        }
+        name = f"{deployment}-zone-{zone_of(role)}"
+        found.append(_object("networking.k8s.io/v1", "NetworkPolicy", name, spec, labels(system, role)))
+    return found
+
+
+def labels(system: System, role: str) -> dict[str, str]:
+    """What tells a role's pods from all others."""
+    return {
+        "app.kubernetes.io/name": "hushstream",
+        "hushstream.io/deployment": system.config.deployment,
+        "hushstream.io/role": str(role),
+        "hushstream.io/zone": zone_of(role),
+    }
+
+
+def _pod(system: System, role: RoleName) -> Manifest:
+    name, zone = name_of(system, role), zone_of(role)
+    has_key = zone in [str(one.value) for one in KeyZone]
+    mounts = [
+        {"name": "state", "mountPath": _STATE},
+        {"name": "deployment", "mountPath": _DEPLOYMENT, "readOnly": True},
+        {"name": "ca", "mountPath": _CA, "readOnly": True},
+        {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
+        *([{"name": "keys", "mountPath": _KEYS, "readOnly": True}] if has_key else []),
+    ]
+    volumes: list[Manifest] = [
+        {"name": "deployment", "configMap": {"name": f"{system.config.deployment}-deployment"}},
+        {"name": "ca", "secret": {"secretName": f"{CLUSTER}-cluster-ca-cert", "items": [_item("ca.crt")]}},
+        {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
+    ]
+    if has_key:
+        secret = f"{system.config.deployment}-key-{zone}"
+        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": [_item(f"{zone}.key")]}})
+        volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
+    return {
+        "automountServiceAccountToken": False,
+        # Services would otherwise put variables into the environment, where settings are read from.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **({"initContainers": [_key_copy(zone)]} if has_key else {}),
+        "containers": [
+            {
+                "name": str(role),
+                "image": IMAGE,
+                "args": _arguments(role),
+                "env": [{"name": key, "value": value} for key, value in _environment(name).items()],
+                "ports": [
+                    {"name": "metrics", "containerPort": METRICS},
+                    {"name": "zone-metrics", "containerPort": ZONE_METRICS},
+                ],
+                **_probes(),
+                "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+                "securityContext": _confined(),
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }
+
+
+def _key_copy(zone: str) -> Manifest:
+    """A mounted secret is readable by its group; the worker takes a key that its owner alone can read."""
+    return {
+        "name": "key",
+        "image": IMAGE,
+        "command": ["install", "--mode=0600", f"/run/key-secret/{zone}.key", f"{_KEYS}/{zone}.key"],
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
+        "securityContext": _confined(),
+        "volumeMounts": [
+            {"name": "key-secret", "mountPath": "/run/key-secret", "readOnly": True},
+            {"name": "keys", "mountPath": _KEYS},
+        ],
+    }
+
+
+def _arguments(role: RoleName) -> list[str]:
+    # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
+    ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS), "--zone-metrics-port", str(ZONE_METRICS)]
+    return ["worker", str(role), "--deployment", _DEPLOYMENT, "--state", _STATE, *ports]
+
+
+def _environment(user: str) -> Mapping[str, str]:
+    return {
+        "HUSHSTREAM_BOOTSTRAP": BOOTSTRAP,
+        "HUSHSTREAM_SECURITY__PROTOCOL": "SASL_SSL",
+        "HUSHSTREAM_SECURITY__USERNAME": user,
+        "HUSHSTREAM_SECURITY__PASSWORD_FILE": f"{_PASSWORD}/password",
+        "HUSHSTREAM_SECURITY__CA_FILE": f"{_CA}/ca.crt",
+    }
+
+
+def _probes() -> Manifest:
+    answers = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
+    works = {"exec": {"command": ["python", "/opt/hushstream/health.py"]}, "timeoutSeconds": 5}
+    return {
+        "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},
+        "livenessProbe": {**answers, "periodSeconds": 20, "failureThreshold": 3},
+        # A restart does not mend a stopped partition: it is told here, and holds up a rolling update.
+        "readinessProbe": {**works, "periodSeconds": 15},
+    }
+
+
+def _confined() -> Manifest:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _item(key: str) -> dict[str, str]:
+    return {"key": key, "path": key}
+
+
+def _from(watches: str, port: int) -> Manifest:
+    watcher = {"podSelector": {"matchLabels": {_WATCHER: watches}}, "namespaceSelector": {}}
+    return {"from": [watcher], "ports": [{"protocol": "TCP", "port": port}]}
+
+
+def _monitor(name: str, own: dict[str, str], pods: dict[str, str], port: str) -> Manifest:
+    spec = {
+        "selector": {"matchLabels": pods},
+        "podMetricsEndpoints": [{"port": port, "interval": "15s", "honorLabels": True}],
+    }
+    return _object("monitoring.coreos.com/v1", "PodMonitor", name, spec, own)
+
+
+def _object(version: str, kind: str, name: str, spec: Manifest, marks: dict[str, str] | None = None) -> Manifest:
+    metadata: Manifest = {"name": name}
+    if marks:
+        metadata["labels"] = marks
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,0 +1,230 @@
+"""The Kubernetes manifests against the published schemas, the topic declarations and the rules of the zones."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+
+from hushstream.agents.deployment import load
+from hushstream.ops.topics import partition_counts
+from hushstream.schemas.topics import TOPICS
+
+EXAMPLES = ("shop", "circle")
+VERSION = "1.33"
+OTHERS = ("kafka.strimzi.io/", "monitoring.coreos.com/", "kustomize.config.k8s.io/")
+"""Kinds that Kubernetes itself does not have."""
+
+
+@pytest.fixture(scope="module")
+def base(deploy: Path) -> Path:
+    return deploy / "kubernetes" / "base"
+
+
+@pytest.fixture(scope="module")
+def manifests(base: Path, documents: Any) -> dict[str, list[Any]]:
+    """All objects of each example, but for its kustomization."""
+    return {
+        name: [one for part in sorted((base / name).glob("*.yaml")) for one in documents(part) if "metadata" in one]
+        for name in EXAMPLES
+    }
+
+
+def of_kind(objects: list[Any], kind: str) -> list[Any]:
+    return [one for one in objects if one["kind"] == kind]
+
+
+def each_pod(manifests: dict[str, list[Any]]) -> Iterator[tuple[str, Any]]:
+    for name, objects in manifests.items():
+        for one in of_kind(objects, "StatefulSet"):
+            yield name, one
+
+
+def test_the_committed_manifests_are_those_that_the_declarations_give(deploy: Path, script: Any) -> None:
+    answer = script(deploy / "kubernetes" / "build.py", "--check")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(
+    deploy: Path, base: Path, script: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
+    build = deploy / "kubernetes" / "build.py"
+    assert script(build, tmp_path).returncode == 0
+    assert (tmp_path / "topics.yaml").read_text() == (base / "shop" / "topics.yaml").read_text()
+    (tmp_path / "users.yaml").write_text("[]")
+    answer = script(build, tmp_path, "--check")
+    assert answer.returncode == 1
+    assert "users.yaml: differs" in answer.stderr
+    (tmp_path / "deployment" / "encoder.json").unlink()
+    assert "build: " in script(build, tmp_path).stderr
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_object_of_kubernetes_is_valid(example: str, manifests: dict[str, list[Any]]) -> None:
+    own = [one for one in manifests[example] if not one["apiVersion"].startswith(OTHERS)]
+    assert {one["kind"] for one in own} == {"StatefulSet", "Service", "NetworkPolicy"}
+    for one in own:
+        kubernetes_validate.validate(one, VERSION, strict=True)
+
+
+def test_the_validation_would_find_a_fault(manifests: dict[str, list[Any]]) -> None:
+    worker = of_kind(manifests["shop"], "StatefulSet")[0]
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**worker, "spec": {**worker["spec"], "replica": 1}}, VERSION, strict=True)
+
+
+def closed(schema: Any) -> Any:
+    """The same schema refusing fields that it does not name, as the API server warns of them."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    if isinstance(found.get("properties"), dict) and not found.get("x-kubernetes-preserve-unknown-fields"):
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+@pytest.fixture(scope="module")
+def strimzi(deploy: Path, documents: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The schema of the spec of KafkaTopic and KafkaUser, from Strimzi's own generator."""
+    java, maven = shutil.which("java"), shutil.which("mvn")
+    if java is None or maven is None:
+        pytest.skip("Java and Maven are not here: they make the schemas of Strimzi's resources")
+    folder = tmp_path_factory.mktemp("strimzi")
+    pom = deploy / "kubernetes" / "crds" / "pom.xml"
+    copy = [maven, "--quiet", "--batch-mode", "--file", str(pom), "dependency:copy-dependencies"]
+    subprocess.run([*copy, f"-DoutputDirectory={folder / 'libs'}"], check=True, capture_output=True, timeout=150)
+    kinds = {"KafkaTopic": "topic", "KafkaUser": "user"}
+    wanted = [f"io.strimzi.api.kafka.model.{part}.{kind}={folder / kind}.yaml" for kind, part in kinds.items()]
+    generate = [java, "-cp", f"{folder / 'libs'}/*", "io.strimzi.crdgenerator.CrdGenerator", "--yaml", *wanted]
+    subprocess.run(generate, check=True, capture_output=True, timeout=60)
+    schemas = {}
+    for kind in kinds:
+        (definition,) = documents(folder / f"{kind}.yaml")
+        versions = {one["name"]: one["schema"]["openAPIV3Schema"] for one in definition["spec"]["versions"]}
+        schemas[kind] = closed(versions["v1beta2"]["properties"]["spec"])
+    return schemas
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_object_of_strimzi_is_valid(
+    example: str, manifests: dict[str, list[Any]], strimzi: dict[str, Any]
+) -> None:
+    objects = [one for one in manifests[example] if one["apiVersion"].startswith("kafka.strimzi.io/")]
+    assert {one["kind"] for one in objects} == {"KafkaTopic", "KafkaUser"}
+    for one in objects:
+        jsonschema.Draft202012Validator(strimzi[one["kind"]]).validate(one["spec"])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(strimzi["KafkaTopic"]).validate({"partitions": 0, "replica": 3})
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_declared_topic_is_there_with_its_partitions(
+    example: str, manifests: dict[str, list[Any]], base: Path
+) -> None:
+    system = load(base / example / "deployment")
+    found = {one["spec"]["topicName"]: one["spec"] for one in of_kind(manifests[example], "KafkaTopic")}
+    counts = partition_counts(system)
+    assert {name: spec["partitions"] for name, spec in found.items()} == {
+        f"{example}.{t}": n for t, n in counts.items()
+    }
+    for topic in counts:
+        assert TOPICS[topic].settings().items() <= found[f"{example}.{topic}"]["config"].items()
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_each_user_opens_the_topics_of_its_role_and_no_other(
+    example: str, manifests: dict[str, list[Any]], base: Path
+) -> None:
+    system = load(base / example / "deployment")
+    for user in of_kind(manifests[example], "KafkaUser"):
+        role = user["metadata"]["name"].removeprefix(f"{example}-")
+        for what, side in (("Write", "writers"), ("Read", "readers")):
+            opened = {
+                acl["resource"]["name"].removeprefix(f"{example}.")
+                for acl in user["spec"]["authorization"]["acls"]
+                if acl["resource"]["type"] == "topic" and what in acl["operations"]
+            }
+            declared = {topic for topic in partition_counts(system) if role in getattr(TOPICS[topic], side)}
+            assert opened == declared, f"{role} {what}"
+
+
+def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
+    for name, worker in each_pod(manifests):
+        pod = worker["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True, name
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+        (main,) = pod["containers"]
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= main.keys()
+        (claim,) = worker["spec"]["volumeClaimTemplates"]
+        assert claim["metadata"]["name"] in {mount["name"] for mount in main["volumeMounts"]}
+
+
+def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str, list[Any]]) -> None:
+    assert not [one for objects in manifests.values() for one in of_kind(objects, "Secret")]
+    for name, worker in each_pod(manifests):
+        pod, role = worker["spec"]["template"]["spec"], worker["metadata"]["labels"]["hushstream.io/role"]
+        zone = worker["metadata"]["labels"]["hushstream.io/zone"]
+        secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        keys = {f"{name}-key-{zone}"} if role != "aggregator" else set()
+        assert secrets == {"hushstream-cluster-ca-cert", f"{name}-{role}", *keys}
+        for container in pod["containers"]:
+            secret = [one["name"] for one in container["env"] if "PASSWORD" in one["name"]]
+            assert secret == ["HUSHSTREAM_SECURITY__PASSWORD_FILE"]
+            assert "key-secret" not in {mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_a_zone_lets_in_its_own_reader_of_metrics_and_reaches_brokers_and_names_alone(
+    manifests: dict[str, list[Any]],
+) -> None:
+    for name, objects in manifests.items():
+        closed_to_all, *zones = of_kind(objects, "NetworkPolicy")
+        assert closed_to_all["spec"].keys() == {"podSelector", "policyTypes"}
+        roles = {worker["metadata"]["labels"]["hushstream.io/zone"] for n, worker in each_pod(manifests) if n == name}
+        assert {policy["metadata"]["labels"]["hushstream.io/zone"] for policy in zones} == roles
+        for policy in zones:
+            zone = policy["metadata"]["labels"]["hushstream.io/zone"]
+            allowed = {
+                (rule["from"][0]["podSelector"]["matchLabels"]["hushstream.io/watches"], rule["ports"][0]["port"])
+                for rule in policy["spec"]["ingress"]
+            }
+            assert allowed == {("public", 9101), (zone, 9201)}
+            assert [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]] == [9093, 53, 53]
+
+
+def test_the_shared_prometheus_is_never_sent_to_a_zones_own_endpoint(manifests: dict[str, list[Any]]) -> None:
+    for objects in manifests.values():
+        for monitor in of_kind(objects, "PodMonitor"):
+            (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+            private = "hushstream.io/zone" in monitor["metadata"]["labels"]
+            assert endpoint["port"] == ("zone-metrics" if private else "metrics")
+            assert private == ("hushstream.io/zone" in monitor["spec"]["selector"]["matchLabels"])
+
+
+def test_every_kustomization_names_what_is_there(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
+    found = sorted((deploy / "kubernetes").glob("**/kustomization.yaml"))
+    assert len(found) == 3
+    for path in found:
+        (kustomization,) = documents(path)
+        assert all((path.parent / name).exists() for name in kustomization["resources"])
+        for generator in kustomization.get("configMapGenerator", ()):
+            assert all((path.parent / name).is_file() for name in generator["files"])
+    (overlay,) = documents(deploy / "kubernetes" / "overlays" / "production" / "kustomization.yaml")
+    workers = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "StatefulSet")}
+    assert {one["name"] for one in overlay["replicas"]} <= workers
+    assert {one["target"]["name"] for one in overlay["patches"]} <= workers
