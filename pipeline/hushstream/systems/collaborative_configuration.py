@@ -68,7 +68,8 @@ class CollaborationConfig:
     """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha).
 
     ``alpha: lemma`` takes the width that holds for all users with probability 1 - ``failure`` at each version (the
-    paper's Lemma 2, corrected): safe, and far wider than what explores best. ``self_weight`` is a user's tie to himself in CoLin's relation matrix, beside the weights of the graph.
+    paper's Lemma 2, corrected): safe, and far wider than what explores best. ``self_weight`` is a user's tie to
+    himself in CoLin's relation matrix, beside the weights of the graph.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
