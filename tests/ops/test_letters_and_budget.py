@@ -128,3 +128,23 @@ def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:
     found = budget.read(type(deployment.copy)({}), deployment.system)
     assert found.ok
     assert found.largest_of_a_slot == Cost(0)
+
+
+def test_what_a_scope_has_left_is_its_limit_less_all_that_it_spent(deployment: Any) -> None:
+    promised = deployment.system.guarantee().cost
+    found = budget.read(deployment.copy, deployment.system)
+    assert {one.left for one in found.spent} == {Cost(0)}
+    scope = found.spent[0].scope
+    limits = {"window": promised + promised, scope: promised + Cost(5)}
+    wider = budget.read(deployment.copy, deployment.system, limits)
+    assert wider.ok
+    assert {one.left for one in wider.spent if one.scope != scope} == {promised}
+    assert wider.smallest_left == (scope, Cost(5))
+    assert f"Left: least in scope {scope}, {Cost(5)}." in wider.as_text()
+    assert {row["left"]["epsilon_micro"] for row in wider.as_json()["spent"]} == {5, promised.epsilon_micro}
+
+
+def test_a_scope_beyond_its_limit_is_an_error(deployment: Any) -> None:
+    found = budget.read(deployment.copy, deployment.system, {"window": Cost(1)})
+    assert found.exit_code == 1
+    assert {one.left for one in found.spent} == {Cost(0)}

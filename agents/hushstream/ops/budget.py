@@ -6,8 +6,8 @@ scope has spent: the figure of a user is his slots times that, and never the sum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hushstream.ops.copies import LogCopy
@@ -30,6 +30,7 @@ class Spent:
         mechanism: what was released.
         entries: how many releases.
         cost: for all of them together.
+        left: what the scope can still spend, whatever on.
         private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
     """
 
@@ -37,6 +38,7 @@ class Spent:
     mechanism: str
     entries: int
     cost: Cost
+    left: Cost
     private_as_stated: bool
 
     def as_json(self) -> dict[str, Any]:
@@ -46,6 +48,7 @@ class Spent:
             "mechanism": self.mechanism,
             "entries": self.entries,
             **_amounts(self.cost),
+            "left": _amounts(self.left),
             "private_as_stated": self.private_as_stated,
         }
 
@@ -77,17 +80,21 @@ class Budget:
         repeated: identical entries beyond the first (sends are at least once); they cost nothing.
         problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
             since both may have been released.
+        limits: of scopes, or of kinds of scopes (what stands before the slash); others may spend the promised
+            price of one slot.
     """
 
     guarantee: Guarantee
     spent: tuple[Spent, ...]
     repeated: int
     problems: tuple[Problem, ...]
+    limits: Mapping[str, Cost] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is as the roles write it and no slot cost more than the guarantee says."""
-        return not self.problems and self.largest_of_a_slot.fits(self.guarantee.cost)
+        """Whether the ledger is as the roles write it, no slot cost more than promised and no scope overspent."""
+        within = all(cost.fits(limit_of(self.guarantee, self.limits, scope)) for scope, cost in self.by_scope.items())
+        return not self.problems and within and self.largest_of_a_slot.fits(self.guarantee.cost)
 
     @property
     def exit_code(self) -> int:
@@ -97,13 +104,22 @@ class Budget:
     @property
     def largest_of_a_slot(self) -> Cost:
         """The most that any scope has spent: no slot cost more."""
-        by_scope: dict[str, Cost] = {}
-        for one in self.spent:
-            by_scope[one.scope] = by_scope.get(one.scope, Cost(0)) + one.cost
-        costs = by_scope.values()
+        costs = self.by_scope.values()
         return Cost(
             max((cost.epsilon_micro for cost in costs), default=0), max((cost.delta_units for cost in costs), default=0)
         )
+
+    @property
+    def by_scope(self) -> Mapping[str, Cost]:
+        """What each scope has spent."""
+        return _by_scope(self.spent)
+
+    @property
+    def smallest_left(self) -> tuple[str, Cost] | None:
+        """The scope with the least epsilon left, and what it has left; None when nothing was spent."""
+        left = {one.scope: one.left for one in self.spent}
+        scope = min(left, key=lambda name: (left[name].epsilon_micro, left[name].delta_units, name), default=None)
+        return None if scope is None else (scope, left[scope])
 
     @property
     def by_mechanism(self) -> Mapping[str, int]:
@@ -134,6 +150,7 @@ class Budget:
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += [
             f"Spent on a slot: at most {self.largest_of_a_slot} (promised: {self.guarantee.cost}).",
+            *self._left_lines(),
             f"A user's lifetime allows {lifetime.slots} slots on each device: {lifetime.cost}.",
             f"Entries: {sum(one.entries for one in self.spent)}, and {self.repeated} repeats that cost nothing.",
         ]
@@ -141,13 +158,23 @@ class Budget:
             lines.append("Entries say that their releases are not private as stated.")
         return "\n".join([*lines, *map(str, self.problems)]) + "\n"
 
+    def _left_lines(self) -> list[str]:
+        least = self.smallest_left
+        return [] if least is None else [f"Left: least in scope {least[0]}, {least[1]}."]
 
-def read(logs: LogCopy, system: System) -> Budget:
+
+def limit_of(guarantee: Guarantee, limits: Mapping[str, Cost], scope: str) -> Cost:
+    """What a scope may spend: its own limit, that of its kind, or the promised price of one slot."""
+    return limits.get(scope, limits.get(scope.partition("/")[0], guarantee.cost))
+
+
+def read(logs: LogCopy, system: System, limits: Mapping[str, Cost] | None = None) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
         logs: a copy that holds `LEDGER_TOPICS`.
         system: the deployment.
+        limits: see `Budget.limits`.
     """
     contents: dict[bytes, set[bytes]] = {}
     totals: dict[tuple[str, str], Spent] = {}
@@ -172,7 +199,18 @@ def read(logs: LogCopy, system: System) -> Budget:
                     problems.append(Problem(partition, record.offset, reason))
                 seen.add(record.value)
                 _charge(totals, entry)
-    return Budget(system.guarantee(), tuple(totals[key] for key in sorted(totals)), repeated, tuple(problems))
+    promise, bounds = system.guarantee(), dict(limits or {})
+    spent = [totals[key] for key in sorted(totals)]
+    left = {scope: limit_of(promise, bounds, scope) - cost for scope, cost in _by_scope(spent).items()}
+    rows = tuple(replace(one, left=left[one.scope]) for one in spent)
+    return Budget(promise, rows, repeated, tuple(problems), bounds)
+
+
+def _by_scope(spent: Iterable[Spent]) -> dict[str, Cost]:
+    found: dict[str, Cost] = {}
+    for one in spent:
+        found[one.scope] = found.get(one.scope, Cost(0)) + one.cost
+    return found
 
 
 def _foreign(entry: Mapping[str, Any], system: System) -> str:
@@ -186,11 +224,12 @@ def _foreign(entry: Mapping[str, Any], system: System) -> str:
 def _charge(totals: dict[tuple[str, str], Spent], entry: Mapping[str, Any]) -> None:
     debit = entry["debit"]
     key = (debit["scope"], debit["mechanism"])
-    before = totals.get(key, Spent(*key, 0, Cost(0), True))
+    before = totals.get(key, Spent(*key, 0, Cost(0), Cost(0), True))
     totals[key] = Spent(
         *key,
         before.entries + 1,
         before.cost + Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"])),
+        Cost(0),
         before.private_as_stated and entry["private_as_stated"],
     )
 
