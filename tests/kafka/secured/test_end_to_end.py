@@ -116,7 +116,11 @@ async def played(
         "expected_slots": USERS,
         "public_dataset": True,
     }
-    config |= {"encoder": {"codes": 4}, "slot": {"after_interactions": 2}, "partitions": {"learner": 2, "shuffler": 1}}
+    config |= {
+        "encoder": {"codes": 4},
+        "slot": {"after_interactions": 2, "settle_seconds": 0.2},
+        "partitions": {"learner": 2, "shuffler": 1},
+    }
     system = prepare(folder, parse_config(config))
     keys = folder.parent / f"{folder.name}-keys"
     generate_keys(keys)
