@@ -11,11 +11,13 @@ import typer
 from hushstream.agents.deployment import KEYS, AnyConfig, prepare, read_config
 from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.prepared import ENCODER, RELATION, read_edge_list, read_relation
-from hushstream.cli.options import AsJson, config_file, print_json
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.cli.options import AsJson, DeploymentFolder, config_file, print_json
 from hushstream.contribution.grid import grid_size
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.privacy.promise import Guarantee
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.configuration import P2BConfig
@@ -36,6 +38,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(guarantee)
     app.command(name="prepare")(prepare_command)
+    app.command()(statement)
     app.add_typer(config_app, name="config")
     app.add_typer(keys_app, name="keys")
 
@@ -47,6 +50,33 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
         print_json(promise.as_json())
     else:
         typer.echo(promise.as_text(), nl=False)
+
+
+def statement(
+    deployment: DeploymentFolder,
+    facts: Annotated[
+        Path | None, typer.Option(help="YAML of what only you know: operator, contact, purpose, legal_basis, ...")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page here (default: statement.html).")] = None,
+    json: AsJson = False,
+) -> None:
+    """What a data-protection officer needs to know of a deployment, as a page, or as JSON."""
+    from hushstream.ops.statement import OperatorFacts, statement_of
+
+    made = statement_of(load_deployment(deployment), OperatorFacts.of({} if facts is None else read_yaml(facts)))
+    if json:
+        print_json(made.as_json())
+    if json and out is None:
+        return
+    from hushstream.replay.report.statement import statement_page
+
+    path = out or Path("statement.html")
+    try:
+        path.write_text(statement_page(made), encoding="utf-8")
+    except OSError as error:
+        raise HushstreamError(f"statement: expected a file to write to, got {path} ({error.strerror})") from None
+    if not json:
+        typer.echo(str(path))
 
 
 def prepare_command(

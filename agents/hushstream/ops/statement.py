@@ -1,0 +1,294 @@
+"""The statement of a deployment for a data-protection officer, computed from its configuration and nothing else.
+
+Its parts follow the questions of NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees): the
+parameters and the unit, the algorithm, the trust model, security and access, and what is left open; and it carries
+the fields under which public registries of differentially private deployments list one. What only the operator can
+know (who he is, why he does it) he may add; otherwise the statement says that it was not stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.privacy.promise import Guarantee
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.system import System
+
+NOT_STATED = "not stated by the operator"
+_DAY_MS = 24 * 60 * 60 * 1000
+
+_KEY_ZONES = {"learner": "edge", "shuffler": "shuffler", "counter": "counter"}
+_PRIVATE_ZONES = {Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorFacts:
+    """What only the operator can say."""
+
+    operator: str = NOT_STATED
+    contact: str = NOT_STATED
+    purpose: str = NOT_STATED
+    legal_basis: str = NOT_STATED
+    why_this_epsilon: str = NOT_STATED
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> OperatorFacts:
+        """From plain values.
+
+        Raises:
+            HushstreamError: an unknown name, or a value that is no text.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise HushstreamError(f"statement: expected facts among {', '.join(sorted(known))}, got {unknown[0]!r}")
+        wrong = [name for name, value in values.items() if not isinstance(value, str) or not value.strip()]
+        if wrong:
+            raise HushstreamError(f"statement: expected text for {wrong[0]}, got something else")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading of the statement, and facts under it: (name, text)."""
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The whole statement.
+
+    Attributes:
+        deployment: its name.
+        config_digest: 32 hexadecimal digits.
+        marks: warnings that stand first.
+        sections: in reading order.
+        registry: the fields of a public registry, by name.
+        guarantee: the guarantee's plain values.
+    """
+
+    deployment: str
+    config_digest: str
+    marks: tuple[str, ...]
+    sections: tuple[Section, ...]
+    registry: Mapping[str, str]
+    guarantee: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "deployment": self.deployment,
+            "config_digest": self.config_digest,
+            "marks": list(self.marks),
+            "sections": {section.title: dict(section.facts) for section in self.sections},
+            "registry": dict(self.registry),
+            "guarantee": dict(self.guarantee),
+        }
+
+
+def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
+    """What a deployment must tell its data-protection officer, and he his users."""
+    operator = operator or OperatorFacts()
+    promise = system.guarantee()
+    return Statement(
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        marks=promise.marks,
+        sections=(
+            _who(system, operator),
+            _parameters(promise),
+            _algorithm(system, promise),
+            _trust(system, promise),
+            _keys(system),
+            _retention(system),
+            _not_protected(promise),
+            _checks(system),
+        ),
+        registry=_registry(system, operator, promise),
+        guarantee=promise.as_json(),
+    )
+
+
+def _who(system: System, operator: OperatorFacts) -> Section:
+    return Section(
+        "Who, and what for",
+        (
+            ("operator", operator.operator),
+            ("contact", operator.contact),
+            ("purpose", operator.purpose),
+            ("legal basis", operator.legal_basis),
+            ("deployment", f"{system.config.deployment} (configuration {system.digest.hex()})"),
+            ("data", "public" if system.config.public_dataset else "personal: contexts, clicks and decisions of users"),
+            (
+                "what the result is",
+                "a model that recommends; it is personalised, so what one user is shown follows from his own data too",
+            ),
+        ),
+    )
+
+
+def _parameters(promise: Guarantee) -> Section:
+    lifetime = promise.lifetime
+    return Section(
+        "Parameters and unit of privacy",
+        (
+            ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
+            ("delta for one unit", delta_text(promise.delta_units)),
+            ("unit", promise.unit),
+            ("neighbours", promise.relation),
+            ("one value against another", str(promise.report_against_report)),
+            ("units in the life of one person", f"{lifetime.slots} on each of {lifetime.devices} device(s)"),
+            ("epsilon and delta over a life", str(lifetime.cost)),
+            ("strength", promise.computational),
+            (
+                "how to read epsilon",
+                "seeing everything that is published changes the odds of any statement about one unit by a factor of at "
+                "most e to the epsilon, but for a chance of delta",
+            ),
+        ),
+    )
+
+
+def _algorithm(system: System, promise: Guarantee) -> Section:
+    return Section(
+        "Mechanism and its implementation",
+        (
+            ("mechanism", promise.mechanism),
+            ("sensitivity", f"{promise.sensitivity}, {promise.norm}"),
+            ("arithmetic", "whole numbers: bounded, rounded toward zero, summed with overflow checks, then noised"),
+            (
+                "noise",
+                "drawn from a secret key and the log's random first record; a restart gives the same noise again",
+            ),
+            ("inaccuracy of the noise, counted in delta", delta_text(promise.residue_units)),
+            ("composition", "every release is debited before it is made; a budget that is spent stops releases"),
+            ("accuracy", "the variance of the noise is published with each release, and the model weighs by it"),
+            (
+                "bias",
+                "who gives few or rare interactions is served less by a private model than others are; compare groups "
+                "before relying on it",
+            ),
+            ("system", system.name),
+        ),
+    )
+
+
+def _trust(system: System, promise: Guarantee) -> Section:
+    held = [spec for spec in _topics(system) if spec.zone in _PRIVATE_ZONES]
+    facts = [("model of trust", _trust_model(system)), ("adds the noise", f"the {promise.zone} zone")]
+    facts += [
+        (f"topic {spec.name}", f"readable by {_names(spec.readers)}; written by {_names(spec.writers)}")
+        for spec in held
+    ]
+    facts.append(("published topics", ", ".join(spec.name for spec in _topics(system) if spec.zone is Zone.PUBLISHED)))
+    return Section("Who can read raw data", tuple(facts))
+
+
+def _trust_model(system: System) -> str:
+    if isinstance(system, CollaborativeSystem):
+        if system.config.release.trust == "edge":
+            return "local: noise is added where a reward arises; the counterpart sees noised values only"
+        return "central: a trusted counter sees rewards in clear and publishes noised sums"
+    kind = getattr(system.config, "kind", "hosted")
+    where = (
+        "the operator's workers hold contexts and clicks in clear" if kind == "hosted" else "only padded slots leave"
+    )
+    return f"shuffled, with a trusted curator at the shuffler; {kind}: {where}"
+
+
+def _keys(system: System) -> Section:
+    zones = [_KEY_ZONES[role] for role in system.roles if role in _KEY_ZONES]
+    facts = [
+        (f"key of the {zone} zone", "a file or mounted secret that this zone alone may read (mode 600 or refused)")
+        for zone in dict.fromkeys(zones)
+    ]
+    facts += [
+        ("without a key", "the aggregator and whoever reads published topics"),
+        ("whoever holds a zone's key", "can take its noise away again: a key is as sensitive as the data"),
+        ("end of an epoch", "keys are turned by a one-way ratchet; a retired key is destroyed, and its noise is final"),
+    ]
+    return Section("Custody of keys", tuple(facts))
+
+
+def _retention(system: System) -> Section:
+    facts = [(f"topic {spec.name}", _kept(spec)) for spec in _topics(system)]
+    facts += [
+        (
+            "erasure of a user",
+            "`hushstream forget` drops his state; his records go with their topics' retention; what was released stays, "
+            "noised; that his allowance is spent stays, under a keyed hash",
+        ),
+        (
+            "shorter retention",
+            "is set by the operator on the broker; a longer one than stated here is reported by `topics check`",
+        ),
+    ]
+    return Section("Retention and erasure", tuple(facts))
+
+
+def _kept(spec: TopicSpec) -> str:
+    if spec.retention_ms is None:
+        return f"kept for the life of the deployment; zone: {spec.zone}"
+    return f"deleted after {spec.retention_ms // _DAY_MS} days; zone: {spec.zone}"
+
+
+def _not_protected(promise: Guarantee) -> Section:
+    facts = [(f"not protected, {n}", fact) for n, fact in enumerate(promise.not_protected, 1)]
+    facts += [(f"holds only if, {n}", fact) for n, fact in enumerate(promise.conditions, 1)]
+    facts.append(
+        (
+            "status of the data",
+            "what is published is still derived from personal data: judge it as noised, not as free of persons",
+        )
+    )
+    return Section("What is not protected", tuple(facts))
+
+
+def _checks(system: System) -> Section:
+    return Section(
+        "How it can be checked",
+        (
+            ("recompute everything published", "hushstream verify (each zone with its own key)"),
+            ("what was spent", "hushstream budget"),
+            ("attack the noise", "hushstream audit --all"),
+            ("who may read what", "hushstream topics check"),
+            ("roles", ", ".join(system.roles)),
+        ),
+    )
+
+
+def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> dict[str, str]:
+    return {
+        "deployment name": system.config.deployment,
+        "data curator": operator.operator,
+        "intended use": operator.purpose,
+        "data product": "continually updated recommendation model",
+        "release type": "interactive to the operator's learners, repeated; published topics",
+        "model of differential privacy": _trust_model(system),
+        "flavour": "pure epsilon with a stated residue" if promise.delta_units < 2**40 else "(epsilon, delta)",
+        "privacy unit": promise.unit,
+        "neighbouring relation": promise.relation,
+        "epsilon": epsilon_text(promise.epsilon_micro),
+        "delta": delta_text(promise.delta_units),
+        "lifetime": str(promise.lifetime.cost),
+        "mechanisms": promise.mechanism,
+        "accounting": "basic composition in whole millionths of epsilon, always rounded up",
+        "implementation": "hushstream",
+        "justification": operator.why_this_epsilon,
+        "contact": operator.contact,
+    }
+
+
+def _topics(system: System) -> list[TopicSpec]:
+    return [TOPICS[name] for name in topics_of(system.name, system.roles, system.config.public_dataset)]
+
+
+def _names(roles: tuple[Role, ...]) -> str:
+    return ", ".join(str(role) for role in roles)

@@ -1,0 +1,107 @@
+"""The statement for a data-protection officer says what the code promises, and never more."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hushstream.learners.relation import SocialGraph
+from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
+from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.replay.report.statement import statement_page
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS, Zone, topics_of
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+
+
+def collaborative(**release):
+    graph = SocialGraph.of_edges([("ann", "bob", 1.0), ("bob", "cat", 1.0)])
+    config = CollaborativeConfig("clubs", 5, FeatureConfig(4), release=ContinualConfig(**release))
+    return CollaborativeSystem.of(config, graph)
+
+
+SYSTEMS = {
+    "hosted": lambda rigs: rigs.make_system(),
+    "edge": lambda rigs: rigs.make_system(kind="edge"),
+    "counter over windows": lambda rigs: rigs.make_system(release={"sums": "counter"}),
+    "paper": lambda rigs: rigs.make_system(release={"mode": "paper", "sampling": 0.5}),
+    "trusted counter": lambda _: collaborative(),
+    "gaussian": lambda _: collaborative(noise="gaussian"),
+    "local": lambda _: collaborative(trust="edge"),
+    "noisy rewards": lambda _: collaborative(trust="edge", mechanism="noisy-reward"),
+}
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request, rigs):
+    return SYSTEMS[request.param](rigs)
+
+
+def facts_of(statement):
+    return {name: text for section in statement.sections for name, text in section.facts}
+
+
+def test_its_figures_are_those_of_the_guarantee(system):
+    promise, facts = system.guarantee(), facts_of(statement_of(system))
+    assert facts["epsilon for one unit"] == epsilon_text(promise.epsilon_micro)
+    assert facts["delta for one unit"] == delta_text(promise.delta_units)
+    assert facts["epsilon and delta over a life"] == str(promise.lifetime.cost)
+    assert facts["mechanism"] == promise.mechanism
+    for fact in (*promise.not_protected, *promise.conditions):
+        assert fact in facts.values()
+
+
+def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):
+    facts = facts_of(statement_of(system))
+    sections = {section.title: dict(section.facts) for section in statement_of(system).sections}
+    for name in topics_of(system.name, system.roles, system.config.public_dataset):
+        spec = TOPICS[name]
+        assert f"topic {name}" in sections["Retention and erasure"]
+        if spec.zone in (Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER):
+            readable = sections["Who can read raw data"][f"topic {name}"]
+            assert all(str(reader) in readable for reader in spec.readers)
+        elif spec.zone is Zone.PUBLISHED:
+            assert name in facts["published topics"]
+
+
+def test_it_never_calls_data_anonymous(system):
+    statement = statement_of(system, OperatorFacts(operator="Shop Ltd"))
+    for text in (json.dumps(statement.as_json()), statement_page(statement)):
+        assert "anonym" not in text.lower()
+
+
+def test_a_weaker_release_than_claimed_stands_marked_before_everything_else(rigs):
+    system = SYSTEMS["paper"](rigs)
+    statement = statement_of(system)
+    assert statement.marks == ("NOT PRIVATE AS STATED",)
+    page = statement_page(statement)
+    assert page.index("NOT PRIVATE AS STATED") < page.index("Parameters and unit of privacy")
+
+
+def test_the_page_holds_every_fact_and_takes_none_as_markup(system):
+    statement = statement_of(system, OperatorFacts(operator="<b>Shop</b>", purpose="to recommend"))
+    page = statement_page(statement)
+    assert "&lt;b&gt;Shop&lt;/b&gt;" in page
+    assert "<b>Shop" not in page
+    assert page.count("<dt>") == sum(len(s.facts) for s in statement.sections) + len(statement.registry)
+
+
+def test_what_the_operator_did_not_say_is_said_to_be_missing(system):
+    registry = statement_of(system).registry
+    assert registry["data curator"] == registry["justification"] == NOT_STATED
+
+
+def test_the_flavour_is_pure_only_where_all_of_delta_is_residue():
+    assert statement_of(collaborative()).registry["flavour"].startswith("pure")
+    assert statement_of(collaborative(noise="gaussian")).registry["flavour"] == "(epsilon, delta)"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"owner": "x"}, "got 'owner'"), ({"operator": 3}, "expected text for operator"), ({"purpose": " "}, "purpose")],
+)
+def test_unknown_or_empty_facts_are_refused(values, message):
+    with pytest.raises(HushstreamError, match=message):
+        OperatorFacts.of(values)
