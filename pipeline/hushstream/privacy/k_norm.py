@@ -36,10 +36,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.bounds import context, to_fraction
+from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_micro, epsilon_value
+from hushstream.privacy.bounds import context, exp_above, to_fraction
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.gaussian import LARGEST_VARIANCE, discrete_gaussian_joint, gaussian_variance
-from hushstream.privacy.noise import KeyedStream
+from hushstream.privacy.noise import KeyedStream, laplace_scale
+from hushstream.privacy.promise import Deployment, Guarantee, Lifetime
 
 CHOICE_BITS = 128
 LARGEST_DIMENSION = 4_096
@@ -51,6 +53,7 @@ GAUSSIAN_RESIDUE = Fraction(1, 1 << 100)
 
 _TARGET = Fraction(1, 1 << 84)
 _NEGLIGIBLE_BITS = CHOICE_BITS + 20
+_LARGEST_USEFUL_EXPONENT = 100
 _CONTEXT = context()
 
 
@@ -244,6 +247,61 @@ def k_norm_variance(scale_numerator: int, scale_denominator: int, dimension: int
         share * gaussian_variance(variance.numerator, variance.denominator)
         for share, variance in zip(shares, tables.variances, strict=True)
     )
+
+
+def k_norm_guarantee(
+    epsilon: Number,
+    sensitivity: int,
+    dimension: int,
+    vectors: int = 1,
+    deployment: Deployment = "hosted",
+    zone: str = "counter",
+) -> Guarantee:
+    """What one noised vector promises, and ``vectors`` of them that one person's data enters.
+
+    Args:
+        epsilon: of one vector; rounded up to millionths.
+        sensitivity: Delta_2 in steps of the lattice: how far one unit moves the vector, rounded up.
+        dimension: d.
+        vectors: how many a person's units enter, one unit each.
+        deployment: ``hosted`` or ``edge``.
+        zone: the zone that adds the noise.
+
+    Raises:
+        BadNoise: an impossible setting.
+        BadAmount: epsilon is no number.
+    """
+    scale = laplace_scale(epsilon, sensitivity)
+    residue = k_norm_residue(*scale, dimension)
+    if vectors < 1:
+        raise BadNoise(f"vectors: expected a whole number above 0, got {vectors!r}")
+    micro = epsilon_micro(epsilon)
+    one = _cost(micro, residue)
+    return Guarantee(
+        mechanism=f"k-norm: a vector of {dimension} integers plus lattice noise, density proportional to"
+        f" exp(-length * {scale[1]}/{scale[0]})",
+        relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
+        unit="one slot of one user",
+        cost=one,
+        report_against_report=_cost(2 * micro, 2 * residue),
+        lifetime=Lifetime(vectors, 1, _cost(vectors * micro, vectors * residue)),
+        sensitivity=sensitivity,
+        norm="L2 distance of the vector, in steps of its lattice",
+        zone=zone,
+        deployment=deployment,
+        residue_units=one.delta_units,
+        not_protected=(
+            "that a user's slot came, and when",
+            "what holds for the population, and what follows from it for anyone",
+        ),
+    )
+
+
+def _cost(micro: int, variation: Fraction) -> Cost:
+    if epsilon_value(micro) > _LARGEST_USEFUL_EXPONENT:
+        return Cost(micro, DELTA_ONE)
+    delta = variation * (1 + exp_above(epsilon_value(micro)))
+    return Cost(micro, min(DELTA_ONE, math.ceil(delta * DELTA_ONE)))
 
 
 def _real(value: Fraction) -> Any:
