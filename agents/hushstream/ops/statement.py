@@ -149,8 +149,8 @@ def _parameters(promise: Guarantee) -> Section:
             ("strength", promise.computational),
             (
                 "how to read epsilon",
-                "seeing everything that is published changes the odds of any statement about one unit by a factor of at "
-                "most e to the epsilon, but for a chance of delta",
+                "seeing everything that is published changes the odds of any statement about one unit by at most a "
+                "factor of e to the epsilon, but for a chance of delta",
             ),
         ),
     )
@@ -222,13 +222,10 @@ def _retention(system: System) -> Section:
     facts += [
         (
             "erasure of a user",
-            "`hushstream forget` drops his state; his records go with their topics' retention; what was released stays, "
-            "noised; that his allowance is spent stays, under a keyed hash",
+            "`hushstream forget` drops his state; his records go with their topics' retention; what was released "
+            "stays, noised; that his allowance is spent stays, under a keyed hash",
         ),
-        (
-            "shorter retention",
-            "is set by the operator on the broker; a longer one than stated here is reported by `topics check`",
-        ),
+        ("another retention", "set on the broker is reported by `hushstream topics check`"),
     ]
     return Section("Retention and erasure", tuple(facts))
 
@@ -272,7 +269,9 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
         "data product": "continually updated recommendation model",
         "release type": "interactive to the operator's learners, repeated; published topics",
         "model of differential privacy": _trust_model(system),
-        "flavour": "pure epsilon with a stated residue" if promise.delta_units < 2**40 else "(epsilon, delta)",
+        "flavour": "pure epsilon with a stated residue"
+        if promise.delta_units == promise.residue_units
+        else "(epsilon, delta)",
         "privacy unit": promise.unit,
         "neighbouring relation": promise.relation,
         "epsilon": epsilon_text(promise.epsilon_micro),
