@@ -169,7 +169,7 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
             ),
             ("inaccuracy of the noise, counted in delta", delta_text(promise.residue_units)),
             ("composition", "every release is debited before it is made; a budget that is spent stops releases"),
-            ("accuracy", "the variance of the noise is published with each release, and the model weighs by it"),
+            ("accuracy", "the variance of the noise is published with each release"),
             (
                 "bias",
                 "who gives few or rare interactions is served less by a private model than others are; compare groups "
