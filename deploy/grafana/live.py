@@ -41,6 +41,7 @@ RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
 NAME = "live"
 WINDOW_SLOTS = 20
+WINDOWS = 300
 ROUNDS = 3
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -224,7 +225,7 @@ def _prepared(folder: Path, world: World) -> System:
             "encoder": {"codes": 4},
             "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
             "feedback": {"reward_wait_seconds": 0.4},
-            "release": {"window_slots": WINDOW_SLOTS},
+            "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
             "public_dataset": True,
         }
     )

@@ -180,6 +180,13 @@ PRIVACY = Board(
             (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
             "stat",
         ),
+        Panel(
+            "Releases on one charge",
+            "released",
+            "percentunit",
+            "Where one charge pays for a fixed number of releases (windows through a counter): the share that is made.",
+            (Query(f"hushstream:budget_releases:ratio{{{HERE}}}", "{{role}} {{partition}}"),),
+        ),
         _WINDOWS,
         Panel(
             "Fill of windows",

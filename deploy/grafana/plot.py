@@ -73,13 +73,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pace", type=float, default=25.0, help="interactions a second")
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the pictures")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="hushstream-live-") as folder:
-        with LiveRun(Path(folder), given.users, given.pace) as run:
-            run.play()
-            for board in BOARDS:
-                path = given.out / f"dashboard-{board.uid.removeprefix('hushstream-')}.png"
-                draw(board, run, path)
-                print(path)
+    with (
+        tempfile.TemporaryDirectory(prefix="hushstream-live-") as folder,
+        LiveRun(Path(folder), given.users, given.pace) as run,
+    ):
+        run.play()
+        for board in BOARDS:
+            path = given.out / f"dashboard-{board.uid.removeprefix('hushstream-')}.png"
+            draw(board, run, path)
+            print(path)
     return 0
 
 

@@ -185,6 +185,20 @@ METRICS: tuple[MetricSpec, ...] = (
         "What the next charge costs a unit, in millionths of epsilon.",
     ),
     MetricSpec(
+        "hushstream_budget_releases",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "Releases made on one charge, where a charge pays for a fixed number.",
+    ),
+    MetricSpec(
+        "hushstream_budget_releases_limit",
+        "gauge",
+        "released",
+        ("role", "partition", "scope_class"),
+        "Releases that one charge pays for.",
+    ),
+    MetricSpec(
         "hushstream_budget_refusing",
         "gauge",
         "released",
@@ -204,7 +218,14 @@ class RoleGauge:
 
 def _budget(scope_class: str) -> dict[str, RoleGauge]:
     labels = {"scope_class": scope_class}
-    names = ("spent_micro_epsilon", "limit_micro_epsilon", "price_micro_epsilon", "refusing")
+    names = (
+        "spent_micro_epsilon",
+        "limit_micro_epsilon",
+        "price_micro_epsilon",
+        "releases",
+        "releases_limit",
+        "refusing",
+    )
     return {f"{scope_class}_{name}": RoleGauge(f"hushstream_budget_{name}", labels) for name in names}
 
 

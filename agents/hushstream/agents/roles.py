@@ -122,14 +122,22 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
 
     def shuffler(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, ShufflerMachine)
-        # Each window is a scope of its own that one release fills: a slot pays once, whatever the number of windows.
+        # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
         price = machine.system.guarantee().epsilon_micro
+        tree = machine.system.window_tree
+        covered: dict[str, float] = {}
+        if tree is not None:
+            covered = {
+                "slot_releases": min(machine.windows_released, tree.horizon),
+                "slot_releases_limit": tree.horizon,
+            }
         return {
+            **covered,
             "window_slots": machine.system.config.release.window_slots,
             "slot_spent_micro_epsilon": price if machine.windows_released else 0,
             "slot_limit_micro_epsilon": price,
             "slot_price_micro_epsilon": price,
-            "slot_refusing": 0,
+            "slot_refusing": bool(covered) and covered["slot_releases"] >= covered["slot_releases_limit"],
         }
 
     def aggregator(machine: Machine) -> Mapping[str, float]:

@@ -1,0 +1,117 @@
+"""Dashboards: committed as the code makes them, every panel classed, and every query answered by a live Prometheus."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+BOARDS = ("hushstream-overview", "hushstream-privacy", "hushstream-performance", "hushstream-zone")
+ALLOWED = {
+    "released": {"released"},
+    "slot-public": {"released", "slot-public"},
+    "zone-private": {"released", "slot-public", "zone-private"},
+}
+PICTURE_BYTES = 150_000
+
+
+@pytest.fixture(scope="module")
+def live(grafana, tmp_path_factory):
+    """A deployment that was played, and the two Prometheus that scraped it."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian: apt-get install prometheus)")
+    with grafana.live.LiveRun(tmp_path_factory.mktemp("live"), users=100, pace=200) as run:
+        run.play()
+        yield run
+
+
+def committed(name):
+    return json.loads((DEPLOY / "grafana" / "dashboards" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_the_committed_dashboards_are_what_the_code_makes(grafana):
+    assert grafana.build.stale() == []
+    assert sorted(path.stem for path in (DEPLOY / "grafana" / "dashboards").iterdir()) == sorted(BOARDS)
+
+
+def test_a_changed_panel_is_noticed(grafana, tmp_path, monkeypatch, capsys):
+    shutil.copytree(DEPLOY / "grafana" / "dashboards", tmp_path / "dashboards")
+    monkeypatch.setattr(grafana.build, "FOLDER", tmp_path / "dashboards")
+    changed = tmp_path / "dashboards" / "hushstream-zone.json"
+    changed.write_text(changed.read_text().replace("15m", "20m"))
+    assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text() else 0)
+    (tmp_path / "dashboards" / "hushstream-privacy.json").unlink()
+    assert grafana.build.main(["--check"]) == 1
+    assert "hushstream-privacy.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_panel_names_the_class_of_its_metrics(grafana, classes_in, name):
+    board = next(board for board in grafana.panels.BOARDS if board.uid == name)
+    for shown, panel in zip(committed(name)["panels"], board.panels, strict=True):
+        assert shown["title"].endswith(f"({panel.metric_class})")
+        assert shown["description"].endswith(f"Class: {panel.metric_class}.")
+        read = set().union(*(classes_in(target["expr"]) for target in shown["targets"]))
+        assert read <= ALLOWED[panel.metric_class], panel.title
+        assert panel.metric_class in read, panel.title
+        assert ("zone-private" in read) == (board.endpoint == "zone"), panel.title
+        assert [target["expr"] for target in shown["targets"]] == [query.expr for query in panel.queries]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_panels_fill_the_width_without_overlap(name):
+    taken = set()
+    for panel in committed(name)["panels"]:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOARDS)
+def test_every_query_of_every_panel_returns_data_from_a_live_prometheus(grafana, live, name):
+    endpoint = next(board.endpoint for board in grafana.panels.BOARDS if board.uid == name)
+    for panel in committed(name)["panels"]:
+        for target in panel["targets"]:
+            found = live.ask(endpoint, target["expr"])
+            assert found, (panel["title"], target["expr"])
+            assert all(value == value for series in found for _, value in series.points), panel["title"]
+
+
+@pytest.mark.slow
+def test_what_was_played_is_what_the_dashboards_show(live):
+    decided = live.ask("public", 'sum(hushstream_decisions_total{role="learner"})')
+    # 100 contributors, then 10 users in each of two arms, three rounds each; asking for a model decides once more.
+    assert 360 <= decided[0].points[0][1] <= 400
+    assert live.ask("public", "sum(hushstream_windows_sealed_total)")[0].points[0][1] >= 4
+    assert live.ask("public", "max(hushstream_model_version)")[0].points[0][1] >= 4
+    assert live.ask("zone", "sum(hushstream:dead_letters:increase15m)")[0].points[0][1] > 0
+
+
+@pytest.mark.slow
+def test_the_public_prometheus_holds_no_zone_private_series(live):
+    from hushstream.agents.metrics import METRICS
+
+    private = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
+    public, zone = (set(live.names(endpoint)) for endpoint in ("public", "zone"))
+    assert not {name for name in public if any(name.startswith(one) for one in private)}
+    assert {"hushstream_events_total", "hushstream_edge_batch_seconds_bucket"} <= zone
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_while_all_goes_well(live):
+    firing = live.ask("public", 'ALERTS{alertstate="firing"}')
+    assert [series.labels["alertname"] for series in firing] == []
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_small_picture_of_every_dashboard_is_in_the_docs(name):
+    picture = DEPLOY / "docs" / f"dashboard-{name.removeprefix('hushstream-')}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size < PICTURE_BYTES

@@ -1,0 +1,105 @@
+"""Configuration, rules and alerts of Prometheus: valid, tested both ways, classed, and explained."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+HOME = DEPLOY / "prometheus"
+ALLOWED = {
+    "released": {"released"},
+    "slot-public": {"released", "slot-public"},
+    "zone-private": {"released", "slot-public", "zone-private"},
+}
+ALERTS = sorted(
+    rule["alert"]
+    for path in (HOME / "rules").glob("*.yml")
+    for group in yaml.safe_load(path.read_text())["groups"]
+    for rule in group["rules"]
+    if "alert" in rule
+)
+CASES = sorted((HOME / "cases").glob("*.yml"))
+
+
+@pytest.mark.parametrize("name", ["prometheus.yml", "zone.yml"])
+def test_prometheus_accepts_the_configuration_with_its_rules(promtool, name):
+    code, said = promtool("check", "config", name)
+    assert code == 0, said
+    assert "SUCCESS" in said
+
+
+def test_every_alert_fires_and_stays_silent_as_its_cases_say(promtool):
+    code, said = promtool("test", "rules", *(f"cases/{path.name}" for path in CASES))
+    assert code == 0, said
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not():
+    fires: set[str] = set()
+    silent: set[str] = set()
+    for path in CASES:
+        for test in yaml.safe_load(path.read_text())["tests"]:
+            for case in test["alert_rule_test"]:
+                (fires if case["exp_alerts"] else silent).add(case["alertname"])
+    assert fires == set(ALERTS)
+    assert silent == set(ALERTS)
+
+
+@pytest.mark.parametrize("broken", ["vector(0) > 1", "vector(1)"], ids=["never", "always"])
+@pytest.mark.parametrize("alert", ALERTS)
+def test_the_cases_notice_an_alert_that_fires_never_or_always(promtool, tmp_path, alert, broken):
+    copied = tmp_path / "prometheus"
+    shutil.copytree(HOME, copied)
+    for path in (copied / "rules").glob("*.yml"):
+        document = yaml.safe_load(path.read_text())
+        for group in document["groups"]:
+            for rule in group["rules"]:
+                if rule.get("alert") == alert:
+                    rule["expr"] = broken
+        path.write_text(yaml.safe_dump(document))
+    about = [f"cases/{path.name}" for path in CASES if f"alertname: {alert}" in path.read_text()]
+    code, said = promtool("test", "rules", *about, cwd=copied)
+    assert code != 0
+    assert f"alertname: {alert}" in said
+
+
+def test_an_alert_names_the_class_of_the_metrics_that_it_reads(rules, classes_in):
+    for file, found in rules.items():
+        for rule in found:
+            if "alert" in rule:
+                stated = rule["labels"]["metric_class"]
+                assert classes_in(rule["expr"]) <= ALLOWED[stated], rule["alert"]
+                assert (stated == "zone-private") == (file == "zone"), rule["alert"]
+                assert stated != "slot-public" or "slot-public" in classes_in(rule["expr"]), rule["alert"]
+
+
+def test_rules_of_the_public_prometheus_read_nothing_zone_private(rules, classes_in):
+    for rule in (*rules["recording"], *rules["alerts"]):
+        assert "zone-private" not in classes_in(rule["expr"])
+
+
+def test_the_public_prometheus_scrapes_public_ports_alone_and_the_zones_its_zone():
+    for name, port, files in (("prometheus", 9101, "public"), ("zone", 9201, "zone")):
+        scrape = yaml.safe_load((HOME / f"{name}.yml").read_text())["scrape_configs"]
+        assert [place for job in scrape for found in job["file_sd_configs"] for place in found["files"]] == [
+            f"targets/{files}.yml"
+        ]
+        for entry in yaml.safe_load((HOME / "targets" / f"{files}.yml").read_text()):
+            assert {int(target.rsplit(":", 1)[1]) for target in entry["targets"]} == {port}
+            assert {"deployment", "role"} == set(entry["labels"])
+
+
+def test_every_alert_links_to_a_section_of_the_runbook(rules):
+    headings = re.findall(r"^#+ (.+)$", (DEPLOY / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for found in rules.values():
+        for rule in found:
+            if "alert" in rule:
+                page, anchor = rule["annotations"]["runbook"].split("#")
+                assert page == "deploy/docs/runbook.md"
+                assert anchor == rule["alert"].lower()
+                assert anchor in anchors
