@@ -346,7 +346,7 @@ def test_one_users_clicks_cannot_take_the_place_of_everybodys(rigs):
     assert seen.reasons == ["too_many_parked"] * 47
     rig.decide("bobs", "bob")
     assert rig.seen.counts["rewarded"] == 1
-    assert rig.machine.parked_by == {"ann": 3}
+    assert (rig.machine.parking.of("ann"), rig.machine.parking.of("bob")) == (3, 0)
 
 
 def test_replay_follows_a_flood(rigs):

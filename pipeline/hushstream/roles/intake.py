@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.edge.agent import HISTOGRAM_TOLERANCE
+from hushstream.edge.terms import HISTOGRAM_TOLERANCE
 from hushstream.feedback.memory import ParkedClick
 from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.roles.outcomes import Refusal

@@ -7,19 +7,20 @@ follow from it; their bytes are fixed by the fold and their digest is journaled 
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hushstream.edge.deadlines import Deadlines
-from hushstream.feedback.memory import BoundedMap, Parking, PastDecision
+from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.roles import learner_state
 from hushstream.roles.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
 from hushstream.roles.intake import DecodedContexts, cut, decode_contexts, ready_below
 from hushstream.roles.learner_fold import Journaled, LearnerFold
+from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.learner_users import Users, UserStore
 from hushstream.roles.machine import (
     InputRange,
@@ -53,9 +54,7 @@ class LearnerMachine:
         self.read: dict[TopicPartition, int] = {("contexts", partition): 0, ("clicks", partition): 0}
         self.agents = self.make_users(None)
         self.past: BoundedMap[PastDecision] = BoundedMap(config.feedback.remembered_events)
-        self.parking = Parking(config.feedback.parked_clicks)
-        self.parked_by: Counter[str] = Counter()
-        """Clicks that wait, by user."""
+        self.parking = self.make_parking(())
         self.deadlines = Deadlines()
         self.due: deque[tuple[int, str]] = deque()
         """(log time of the decision by which it fell due, user) of every slot not yet taken."""
@@ -79,6 +78,11 @@ class LearnerMachine:
     def make_users(self, store: UserStore | None) -> Users:
         """Users over a store, none of them in memory."""
         return Users(self.terms, self._key, store, self._resident)
+
+    def make_parking(self, clicks: Iterable[ParkedClick]) -> UserParking:
+        """A parking with these clicks in it."""
+        config = self.system.config
+        return UserParking(config.feedback.parked_clicks, config.users.parked_clicks, clicks)
 
     # What a driver asks before it reads.
 

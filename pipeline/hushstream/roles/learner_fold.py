@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.edge.agent import EdgeAgent
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import ParkedClick, Parking, PastDecision
+from hushstream.feedback.memory import ParkedClick, PastDecision
 from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, clicks_of, eligible_mask
 from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
 from hushstream.roles.models import decode_model
@@ -135,21 +135,13 @@ class LearnerFold:
 
     def _park(self, click: ParkedClick, part: InputSlice) -> None:
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
-        machine = self._machine
-        if machine.parked_by[click.user] >= machine.system.config.users.parked_clicks:
+        gave_way = self._machine.parking.park(click)
+        if gave_way is None:
             self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
             return
         self.counts[Outcome.PARKED] += 1
-        machine.parked_by[click.user] += 1
-        for evicted in machine.parking.park(click):
-            self._unparked(evicted)
+        for evicted in gave_way:
             self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
-
-    def _unparked(self, click: ParkedClick) -> None:
-        parked_by = self._machine.parked_by
-        parked_by[click.user] -= 1
-        if not parked_by[click.user]:
-            del parked_by[click.user]
 
     def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
         if click.arm >= self._machine.system.config.arms:
@@ -236,7 +228,6 @@ class LearnerFold:
         self.counts[Outcome.DECIDED] += 1
         if machine.parking:
             for click in machine.parking.claim(event_id):
-                self._unparked(click)
                 self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
 
     def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None) -> Refusal | None:
@@ -341,16 +332,8 @@ class LearnerFold:
         for event_id, past in list(machine.past.items()):
             if past.user == mark.user:
                 machine.past.put(event_id, past._replace(user=NOBODY))
-        self._unpark(mark.user)
+        machine.parking.forget(mark.user)
         self.counts[Outcome.FORGOTTEN] += 1
-
-    def _unpark(self, user: str) -> None:
-        machine = self._machine
-        clicks = [click for click in machine.parking.all() if click.user != user]
-        machine.parking = Parking(machine.system.config.feedback.parked_clicks)
-        for click in clicks:
-            machine.parking.park(click)
-        machine.parked_by.pop(user, None)
 
     def _take_slot(self, user: str) -> None:
         """A user whose state was given up meanwhile still owes his slot: with null in it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import fastavro
 
-from hushstream.edge.agent import Allowance
+from hushstream.edge.terms import Allowance
 from hushstream.roles import packed
 from hushstream.roles.state_parts import array, record
 

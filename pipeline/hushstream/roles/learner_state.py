@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
-from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
+from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
 from hushstream.roles.learner_records import pack_agent, unpack_agent
@@ -125,10 +125,7 @@ def _restore_memories(machine: LearnerMachine, state: dict[str, Any]) -> None:
     machine.past = BoundedMap(feedback.remembered_events)
     for item in state["past"]:
         machine.past.put(item.pop("event_id"), PastDecision(**item))
-    machine.parking = Parking(feedback.parked_clicks)
-    for item in state["parked"]:
-        machine.parking.park(ParkedClick(**item))
-    machine.parked_by = Counter(click.user for click in machine.parking.all())
+    machine.parking = machine.make_parking(ParkedClick(**item) for item in state["parked"])
     waiting = [
         (decision.deadline_ms, agent, event_id)
         for agent in machine.agents.values()

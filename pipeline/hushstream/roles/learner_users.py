@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from hushstream.edge.agent import Allowance, EdgeAgent, EdgeTerms, Slot
+from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.policy import COLD
+from hushstream.edge.terms import Allowance, EdgeTerms, Slot
 from hushstream.privacy.keys import Key
 from hushstream.roles.learner_records import pack_agent, pack_allowance, unpack_agent, unpack_allowance
 

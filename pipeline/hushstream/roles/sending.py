@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hushstream.edge.agent import Interaction, Slot
+from hushstream.edge.terms import Interaction, Slot
 from hushstream.roles.machine import Output
 from hushstream.schemas import codec
 from hushstream.systems.p2b import LINES, P2BSystem

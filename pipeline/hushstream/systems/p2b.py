@@ -19,8 +19,8 @@ from hushstream.contribution.codes import auto_codes
 from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.contribution.slots import SLOT_BYTES
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
-from hushstream.edge.agent import EdgeTerms
 from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.edge.terms import EdgeTerms
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold

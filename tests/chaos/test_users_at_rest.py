@@ -1,0 +1,49 @@
+"""A learner with users on disk, killed, and stopped past its session: the bytes of one that keeps all in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot", "snapshot")
+FEW = 4
+
+
+async def test_killed_at_each_step_with_few_users_in_memory_it_leaves_the_same_bytes(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
+) -> None:
+    async with deployed(bench, "learner", "all-warm") as run:
+        await run.finish()
+        undisturbed = await run.audit()
+    async with deployed(bench, "learner", "few-warm", resident_users=FEW) as run:
+        await run.crash_sweep([(step, n % 3, 2 + 3 * n) for n, step in enumerate(STEPS)])
+        audit = await run.audit()
+        assert audit == undisturbed
+        await promises.check("learner", run, audit, frozen)
+
+
+async def test_an_owner_that_wakes_does_not_mix_its_users_with_its_successors(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
+) -> None:
+    """Both use one data directory; the heir takes snapshots while the sleeper still has its own view of the file."""
+    async with deployed(bench, "learner", "woken-few", schedule="live", resident_users=FEW) as run:
+        run.pace_seconds = 0.01
+        sleeper = await run.start(("snapshot", 0, 4), signal.SIGSTOP, batch_records=11)
+        await sleeper.logged("observer: signal")
+        heir = await run.start(batch_records=17)
+        await run.folded_all()
+        assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
+        sleeper.kill(signal.SIGCONT)
+        await asyncio.sleep(1.0)
+        await run.folded_all()
+        for worker in (heir, sleeper):
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        audit = await run.audit()
+        await promises.check("learner", run, audit, frozen)
