@@ -52,6 +52,7 @@ def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ..
         "journal-shuffler": "shuffler",
         "crowds": "shuffler",
         "models": "aggregator",
+        "ledger": "shuffler",
         "contexts": "client",
     }.items():
         assert [role for role, written in writers.items() if topic in written] == [owner], topic

@@ -57,7 +57,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
     wanted = {*topics.inputs, *topics.writes, sample.journal[0], *(name for name, _ in sample.broadcasts)}
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
     needed = {
-        settings.physical(name): operations for name, operations in _needed(settings.role, topics, sample).items()
+        settings.physical(name): operations for name, operations in operations_of(settings.role, topics, sample).items()
     }
     await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
     counts = await _answered(settings, lambda: partition_counts(settings, sorted(wanted)))
@@ -76,8 +76,8 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
     return partitions
 
 
-def _needed(role: str, topics: RoleTopics, machine: Machine) -> Mapping[str, set[int]]:
-    """What the role does with each topic, as the broker's operations."""
+def operations_of(role: str, topics: RoleTopics, machine: Machine) -> Mapping[str, set[int]]:
+    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
     journal = machine.journal[0]
     reads = {*topics.inputs, journal, *(name for name, _ in machine.broadcasts)}
     # Where idle time is counted in ticks, a role also writes to its own input.

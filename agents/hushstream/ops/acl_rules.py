@@ -1,10 +1,11 @@
 """Which principal may do what: derived from the topic declarations, and compared with what a broker enforces.
 
-Each role gets what its code does and nothing else: Write where it is a writer, Read where it is a reader (a
-journal's role is both), DescribeConfigs on the same topics (a worker compares them with their declaration before
-it starts), and Read on its own consumer group. Both rights carry Describe. Idempotent production needs no rule of
-its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator may look at the settings of every
-topic, so that ``hushstream topics check`` runs under its name; reading stays as declared.
+Each role gets what it is declared to do and its code in this system does, and nothing else: Write where it is a
+writer, Read where it is a reader (a journal's role is both), DescribeConfigs on the same topics (a worker compares
+them with their declaration before it starts), and Read on its own consumer group. Both rights carry Describe.
+Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
+may look at the settings of every topic, so that ``hushstream topics check`` runs under its name; reading stays as
+declared.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.preflight import operations_of
+from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
+from hushstream.agents.roles import role_work
 from hushstream.agents.settings import group_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
-from hushstream.systems.system import System
+from hushstream.systems.system import RoleName, System
 
 ADMINISTRATOR = "administrator"
 """Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
@@ -24,6 +29,7 @@ ADMINISTRATOR = "administrator"
 Kind = Literal["topic", "group"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 
+_OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
 _CARRIED: Mapping[str, frozenset[str]] = {
     "Read": frozenset({"Describe"}),
@@ -150,16 +156,20 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         system: the deployment.
         prefix: of its topics.
         principals: who runs the roles.
+
+    Raises:
+        HushstreamError: the code of a role does what is not declared.
     """
-    workers = {Role(role) for role in system.roles}
     rules = set()
     for topic in topics_of(system.name, system.roles, system.config.public_dataset):
         name = physical(prefix, topic)
-        for role in (*workers, Role.CLIENT, Role.OPERATOR):
-            principal = principals.by_role[role]
-            rules |= {Rule(principal, "topic", name, one) for one in _operations(topic, role, role in workers)}
-    for role in workers:
-        rules.add(Rule(principals.by_role[role], "group", group_of(system.config.deployment, role), "Read"))
+        for who in (Role.CLIENT, Role.OPERATOR):
+            rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}
+    for role in system.roles:
+        principal = principals.by_role[Role(role)]
+        rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
+        for topic, operations in _used(system, role).items():
+            rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in operations}
     return tuple(sorted(rules))
 
 
@@ -182,15 +192,25 @@ def access_differences(
     return tuple(found)
 
 
-def _operations(topic: str, role: Role, is_worker: bool) -> set[Operation]:
+def _used(system: System, role: RoleName) -> Mapping[str, set[Operation]]:
+    """What the workers of a role do with each topic."""
+    # No topic depends on a key, so any will do.
+    work = role_work(role, system, KeySource(seed=0))
+    found: dict[str, set[Operation]] = {}
+    for topic, numbers in operations_of(role, work.topics, work.make_machine(0)).items():
+        found[topic] = {_OPERATIONS[number] for number in numbers}
+        if not found[topic] <= {*_declared(topic, Role(role)), "DescribeConfigs"}:
+            raise HushstreamError(f"topic {topic}: expected {role} to be declared as its reader or writer, it is not")
+    return found
+
+
+def _declared(topic: str, role: Role) -> set[Operation]:
     spec = TOPICS[topic]
     operations: set[Operation] = set()
     if role in spec.writers:
         operations.add("Write")
     if role in spec.readers:
         operations.add("Read")
-    if operations and is_worker:
-        operations.add("DescribeConfigs")
     if role is Role.OPERATOR:
         operations |= {"Describe", "DescribeConfigs"}
     return operations

@@ -1,15 +1,17 @@
 """Role by topic by operation, asked of a secured broker in its own protocol: what is allowed, and every denial.
 
-What must come out is read from the topic declarations, as the access rules are; `tests/ops/test_acl_rules.py`
-holds those to the trust zones by name.
+What must come out is read from the topic declarations (less what a system has no use for), as the rules are;
+`tests/ops/test_acl_rules.py` holds those to the trust zones by name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
@@ -20,34 +22,47 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from hushstream.agents.deployment import parse_config
 from hushstream.agents.errors import AccessDenied
 from hushstream.agents.settings import group_of
+from hushstream.learners.relation import SocialGraph
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
 NODE = 1
 DENIED = 29
 WHO = (*map(str, Role), "stranger")
-SYSTEMS: Mapping[str, tuple[str, ...]] = {
-    "p2b": ("learner", "shuffler", "aggregator"),
-    "colin": ("learner", "counter", "aggregator"),
+UNUSED = {
+    "p2b": {("learner", "ledger")},
+    "colin": {("learner", "ledger"), ("learner", "releases")},
 }
+"""Declared for the system with its counters at the edge; without need there is no right."""
 
 
+@dataclass(frozen=True)
 class Shape:
-    """A system as far as topics and rules are concerned: its name, its roles, one partition of everything."""
+    """A deployment and the names that it has on the broker."""
 
-    def __init__(self, name: str, deployment: str) -> None:
-        self.name = name
-        self.roles = SYSTEMS[name]
-        self.counts = dict.fromkeys(("learner", "shuffler", "counter", "lines", "scopes"), 1)
-        self.config = self
-        self.deployment = deployment
-        self.public_dataset = True
+    system: System
+
+    @property
+    def name(self) -> str:
+        return self.system.name
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.system.roles
+
+    @property
+    def deployment(self) -> str:
+        return self.system.config.deployment
 
     @property
     def prefix(self) -> str:
@@ -59,16 +74,29 @@ class Shape:
         return {physical(self.prefix, name): name for name in topics_of(self.name, self.roles, True)}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(SYSTEMS))
+def shape_of(system: str, deployment: str) -> Shape:
+    """A small public deployment of a system."""
+    values = {"deployment": deployment, "arms": 3, "public_dataset": True}
+    if system == "p2b":
+        config = parse_config(
+            {**values, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2},
+             "partitions": {"learner": 1, "shuffler": 1}}
+        )  # fmt: skip
+        return Shape(P2BSystem.fitted(config))
+    config = parse_config({**values, "system": "colin", "features": {"dimension": 3}, "partitions": {"learner": 1}})
+    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["colin", "p2b"])
 async def shape(request: pytest.FixtureRequest, kafka: Any, fresh_name: Callable[[], str]) -> Shape:
     """A deployment with its topics and rules, made by the administrator."""
-    made = Shape(request.param, fresh_name())
+    made = shape_of(request.param, fresh_name())
     admin = kafka.connection("admin", made.prefix)
-    await apply_async(admin, partition_counts(made))
-    assert await acls.check_async(admin, made, Principals.of()) != ()
-    assert await acls.apply_async(admin, made, Principals.of())
-    assert await acls.apply_async(admin, made, Principals.of()) == ()
-    assert await acls.check_async(admin, made, Principals.of()) == ()
+    await apply_async(admin, partition_counts(made.system))
+    assert await acls.check_async(admin, made.system, Principals.of()) != ()
+    assert await acls.apply_async(admin, made.system, Principals.of())
+    assert await acls.apply_async(admin, made.system, Principals.of()) == ()
+    assert await acls.check_async(admin, made.system, Principals.of()) == ()
     return made
 
 
@@ -109,13 +137,16 @@ def _kept(resource: ConfigResource) -> ConfigResource:
 def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     """The same from the topic declarations."""
     of = {name: TOPICS[name] for name in shape.topics.values()}
+    unused = {topic for role, topic in UNUSED[shape.name] if role == who}
     there = who in (*shape.roles, "client", "operator")
     worker = who in shape.roles
     return {
-        "Write": {name: there and who in spec.writers for name, spec in of.items()},
+        "Write": {name: there and who in spec.writers and name not in unused for name, spec in of.items()},
         "Read": {name: there and who in spec.readers for name, spec in of.items()},
         "DescribeConfigs": {
-            name: who == "operator" or (worker and who in (*spec.writers, *spec.readers)) for name, spec in of.items()
+            name: who == "operator"
+            or (worker and who in (*spec.writers, *spec.readers) and (name not in unused or who in spec.readers))
+            for name, spec in of.items()
         },
         "AlterConfigs": dict.fromkeys(of, False),
         "Delete": dict.fromkeys(of, False),
@@ -152,12 +183,12 @@ async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape:
         assert [code for _, code, _ in answer.topic_errors] == [DENIED]
     for call in (acls.check_async, acls.apply_async):
         with pytest.raises(AccessDenied, match="run it as an administrator of the cluster"):
-            await call(connection, shape, Principals.of())
+            await call(connection, shape.system, Principals.of())
 
 
 async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka: Any, shape: Shape) -> None:
     for who in (*shape.roles, "client"):
-        topic = next(name for name, logical in shape.topics.items() if who in TOPICS[logical].writers)
+        topic = next(shape.prefix + name for name, yes in declared(who, shape)["Write"].items() if yes)
         options = kafka.connection(who, shape.prefix).cluster.client_options()
         async with AIOKafkaProducer(**options, enable_idempotence=True, acks="all") as producer:
             await asyncio.wait_for(producer.send_and_wait(topic, b"x", partition=0), 10)
@@ -166,10 +197,10 @@ async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(ka
 async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(
     kafka: Any, fresh_name: Callable[[], str]
 ) -> None:
-    shape = Shape("p2b", fresh_name())
+    shape = shape_of("p2b", fresh_name())
     admin = kafka.connection("admin-certificate", shape.prefix)
-    await apply_async(admin, partition_counts(shape))
-    await acls.apply_async(admin, shape, Principals.of([f"{role}=User:CN={role}" for role in Role]))
+    await apply_async(admin, partition_counts(shape.system))
+    await acls.apply_async(admin, shape.system, Principals.of([f"{role}=User:CN={role}" for role in Role]))
     found = await codes(kafka, "shuffler-certificate", shape)
     allowed = declared("shuffler", shape)
     for operation in ("Write", "Read"):
@@ -180,15 +211,15 @@ async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(
 
 
 async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, fresh_name: Callable[[], str]) -> None:
-    shape = Shape("p2b", fresh_name())
+    shape = shape_of("p2b", fresh_name())
     connection = kafka.connection("admin", shape.prefix)
-    await apply_async(connection, partition_counts(shape))
-    await acls.apply_async(connection, shape, Principals.of())
+    await apply_async(connection, partition_counts(shape.system))
+    await acls.apply_async(connection, shape.system, Principals.of())
     async with connection.admin("change rules") as admin:
         await _change(admin, "create", shape, "User:aggregator", 3, "contexts")
         await _change(admin, "delete", shape, "User:shuffler", 4, "ledger")
         await asyncio.sleep(0.5)
-    found = {(one.what, str(one)) for one in await acls.check_async(connection, shape, Principals.of()) or ()}
+    found = {(one.what, str(one)) for one in await acls.check_async(connection, shape.system, Principals.of()) or ()}
     assert found == {
         (
             "missing",
@@ -202,7 +233,7 @@ async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, f
             f"administrator=PRINCIPAL",
         ),
     }
-    assert [str(rule) for rule in await acls.apply_async(connection, shape, Principals.of()) or ()] == [
+    assert [str(rule) for rule in await acls.apply_async(connection, shape.system, Principals.of()) or ()] == [
         f"Write on topic {shape.prefix}ledger for User:shuffler"
     ]
 
