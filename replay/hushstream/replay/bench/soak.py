@@ -163,7 +163,8 @@ class _Place:
             self._path.write_bytes(content)
         else:
             self._store.save(content)
-        return self._path.stat().st_size
+        # SQLite may not have moved all of it from its write-ahead log yet.
+        return sum(path.stat().st_size for path in self._path.parent.glob(f"{self._path.name}*"))
 
     def recover(self, machine: LearnerMachine) -> None:
         """Bring a fresh machine to the last snapshot."""
