@@ -26,8 +26,9 @@ from hushstream.agents.prepared import (
 )
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.learners.relation import SocialGraph
-from hushstream.privacy.key_files import load_key
+from hushstream.privacy.key_files import load_key, load_ring
 from hushstream.privacy.keys import Key, Zone, key_path, seeded_key
+from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_configuration import CollaborativeConfig
@@ -65,6 +66,18 @@ class KeySource:
         if self.folder is None:
             raise HushstreamError("keys: expected a key folder; `hushstream keys generate` makes one")
         return load_key(key_path(self.folder, zone))
+
+    def of_journal(self, zone: Zone, genesis: bytes) -> Key:
+        """The key that a journal was begun with, from its first record: keys may have been turned since.
+
+        Raises:
+            RetiredKey: it was destroyed; what was released under it can be derived by nobody.
+            HushstreamError: as `key`; or the record is no genesis, or of a key that the file never held.
+        """
+        if self.seed is not None or self.folder is None:
+            return self.key(zone)
+        _, fields = codec.decode(genesis, frozenset({"Genesis"}))
+        return load_ring(key_path(self.folder, zone)).named(fields["key_id"])
 
 
 def parse_config(values: Any, source: str = "configuration") -> AnyConfig:

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
 from hushstream.agents.journal import Sender
@@ -41,6 +42,14 @@ _TAIL_RECORDS = 256
 
 MachineFactory = Callable[[int], Machine]
 Observe = Callable[[str, int, int], None]
+
+
+@runtime_checkable
+class OfJournal(Protocol):
+    """A machine factory that finds the key that a journal was begun with."""
+
+    def of_journal(self, partition: int, genesis: bytes) -> Machine:
+        """The machine of a home partition whose journal begins with this record."""
 
 
 class Superseded(Exception):
@@ -117,6 +126,8 @@ class Recovery:
                 )
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         genesis = await self._genesis(reader, journal, first, snapshot)
+        if isinstance(self.make_machine, OfJournal):
+            machine = self.make_machine.of_journal(partition, genesis)
         machine.start(genesis)
         if snapshot is None:
             return Held(machine, genesis, sequence=0, journal_offset=1)

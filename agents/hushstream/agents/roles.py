@@ -10,7 +10,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.worker import Reporting
 from hushstream.feedback.join import JoinOutcome
-from hushstream.privacy.keys import Zone
+from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.roles.aggregator import AggregatorMachine
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
 from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -34,15 +34,45 @@ HOMES: Mapping[RoleName, str] = {
 }
 """Which count of a deployment says how many home partitions a role has."""
 
+NO_KEY = seeded_key(0, "nobody")
+"""Stands for a key where a role has none; nothing is ever made from it."""
+
 OUTCOMES = (*map(str, Outcome), *map(str, JoinOutcome))
 REASONS = (*map(str, Reason), *map(str, Refusal))
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMaker:
+    """Makes the machines of a role: for a journal to come under the zone's current key, else under the journal's own.
+
+    Attributes:
+        make: from a home partition and a key (ignored by roles that have none).
+        keys: where keys come from.
+        zone: whose key; None for roles without one.
+    """
+
+    make: Callable[[int, Key], Machine]
+    keys: KeySource
+    zone: Zone | None
+
+    def __call__(self, partition: int) -> Machine:
+        """The machine of a home partition whose journal is not known."""
+        return self.make(partition, NO_KEY if self.zone is None else self.keys.key(self.zone))
+
+    def of_journal(self, partition: int, genesis: bytes) -> Machine:
+        """The machine of a home partition, under the key that its journal was begun with.
+
+        Raises:
+            HushstreamError: that key is not at hand any more, or never was.
+        """
+        return self.make(partition, NO_KEY if self.zone is None else self.keys.of_journal(self.zone, genesis))
 
 
 @dataclass(frozen=True, slots=True)
 class RoleWork:
     """What a worker needs to know of its role."""
 
-    make_machine: Callable[[int], Machine]
+    make_machine: MachineMaker
     topics: RoleTopics
     reporting: Reporting
 
@@ -51,7 +81,6 @@ def role_work(role: RoleName, system: System, keys: KeySource) -> RoleWork:
     """Machines, topics and metrics of one role of a deployment.
 
     Raises:
-        KeyFileError: the key of the role's zone cannot be used.
         HushstreamError: the deployment has no such role.
     """
     if role not in system.roles:
@@ -67,34 +96,35 @@ def role_work(role: RoleName, system: System, keys: KeySource) -> RoleWork:
 def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
     reporting = Reporting(OUTCOMES, REASONS, _reason_of, _gauges(role))
     if role == "learner":
-        edge = keys.key(Zone.EDGE)
         writes = ("reports", "dead-letters-edge", *(("interactions",) if system.config.public_dataset else ()))
         topics = RoleTopics(("contexts", "clicks"), writes, system.config.partitions.learner)
-        return RoleWork(lambda partition: LearnerMachine(system, partition, edge), topics, reporting)
+        maker = MachineMaker(lambda home, key: LearnerMachine(system, home, key), keys, Zone.EDGE)
+        return RoleWork(maker, topics, reporting)
     if role == "shuffler":
-        secret = keys.key(Zone.SHUFFLER)
         topics = RoleTopics(
             ("reports",), ("crowds", "ledger", "dead-letters-shuffler"), system.config.partitions.shuffler
         )
-        return RoleWork(lambda partition: ShufflerMachine(system, partition, secret), topics, reporting)
+        maker = MachineMaker(lambda home, key: ShufflerMachine(system, home, key), keys, Zone.SHUFFLER)
+        return RoleWork(maker, topics, reporting)
     inputs = ("crowds", "interactions") if system.config.public_dataset else ("crowds",)
     topics = RoleTopics(inputs, ("dead-letters-server",), system.line_count)
-    return RoleWork(lambda line: AggregatorMachine(system, line), topics, reporting)
+    return RoleWork(MachineMaker(lambda line, _: AggregatorMachine(system, line), keys, None), topics, reporting)
 
 
 def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> RoleWork:
     reporting = Reporting(OUTCOMES, REASONS, _reason_of, _collaborative_gauges(role))
     if role == "learner":
-        edge = keys.key(Zone.EDGE)
         sent = ("rewards",) if system.config.release.trust == "server" else ("releases", "ledger")
         topics = RoleTopics(("contexts", "clicks"), (*sent, "dead-letters-edge"), system.counts["learner"])
-        return RoleWork(lambda partition: CollaborativeLearnerMachine(system, partition, edge), topics, reporting)
+        maker = MachineMaker(lambda home, key: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
+        return RoleWork(maker, topics, reporting)
     if role == "counter":
-        secret = keys.key(Zone.COUNTER)
         topics = RoleTopics(("rewards",), ("releases", "ledger", "dead-letters-counter"), system.counts["counter"])
-        return RoleWork(lambda partition: CounterMachine(system, partition, secret), topics, reporting)
+        maker = MachineMaker(lambda home, key: CounterMachine(system, home, key), keys, Zone.COUNTER)
+        return RoleWork(maker, topics, reporting)
     topics = RoleTopics(("releases",), ("dead-letters-server",), system.counts["lines"])
-    return RoleWork(lambda line: CollaborativeAggregatorMachine(system, line), topics, reporting)
+    maker = MachineMaker(lambda line, _: CollaborativeAggregatorMachine(system, line), keys, None)
+    return RoleWork(maker, topics, reporting)
 
 
 def all_machines(system: System, keys: KeySource) -> list[Machine]:

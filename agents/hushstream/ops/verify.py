@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_work
+from hushstream.agents.roles import MachineMaker, role_work
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import HoldsPartitions, LogCopy
 from hushstream.ops.export import open_export
@@ -21,10 +21,12 @@ from hushstream.ops.live import copy
 from hushstream.ops.matching import Writer, match
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.walk import Walk, value_digest, walk
+from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import Zone, key_path
 from hushstream.roles.chain import Digester, PublicDigester
 from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import TOPICS, PartitionRule
 from hushstream.systems.system import ALL_ROLES, RoleName, System
 
@@ -136,7 +138,7 @@ def _without_key(role: RoleName, system: System, logs: LogCopy) -> list[Tally]:
 def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
     work = role_work(role, system, keys)
     homes = range(partition_counts(system)[_journal_topic(role)])
-    walks = {home: walk(role, work.make_machine(home), digester, logs) for home in homes}
+    walks = {home: _walk(role, home, work.make_machine, digester, logs) for home in homes}
     tallies = [found.tally for found in walks.values()]
     tallies += _homeless(role, len(homes), logs)
     for topic in work.topics.writes:
@@ -145,6 +147,22 @@ def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, l
         declared = {(topic, partition) for partition in range(partition_counts(system)[topic])}
         tallies += [_outputs(role, source, walks, system, logs) for source in sorted(there | due | declared)]
     return tallies
+
+
+def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, logs: LogCopy) -> Walk:
+    """Follow one journal under the key that it was begun with, if its first record still says which."""
+    journal = logs.part((_journal_topic(role), home))
+    zone = ZONE_OF_ROLE[role]
+    if zone is None or journal.low > 0 or not journal.records:
+        return walk(role, make(home), digester, logs)
+    try:
+        begun_with = make.keys.of_journal(zone, journal.records[0].value)
+    except (RetiredKey, KeyFileError, CodecError) as error:
+        tally = Tally(role, (_journal_topic(role), home))
+        status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
+        tally.find(status, journal.low, str(error), len(journal.records))
+        return Walk(tally, complete=False)
+    return walk(role, make.make(home, begun_with), begun_with, logs)
 
 
 def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
@@ -158,9 +176,7 @@ def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
     return tallies
 
 
-def _outputs(
-    role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy
-) -> Tally:
+def _outputs(role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy) -> Tally:
     """Check one output partition."""
     topic, partition = source
     if TOPICS[topic].partition_rule is PartitionRule.HOME:
