@@ -39,12 +39,9 @@ from hushstream.privacy.noise import (
     KeyedStream,
     NoiseAddress,
     Parameter,
-    discrete_laplace,
-    laplace_scale,
-    laplace_variance,
-    residue,
 )
 from hushstream.privacy.promise import Guarantee, Lifetime
+from hushstream.privacy.rewards import LocalReward
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import GRID_BITS, ContinualConfig, FeatureConfig
 from hushstream.systems.collaborative_rows import Rows
@@ -191,20 +188,23 @@ class CounterMoments(Moments):
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
         self._counters: list[Counter] = []
+        # What the journal records must be what the noise is drawn under: a group of trees has names of its own.
+        self._noise: Plan | BlockPlan = plan
         if isinstance(plan, NegativeDigitTree):
-            self._arena = BlockPlan(plan=plan, blocks=nodes).open(key, address)
+            self._noise = group = BlockPlan(plan=plan, blocks=nodes)
+            self._arena = group.open(key, address)
         else:
             self._counters = [plan.open(key, replace(address, cell=node)) for node in range(nodes)]
 
     @property
     def mechanism(self) -> str:
         """See `Moments.mechanism`."""
-        return self._plan.mechanism
+        return self._noise.mechanism
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """See `Moments.parameters`."""
-        return self._plan.parameters
+        return self._noise.parameters
 
     @property
     def variance(self) -> float:
@@ -290,16 +290,14 @@ class ExactMoments(Moments):
 class NoisyRewards(Moments):
     """Each reward is noised once, before it enters any sum; everything after it is post-processing.
 
-    A reward is a whole number of ``levels`` steps, trunc(r * M), and gets discrete Laplace noise of scale M/epsilon:
-    pure epsilon for that reward against any other, without a horizon and without trust in anybody else. The noise
-    is named by user and number of the reward, so a crash draws none twice.
+    Pure epsilon for that reward against any other, without a horizon and without trust in anybody else
+    (`hushstream.privacy.rewards`). The noise is named by user and number of the reward, so a crash draws none twice.
     """
 
     def __init__(self, release: ContinualConfig, nodes: int, dimension: int, key: Key, address: NoiseAddress) -> None:
         """Start with no rewards."""
         super().__init__(nodes, dimension)
-        self._levels = release.reward_levels
-        self._scale = laplace_scale(release.epsilon, release.reward_levels)
+        self._law = local_reward_of(release)
         self._key = key
         self._address = replace(address, purpose="reward-noise", parameters=self.parameters)
 
@@ -311,29 +309,34 @@ class NoisyRewards(Moments):
     @property
     def parameters(self) -> Mapping[str, Parameter]:
         """See `Moments.parameters`."""
-        numerator, denominator = self._scale
-        return {"levels": self._levels, "scale_numerator": numerator, "scale_denominator": denominator}
+        law = self._law
+        return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
     @property
     def variance(self) -> float:
         """See `Moments.variance`: of one reward, as the noise of a sum grows with what was shown."""
-        return laplace_variance(*self._scale) / self._levels**2
+        return self._law.variance
 
     def add(self, rows: Rows) -> NDArray[np.int64]:
         """See `Moments.add`; returns the noised rows, as the rewards themselves are kept nowhere."""
-        noised = np.empty(len(rows))
-        for row, (node, reward) in enumerate(zip(rows.nodes.tolist(), rows.rewards.tolist(), strict=True)):
+        noised = np.empty(len(rows), dtype=np.int64)
+        steps = np.trunc(rows.rewards * self._law.levels).astype(np.int64)
+        for row, node in enumerate(rows.nodes.tolist()):
             place = replace(self._address, node=(node, int(self._steps[node])))
-            noise = discrete_laplace(KeyedStream(self._key, place), *self._scale, 1)
-            noised[row] = (int(reward * self._levels) + int(noise[0])) / self._levels
+            noised[row : row + 1] = self._law.draw(KeyedStream(self._key, place), steps[row : row + 1])
             self._steps[node] += 1
-        quantised = replace(rows, rewards=noised).lattice()
+        quantised = replace(rows, rewards=self._law.estimate(noised)).lattice()
         np.add.at(self._exact, rows.nodes, quantised)
         return quantised
 
     def sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Moments.sums`."""
         return self._exact[blocks]
+
+
+def local_reward_of(release: ContinualConfig) -> LocalReward:
+    """How one reward is noised: the law of smaller variance for the configured levels and epsilon."""
+    return LocalReward.of(release.reward_levels, release.epsilon)
 
 
 def open_moments(
@@ -364,24 +367,8 @@ def release_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: 
 
 
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
-    scale = laplace_scale(release.epsilon, release.reward_levels)
-    budget = PureEpsilon(release.epsilon)
-    one = budget.cost(1, residue(*scale))
-    return Guarantee(
-        mechanism=f"discrete Laplace noise of scale {scale[0]}/{scale[1]} on each reward (in {release.reward_levels}"
-        " steps), drawn once where the reward arises",
-        relation=NEIGHBOURS.relation,
-        unit=NEIGHBOURS.unit,
-        cost=one,
-        report_against_report=one,
-        lifetime=Lifetime(release.rewards_per_user, 1, budget.many(release.rewards_per_user, 1, residue(*scale))),
-        sensitivity=release.reward_levels,
-        norm="distance of one reward, in steps",
-        zone="edge",
-        deployment="hosted",
-        residue_units=one.delta_units,
-        not_protected=(*NOT_PROTECTED, "what holds for the population, and what follows from it for anyone"),
-    )
+    promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted")
+    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected))
 
 
 def _no_guarantee(release: ContinualConfig) -> Guarantee:
