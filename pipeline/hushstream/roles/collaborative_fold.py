@@ -27,7 +27,7 @@ from hushstream.schemas.columns import SealMark, gather_feedback
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import LINE
-from hushstream.systems.collaborative_rows import Rows
+from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 CERTAIN = 10**9
 """The propensity of a choice without chance, in units of 1e-9."""
-
-MAX_ROWS_OUT = 4096
-"""Rows in one record of rewards or one release."""
 
 _MODEL, _REPEATED = 0, 2
 
@@ -47,6 +44,7 @@ class OpenRow(NamedTuple):
 
     node: int
     arm: int
+    model_version: int
     features: NDArray[np.float32]
     shown: bool = False
     other_shown: bool = False
@@ -185,7 +183,7 @@ class CollaborativeFold:
                 continue
             if columns.timestamps_ms[row] > machine.now_ms:
                 self._advance(columns.timestamps_ms[row])
-            past = machine.past.get(columns.event_ids[row])
+            past = self._known(columns.event_ids[row])
             reason = decoded.refused.get(row) or self._objection(decoded, row)
             if reason is None and past is not None:
                 if past.user == columns.users[row]:
@@ -197,6 +195,14 @@ class CollaborativeFold:
                 self._decide(decoded, row)
             else:
                 self._refuse(reason, part, columns.offsets[row], columns.rows[row])
+
+    def _known(self, event_id: str) -> PastDecision | None:
+        """What was decided for an event, if it is remembered or its reward is still awaited."""
+        machine = self._machine
+        row = machine.open.get(event_id)
+        if row is None:
+            return machine.past.get(event_id)
+        return PastDecision(machine.system.graph.users[row.node], row.arm, CERTAIN, row.model_version)
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
         """Why a decodable context must not be decided, if it must not."""
@@ -224,7 +230,7 @@ class CollaborativeFold:
         arm = self._as_journaled(scores, int(np.argmax(scores)))
         past = PastDecision(user, arm, CERTAIN, machine.shared.version)
         machine.past.put(event_id, past)
-        machine.open[event_id] = OpenRow(node, arm, features[arm].copy())
+        machine.open[event_id] = OpenRow(node, arm, machine.shared.version, features[arm].copy())
         machine.due.append((machine.now_ms, event_id))
         self._answer(event_id, past, _MODEL)
         self.counts[Outcome.DECIDED] += 1
@@ -300,8 +306,8 @@ class CollaborativeFold:
 
     def _send_rows(self) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""
-        for first in range(0, len(self._settled), MAX_ROWS_OUT):
-            part = self._settled[first : first + MAX_ROWS_OUT]
+        for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
+            part = self._settled[first : first + MAX_ROWS_A_RECORD]
             rows = Rows(
                 np.array([row.node for row in part], dtype=np.int32),
                 np.array([row.features for row in part], dtype=np.float32),

@@ -26,6 +26,7 @@ _OPEN = record(
     decided_ms="long",
     node="int",
     arm="int",
+    model_version="int",
     features="bytes",
     shown="boolean",
     other_shown="boolean",

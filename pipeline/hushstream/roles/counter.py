@@ -41,7 +41,7 @@ from hushstream.roles.seals import SealsSeen
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_rows import BadRows, Rows, parse_rows
+from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 
 REMEMBERED_IDS = 100_000
 """How many ids of batches are known again, so that what is sent twice counts once."""
@@ -218,16 +218,22 @@ class CounterMachine:
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
 
-        The rows that are in the log now are kept; the next release opens an epoch.
+        The rows that are in the log now go into the sums without a release: the record published their features
+        already. The next release opens an epoch after the record's own, which another state of this journal may
+        have begun: under the noise of any earlier one something else was released.
         """
         fields = self.chain.accept(value, self.committed())
         gathered = _Gathered()
         for part in slices:
             for record in part.records:
                 self._feed(record, gathered)
+        if self.pending:
+            self.moments.add(Rows.joined(self.pending))
+            self.pending = []
         self.position = self.journaled = self.entry(value).inputs[0].high
         self.running = START
         self.leaf, self.diverged = fields["leaf"], True
+        self.epoch = max(self.epoch, fields["head"]["epoch"])
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts)
 
@@ -278,6 +284,8 @@ class CounterMachine:
             return
         try:
             rows = parse_rows(fields["nodes"], fields["contexts"], fields["rewards"], self.system)
+            if len(rows) > MAX_ROWS_A_RECORD:
+                raise BadRows(f"rows: expected at most {MAX_ROWS_A_RECORD} in a record, got {len(rows)}")
         except BadRows:
             self._refuse(gathered, Refusal.MALFORMED_REWARDS, record)
             return

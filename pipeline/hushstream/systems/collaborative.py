@@ -29,7 +29,7 @@ from hushstream.systems.collaborative_configuration import (
     collaborative_digest,
 )
 from hushstream.systems.collaborative_release import Moments, open_moments, release_guarantee
-from hushstream.systems.collaborative_rows import Rows
+from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 from hushstream.systems.collaborative_width import lemma_alpha
 from hushstream.systems.p2b import MAX_RECORD_BYTES
 from hushstream.systems.system import RoleName
@@ -194,9 +194,12 @@ class CollaborativeSystem:
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:
     """Refuse what could never be published, before anything runs."""
     d = config.features.dimension
+    # A step takes whole records, so its last one may carry it beyond the configured rows.
+    rows = config.release.rows + MAX_ROWS_A_RECORD
     found = {
         "a model (4 * users * d * (d + 2))": 4 * nodes * d * (d + 2),
-        "a release (rows * 4 * (d + 1) + users * 8 * d)": config.release.rows * 4 * (d + 1) + nodes * 8 * d,
+        f"a release ((rows + {MAX_ROWS_A_RECORD}) * 4 * (d + 1) + users * 4 * (2 * d + 1))": 4
+        * (rows * (d + 1) + nodes * (2 * d + 1)),
         "a context (4 * arms * d)": 4 * config.arms * d,
     }
     for what, size in found.items():

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import GRID_BITS, FeatureConfig
 
+MAX_ROWS_A_RECORD = 256
+"""Rows in one record of rewards, or in one release at the edge: so that a step, which takes whole records, stays
+within the size of a record."""
+
 
 class BadRows(HushstreamError):
     """Rows are not what a deployment's configuration allows."""
