@@ -1,0 +1,71 @@
+"""`hushstream topics` on a secured broker: topics and rules in one command, for the principals that are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.deployment import parse_config, prepare
+from hushstream.cli.main import main
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def folder(fresh_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("command")
+    values = {"deployment": fresh_name(), "arms": 3, "context": {"dimension": 3}, "expected_slots": 20}
+    prepare(folder, parse_config({**values, "encoder": {"codes": 2}}))
+    return folder
+
+
+@pytest.fixture
+def topics(kafka: Any, folder: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``hushstream topics VERB`` as a user: exit code, output, errors."""
+
+    def run(verb: str, *arguments: str, who: str = "admin") -> tuple[int, str, str]:
+        capfd.readouterr()
+        place = ["-d", str(folder), "-b", kafka.passwords, "--security", str(kafka.file(who))]
+        with pytest.raises(SystemExit) as ended:
+            main(["topics", verb, *place, *arguments])
+        captured = capfd.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_topics_and_rules_are_planned_made_once_and_checked(topics: Callable[..., tuple[int, str, str]]) -> None:
+    named = ("--principals", "shuffler=User:CN=mixer")
+    planned = json.loads(topics("plan", *named, "--json")[1])
+    rules = [item for item in planned if "principal" in item]
+    assert {rule["principal"] for rule in rules} == {
+        "User:client", "User:learner", "User:CN=mixer", "User:aggregator", "User:operator"
+    }  # fmt: skip
+    code, told, _ = topics("check", *named)
+    assert code == 1
+    assert told.count("expected topic to exist") == len(planned) - len(rules)
+    assert told.count("`hushstream topics apply` creates it") == len(rules)
+    assert json.loads(topics("apply", *named, "--json")[1]) == planned
+    assert json.loads(topics("apply", *named, "--json")[1]) == []
+    assert topics("check", *named)[:2] == (0, "all topics are as declared\n")
+    # Under another name for the shuffler, what the first one was given is too much and the second lacks all.
+    code, told, _ = topics("check")
+    assert code == 1
+    assert "a rule allows User:CN=mixer" in told
+    assert "for User:shuffler, there is no such rule" in told
+    assert topics("check", "--principals", "administrator=User:CN=mixer", *named)[0] == 0
+
+
+def test_rules_may_be_left_to_others_and_a_misspelt_role_is_one_line(
+    topics: Callable[..., tuple[int, str, str]],
+) -> None:
+    assert topics("apply", "--no-acls", "--json")[0] == 0
+    assert topics("check", "--no-acls", who="operator")[:2] == (0, "all topics are as declared\n")
+    code, out, error = topics("apply", "--principals", "shufler=User:x")
+    assert (code, out) == (1, "")
+    assert error.startswith("hushstream: --principals: expected ROLE=TYPE:NAME")
+    assert error.count("\n") == 1
