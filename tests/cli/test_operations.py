@@ -7,13 +7,16 @@ import socket
 
 import numpy as np
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import load
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
+from hushstream.privacy.keys import seeded_key
 from hushstream.replay.closed_loop import ClosedLoop, Plan
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.worlds.catalogue import make_world
+from hushstream.schemas.codec import encode
 
 SEED = 5
 PLAYED = """\
@@ -177,7 +180,7 @@ def test_an_audit_prints_the_bound_beside_the_claim(cli):
 
 def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
     """Half the noise: found with probability above 1 - 1e-8 (`tests/privacy/test_audit.py`)."""
-    from hushstream.replay import audits
+    from hushstream.replay.audits import slot_sums as audits
 
     honest = audits.laplace_scale
     monkeypatch.setattr(audits, "laplace_scale", lambda epsilon, levels: honest(2 * epsilon, levels))
@@ -201,9 +204,41 @@ def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config, f
 
 
 def test_no_noise_survives_from_one_audit_to_the_next():
-    from hushstream.replay.audits import _slot_sums
+    from hushstream.replay.audits.slot_sums import _slot_sums
 
     first, second = _slot_sums(1.0, 1), _slot_sums(1.0, 1)
     draws = [release(0, 0, 500) for release in (first, first, second)]
     assert not np.array_equal(draws[0], draws[1])
     assert not np.array_equal(draws[0], draws[2])
+
+
+def test_a_refused_record_is_listed_shown_and_requeued_once(cli, refused, bootstrap, folder):
+    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "letters.")
+    assert cli("topics", "apply", *place).code == 0
+    value = b"not a record"
+    letter = {"zone": "edge", "role": "learner", "reason": "not_single_object", "topic": "contexts", "partition": 0}
+    digest = seeded_key(SEED, "edge").digest("dead-letter", value)
+    _append(bootstrap, "letters.contexts", value)
+    _append(
+        bootstrap,
+        "letters.dead-letters-edge",
+        encode("DeadLetter", {**letter, "offset": 0, "row": -1, "digest": digest}),
+    )
+    assert "1 not_single_object" in cli("dead-letters", "list", "edge", *place).out
+    assert f"digest: {digest.hex()}" in cli("dead-letters", "show", "edge", "contexts", "0", "0", *place).out
+    again = ("dead-letters", "requeue", "edge", "contexts", "0", "0", *place, "--seed", SEED)
+    assert cli(*again).out == "contexts/0 offset 0: put again, at offset 1\n"
+    assert cli(*again).out == "contexts/0 offset 0: it is there again already, at offset 1\n"
+    assert cli(*again, "--json").json[0]["written"] is False
+    assert "expected one of contexts/0 offset 9" in refused(
+        "dead-letters", "show", "edge", "contexts", "0", "9", *place
+    )
+    assert "another digest" in refused(*again[:-1], SEED + 1)
+
+
+def _append(bootstrap, topic, value):
+    async def append():
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            await producer.send_and_wait(topic, value, partition=0)
+
+    asyncio.run(append())

@@ -40,13 +40,15 @@ def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:
     assert foreign[0].first_offset < foreign[0].last_offset
 
 
-def test_one_is_shown_by_where_it_is_filed(deployment: Any) -> None:
+def test_those_of_a_record_are_found_by_its_place(deployment: Any) -> None:
     letters = dead_letters.read(deployment.copy)
-    one = dead_letters.show(letters, "dead-letters-edge", 1, 3)
-    assert one.as_json()["filed_offset"] == 3
+    wanted = letters[3]
+    (one,) = dead_letters.of_record(letters, wanted.topic, wanted.partition, wanted.offset)
+    assert one == wanted
     assert f"reason: {one.reason}" in one.as_text()
-    with pytest.raises(dead_letters.UnknownDeadLetter, match="dead-letters-edge/1 offset 99"):
-        dead_letters.show(letters, "dead-letters-edge", 1, 99)
+    assert f"digest: {one.digest}" in one.as_text()
+    with pytest.raises(dead_letters.UnknownDeadLetter, match="contexts/1 offset 9999"):
+        dead_letters.of_record(letters, "contexts", 1, 9999)
 
 
 def test_a_repeated_dead_letter_is_one(deployment: Any, editor: Any) -> None:

@@ -17,7 +17,7 @@ DEAD_LETTER_TOPICS = tuple(name for name, spec in TOPICS.items() if spec.schemas
 
 
 class UnknownDeadLetter(HushstreamError):
-    """There is no dead letter at that place."""
+    """There is no dead letter of that record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +104,20 @@ def summarise(letters: Iterable[Letter]) -> tuple[Summary, ...]:
     return tuple(sorted(found, key=lambda one: (-one.count, one.zone, one.reason, one.topic, one.partition)))
 
 
-def show(letters: Sequence[Letter], topic: str, partition: int, offset: int) -> Letter:
-    """The dead letter that is filed at one place.
+def of_record(letters: Sequence[Letter], topic: str, partition: int, offset: int) -> tuple[Letter, ...]:
+    """The dead letters of one refused record, which may be several: one for each refused row of a batch.
 
     Args:
         letters: from `read`.
-        topic: one of `DEAD_LETTER_TOPICS`.
-        partition: of that topic.
-        offset: of the dead letter (for one that was sent more than once, of its first).
+        topic, partition, offset: of the refused record, as `summarise` gives them.
 
     Raises:
-        UnknownDeadLetter: none is there.
+        UnknownDeadLetter: there is none.
     """
-    for letter in letters:
-        if (letter.filed_in, letter.filed_partition, letter.filed_offset) == (topic, partition, offset):
-            return letter
-    raise UnknownDeadLetter(f"dead letters: expected one at {topic}/{partition} offset {offset}, there is none")
+    found = tuple(one for one in letters if (one.topic, one.partition, one.offset) == (topic, partition, offset))
+    if not found:
+        raise UnknownDeadLetter(f"dead letters: expected one of {topic}/{partition} offset {offset}, there is none")
+    return found
 
 
 def _letter(topic: str, partition: int, offset: int, timestamp_ms: int, value: bytes) -> Letter:

@@ -63,7 +63,14 @@ class ZoneChoice(StrEnum):
 
     EDGE = "edge"
     SHUFFLER = "shuffler"
+    COUNTER = "counter"
     SERVER = "server"
+
+
+LetterZone = Annotated[ZoneChoice, typer.Argument(help="Whose dead letters.")]
+RefusedTopic = Annotated[str, typer.Argument(help="The topic of the refused record.")]
+RefusedPartition = Annotated[int, typer.Argument(help="Its partition.")]
+RefusedOffset = Annotated[int, typer.Argument(help="Its offset.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -237,7 +244,7 @@ def budget(
 
 @letters_app.command(name="list")
 def letters_list(
-    zone: Annotated[ZoneChoice, typer.Argument(help="Whose: edge, shuffler or server.")],
+    zone: LetterZone,
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     prefix: Prefix = None,
@@ -260,24 +267,58 @@ def letters_list(
 
 @letters_app.command(name="show")
 def letters_show(
-    zone: Annotated[ZoneChoice, typer.Argument(help="Whose: edge, shuffler or server.")],
-    topic: Annotated[str, typer.Argument(help="The topic of the refused record.")],
-    partition: Annotated[int, typer.Argument(help="Its partition.")],
-    offset: Annotated[int, typer.Argument(help="Its offset.")],
+    zone: LetterZone,
+    topic: RefusedTopic,
+    partition: RefusedPartition,
+    offset: RefusedOffset,
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     prefix: Prefix = None,
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """One dead letter: reason, origin and keyed digest."""
-    from hushstream.ops.dead_letters import show
+    """The dead letters of one refused record: reason, origin and keyed digest."""
+    from hushstream.ops.dead_letters import of_record
 
-    letter = show(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
+    found = of_record(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
     if json:
-        print_json(letter.as_json())
+        print_json([letter.as_json() for letter in found])
     else:
-        typer.echo(letter.as_text())
+        for letter in found:
+            typer.echo(letter.as_text())
+
+
+@letters_app.command(name="requeue")
+def letters_requeue(
+    zone: LetterZone,
+    topic: RefusedTopic,
+    partition: RefusedPartition,
+    offset: RefusedOffset,
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Put a refused record on its topic again, once what refused it was mended; a second time does nothing.
+
+    It needs the zone's key, and an account that may read the dead letters and read and write the topic.
+    """
+    from hushstream.ops.dead_letters import of_record
+    from hushstream.ops.requeue import requeue
+    from hushstream.ops.topics import partition_counts
+
+    found = of_record(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    source, counts = key_source(deployment, keys, seed), partition_counts(system)
+    done = [requeue(connection, counts, letter, source) for letter in found]
+    if json:
+        print_json([one.as_json() for one in done])
+    else:
+        for one in done:
+            typer.echo(str(one))
 
 
 def _letters(

@@ -1,0 +1,215 @@
+"""Putting a refused record on its topic again, once what refused it was mended (a worker that knows its schema, say).
+
+The record itself is read from where the dead letter points, as long as retention has it, and must have the digest that
+the dead letter states. Of a batch only the refused row is put again, as the record of one event: the other rows were
+accepted.
+
+Requeued twice is requeued once. Nothing but the log remembers: where an equal record stands behind the refused one, it
+was put there already (by this, or by its own writer who tried again), and nothing is written. A record names its event,
+report or window, so equal bytes stand for one thing. Two who requeue at the same moment may both write; that is the
+repeat which every role drops, as it does after any send that is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from aiokafka import AIOKafkaProducer
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.logs import LogReader
+from hushstream.ops.connection import Connection, told
+from hushstream.ops.dead_letters import Letter
+from hushstream.ops.live import Quiet, open_logs
+from hushstream.privacy.keys import Zone
+from hushstream.roles.chain import Digester, PublicDigester
+from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.roles.refusals import WHOLE_RECORD
+from hushstream.schemas import codec
+from hushstream.schemas.batches import FLOAT32, FLOAT64, INT32, INT64
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import TOPICS, physical
+
+_DOING = "requeue"
+_OFFSETS_AT_ONCE = 512
+_NOW = Quiet(moment_seconds=0.0, within_seconds=0.0)
+_KINDS: tuple[Literal["shown", "reward"], ...] = ("shown", "reward")
+
+
+class RecordGone(HushstreamError):
+    """The refused record is not in its log any more, or another one is in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """Where a refused record now stands again.
+
+    Attributes:
+        topic, partition, refused_offset, row: what was refused; row -1 stands for the whole record.
+        offset: where an equal record stands (of a batch row: the record of that one event).
+        written: whether it was written now; False when it was there already.
+    """
+
+    topic: str
+    partition: int
+    refused_offset: int
+    row: int
+    offset: int
+    written: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line."""
+        row = "" if self.row == WHOLE_RECORD else f" row {self.row}"
+        end = "put again" if self.written else "it is there again already"
+        return f"{self.topic}/{self.partition} offset {self.refused_offset}{row}: {end}, at offset {self.offset}"
+
+
+async def requeue_async(connection: Connection, counts: Mapping[str, int], letter: Letter, keys: KeySource) -> Requeued:
+    """Put one refused record (or row) on its topic again, unless it is there again already.
+
+    Needs the right to read and to write that topic, which no role has for all of them: use an administrator's.
+
+    Args:
+        connection: where the deployment is.
+        counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
+        letter: its dead letter (`hushstream.ops.dead_letters.read`).
+        keys: where the zone's key is, under which the dead letter was made.
+
+    Raises:
+        RecordGone: retention deleted it, or the topic was replaced.
+        HushstreamError: its topic is a journal, which its role alone writes.
+        TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    if letter.topic not in counts or "Genesis" in TOPICS[letter.topic].schemas:
+        raise HushstreamError(
+            f"{_DOING}: expected a record of an input, got one of {letter.topic}, which its role alone writes"
+        )
+    source: TopicPartition = (letter.topic, letter.partition)
+    async with open_logs(connection, counts, {letter.topic}, _NOW) as logs:
+        low, high = logs.cut.bounds[source]
+    require_there(letter, low, high)
+    async with told(connection, _DOING), LogReader(connection.settings()) as reader:
+        reader.open({source: letter.offset})
+        found = await reader.read(source, letter.offset, letter.offset + 1)
+        value = _wanted(letter, _verified(letter, found, _digester(letter, keys)))
+        for start in range(letter.offset + 1, high, _OFFSETS_AT_ONCE):
+            for record in await reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE)):
+                if record.value == value:
+                    return _requeued(letter, record.offset, written=False)
+    return _requeued(letter, await _append(connection, source, value), written=True)
+
+
+def requeue(connection: Connection, counts: Mapping[str, int], letter: Letter, keys: KeySource) -> Requeued:
+    """`requeue_async`, for code without an event loop."""
+    return asyncio.run(requeue_async(connection, counts, letter, keys))
+
+
+def one_event(value: bytes, row: int) -> bytes:
+    """One row of a batch as the record of one event; a record of one event is its own row 0.
+
+    Raises:
+        HushstreamError: the value has no such row.
+    """
+    try:
+        name, fields = codec.decode(value)
+        if name == "ContextBatch":
+            return codec.encode("Context", _context(fields, row))
+        if name == "FeedbackBatch":
+            return codec.encode("Feedback", _feedback(fields, row))
+    except (CodecError, IndexError) as error:
+        reason = error.reason if isinstance(error, CodecError) else "it has fewer rows"
+        raise HushstreamError(f"{_DOING}: expected a record with row {row}, got none ({reason})") from None
+    return value
+
+
+def require_there(letter: Letter, low: int, high: int) -> None:
+    """Refuse a dead letter whose record is not in its log any more, which holds offsets from low to below high.
+
+    Raises:
+        RecordGone: it says why, and what can still be done.
+    """
+    place = f"{_DOING}: {letter.topic}/{letter.partition} offset {letter.offset}"
+    if letter.offset < low:
+        raise RecordGone(f"{place}: retention has deleted it, the log begins at {low}; ask its writer to send it again")
+    if letter.offset >= high:
+        raise RecordGone(f"{place}: the log ends at {high}; the topic was wiped or replaced since")
+
+
+def _context(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    rows = len(fields["event_ids"])
+    return {
+        "event_id": fields["event_ids"][row],
+        "user": fields["users"][row],
+        "line": fields["line"],
+        "context": _row(fields["contexts"], fields["dimension"] * FLOAT32.itemsize, row),
+        "eligible": _row(fields["eligible"], len(fields["eligible"]) // rows, row),
+        "baseline": _number(fields["baselines"], INT32, row, -1),
+        "after_click": _number(fields["after_clicks"], INT64, row, -1),
+    }
+
+
+def _feedback(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    return {
+        "kind": _KINDS[fields["kinds"][row]],
+        "event_id": fields["event_ids"][row],
+        "user": fields["users"][row],
+        "arm": _number(fields["arms"], INT32, row, -1),
+        "reward": float(np.frombuffer(fields["rewards"], FLOAT64)[row]),
+    }
+
+
+def _row(packed: bytes, row_bytes: int, row: int) -> bytes:
+    return packed[row * row_bytes : (row + 1) * row_bytes]
+
+
+def _number(packed: bytes, dtype: np.dtype[Any], row: int, default: int) -> int:
+    return int(np.frombuffer(packed, dtype)[row]) if packed else default
+
+
+def _verified(letter: Letter, found: list[InputRecord], digester: Digester) -> bytes:
+    """The refused record's value; of a click that waited for its decision, the dead letter has its place alone."""
+    place = f"{_DOING}: {letter.topic}/{letter.partition} offset {letter.offset}"
+    if not found:
+        raise RecordGone(f"{place}: there is no record any more")
+    digests = {digester.digest("dead-letter", value).hex() for value in (found[0].value, b"")}
+    if letter.digest not in digests:
+        raise RecordGone(
+            f"{place}: the record there has another digest than the refused one: the topic was replaced, or the key "
+            f"is not the one of that time"
+        )
+    return found[0].value
+
+
+def _wanted(letter: Letter, value: bytes) -> bytes:
+    return value if letter.row == WHOLE_RECORD else one_event(value, letter.row)
+
+
+def _digester(letter: Letter, keys: KeySource) -> Digester:
+    keyed = letter.zone in [str(zone.value) for zone in Zone]
+    return keys.key(Zone(letter.zone)) if keyed else PublicDigester()
+
+
+async def _append(connection: Connection, source: TopicPartition, value: bytes) -> int:
+    topic, partition = source
+    async with told(connection, _DOING):
+        producer = AIOKafkaProducer(**connection.cluster.client_options(), acks="all", enable_idempotence=True)
+        await producer.start()
+        try:
+            metadata = await producer.send_and_wait(physical(connection.prefix, topic), value, partition=partition)
+        finally:
+            await producer.stop()
+    return int(metadata.offset)
+
+
+def _requeued(letter: Letter, offset: int, *, written: bool) -> Requeued:
+    return Requeued(letter.topic, letter.partition, letter.offset, letter.row, offset, written)

@@ -1,0 +1,152 @@
+"""A refused record is put on its topic again, once, while the log has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+
+from hushstream.agents.deployment import KeySource
+from hushstream.broker import EmbeddedBroker
+from hushstream.ops import dead_letters, topics
+from hushstream.ops.connection import Connection
+from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.requeue import RecordGone, Requeued, one_event, requeue_async, require_there
+from hushstream.privacy.keys import Zone
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.schemas.errors import HushstreamError
+
+QUICK = Quiet(moment_seconds=0.02, within_seconds=1.0)
+TOPICS = ("contexts", "clicks", *(f"dead-letters-{zone}" for zone in ("edge", "shuffler", "server")))
+
+
+@pytest_asyncio.fixture
+async def connection() -> AsyncIterator[Connection]:
+    async with EmbeddedBroker() as broker:
+        yield Connection(broker.bootstrap, "mine.")
+
+
+@pytest_asyncio.fixture
+async def published(deployment: Any, connection: Connection) -> Any:
+    """A finished run on a broker; gives its partition counts."""
+    counts = topics.partition_counts(deployment.system)
+    await topics.apply_async(connection, counts)
+    async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap, enable_idempotence=True) as producer:
+        sent = [
+            await producer.send(connection.prefix + topic, record.value, partition=number)
+            for (topic, number), records in deployment.log.partitions()
+            for record in records
+            if topic in TOPICS
+        ]
+        await asyncio.gather(*sent)
+    return counts
+
+
+async def values(connection: Connection, counts: Any, topic: str, partition: int) -> list[bytes]:
+    found = await copy_async(connection, counts, {topic}, QUICK)
+    return [record.value for record in found.part((topic, partition)).records]
+
+
+async def test_requeued_twice_is_requeued_once(deployment: Any, connection: Connection, published: Any) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    letter = next(one for one in letters if one.topic == "contexts" and one.partition == 1)
+    before = await values(connection, published, "contexts", 1)
+    first = await requeue_async(connection, published, letter, deployment.keys)
+    assert first == Requeued("contexts", 1, letter.offset, letter.row, len(before), written=True)
+    assert await values(connection, published, "contexts", 1) == [*before, before[letter.offset]]
+    second = await requeue_async(connection, published, letter, deployment.keys)
+    assert second == replace(first, written=False)
+    assert "there again already" in str(second)
+    assert len(await values(connection, published, "contexts", 1)) == len(before) + 1
+
+
+async def test_every_dead_letter_of_a_run_can_be_put_again_in_its_own_partition(
+    deployment: Any, connection: Connection, published: Any
+) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    found = [await requeue_async(connection, published, letter, deployment.keys) for letter in letters]
+    assert [(one.topic, one.partition) for one in found] == [(one.topic, one.partition) for one in letters]
+    assert all(one.written for one in found)
+    assert len(found) == 12
+
+
+async def test_what_its_writer_has_sent_again_is_not_put_a_third_time(
+    deployment: Any, connection: Connection, published: Any
+) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    letter = next(one for one in letters if one.topic == "clicks")
+    before = await values(connection, published, "clicks", letter.partition)
+    async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap) as producer:
+        await producer.send_and_wait("mine.clicks", before[letter.offset], partition=letter.partition)
+    found = await requeue_async(connection, published, letter, deployment.keys)
+    assert (found.offset, found.written) == (len(before), False)
+
+
+async def test_a_record_that_retention_deleted_is_said_to_be_gone(
+    deployment: Any, connection: Connection, published: Any
+) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    letter = replace(letters[0], offset=10**6)
+    with pytest.raises(RecordGone, match=r"the log ends at \d+; the topic was wiped or replaced"):
+        await requeue_async(connection, published, letter, deployment.keys)
+    require_there(letters[0], low=0, high=letters[0].offset + 1)
+    require_there(letters[0], low=letters[0].offset, high=letters[0].offset + 1)
+    with pytest.raises(RecordGone, match="retention has deleted it, the log begins at 1000000; ask its writer"):
+        require_there(letters[0], low=10**6, high=10**7)
+
+
+async def test_another_record_in_its_place_is_never_put_in_its_name(
+    deployment: Any, connection: Connection, published: Any
+) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    before = await values(connection, published, "contexts", 0)
+    letter = next(one for one in letters if (one.topic, one.partition) == ("contexts", 0))
+    with pytest.raises(RecordGone, match="another digest"):
+        await requeue_async(connection, published, replace(letter, offset=letter.offset - 1), deployment.keys)
+    with pytest.raises(RecordGone, match="the key is not the one of that time"):
+        await requeue_async(connection, published, letter, KeySource(seed=8))
+    assert await values(connection, published, "contexts", 0) == before
+
+
+async def test_nobody_but_its_role_writes_a_journal(deployment: Any, connection: Connection, published: Any) -> None:
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    with pytest.raises(HushstreamError, match="expected a record of an input, got one of models"):
+        await requeue_async(connection, published, replace(letters[0], topic="models"), deployment.keys)
+
+
+async def test_of_a_batch_the_refused_row_alone_is_put_again(
+    deployment: Any, connection: Connection, published: Any
+) -> None:
+    contexts = np.arange(12, dtype=np.float32).reshape(3, 4)
+    batch = encode_context_batch(["a", "b", "c"], ["u", "v", "w"], contexts, baselines=[0, 1, 2])
+    async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap) as producer:
+        sent = await producer.send_and_wait("mine.contexts", batch, partition=0)
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    digest = deployment.keys.key(Zone.EDGE).digest("dead-letter", batch).hex()
+    letter = replace(letters[0], topic="contexts", partition=0, offset=sent.offset, row=1, digest=digest)
+    assert (await requeue_async(connection, published, letter, deployment.keys)).written
+    assert not (await requeue_async(connection, published, letter, deployment.keys)).written
+    name, fields = codec.decode((await values(connection, published, "contexts", 0))[-1])
+    assert (name, fields["event_id"], fields["user"], fields["baseline"]) == ("Context", "b", "v", 1)
+    assert np.array_equal(np.frombuffer(fields["context"], "<f4"), contexts[1])
+
+
+def test_a_row_of_either_batch_is_the_event_that_it_was() -> None:
+    masks = [b"\x01", b"\x03"]
+    batch = encode_context_batch(["a", "b"], ["u", "v"], np.eye(2), line="x", eligible=masks, after_clicks=[-1, 9])
+    fields = {"event_id": "b", "user": "v", "line": "x", "context": np.eye(2, dtype="<f4")[1].tobytes()}
+    assert one_event(batch, 1) == codec.encode("Context", {**fields, "eligible": b"\x03", "after_click": 9})
+    clicks = encode_feedback_batch([1, 0], ["a", "b"], ["u", "v"], [3, 4], [0.25, 0.0])
+    click = {"kind": "reward", "event_id": "a", "user": "u", "arm": 3, "reward": 0.25}
+    assert one_event(clicks, 0) == codec.encode("Feedback", click)
+    assert one_event(codec.encode("Feedback", click), 0) == codec.encode("Feedback", click)
+    for value in (batch, clicks):
+        with pytest.raises(HushstreamError, match="expected a record with row 7, got none"):
+            one_event(value, 7)
