@@ -278,7 +278,7 @@ ZONE = Board(
             "zone-private",
             "short",
             "Records refused in 15 minutes, by reason; `hushstream dead-letters list` shows them.",
-            (Query(f"hushstream:dead_letters:increase15m{{{HERE}}}", "{{role}} {{reason}}"),),
+            (Query(f"hushstream:dead_letters:increase15m{{{HERE}}} > 0", "{{role}} {{reason}}"),),
         ),
         Panel(
             "Events by outcome",

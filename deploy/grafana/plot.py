@@ -45,17 +45,20 @@ def draw(board: Board, run: LiveRun, path: Path) -> None:
 
 
 def _draw_panel(axis: Axes, panel: Panel, board: Board, run: LiveRun) -> None:
-    lines = 0
+    lines, highest = 0, 0.0
     for query in panel.queries:
         for series in run.ask_range(board.endpoint, query.expr):
             times = [(at - run.started) / 60 for at, _ in series.points]
-            axis.plot(times, [value for _, value in series.points], label=_legend(query.legend, series), linewidth=1.2)
+            values = [value for _, value in series.points]
+            axis.plot(times, values, label=_legend(query.legend, series), linewidth=1.2)
+            highest = max(highest, *values)
             lines += 1
     axis.set_title(f"{panel.title} ({panel.metric_class})", fontsize=9)
     axis.set_ylabel(UNITS[panel.unit], fontsize=7)
     axis.set_xlabel("minutes", fontsize=7)
     axis.tick_params(labelsize=7)
-    axis.set_ylim(bottom=0)
+    top = 1.05 * highest or 1.0
+    axis.set_ylim(-0.03 * top, top)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=5 if lines > 6 else 7, ncols=2 if lines > 6 else 1)
 
