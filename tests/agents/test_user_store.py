@@ -61,8 +61,8 @@ def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None
     store.put([user(ANN, b"old", 5), user(BOB, b"kept", NEVER_MS), user(b"c" * 16, b"old", 6)])
     store.save(b"first")
     store.put([user(ANN, b"new", 50)])
-    assert store.unseen_since(6) == []
-    assert store.unseen_since(7) == [user(b"c" * 16, b"old", 6)]
+    assert list(store.unseen_since(6)) == []
+    assert list(store.unseen_since(7)) == [user(b"c" * 16, b"old", 6)]
     assert {found.value for found in store.unseen_since(51)} == {b"new", b"old"}
 
 

@@ -204,6 +204,31 @@ def test_a_slot_in_progress_keeps_its_target_over_an_expiry(rigs):
     assert reported[0] == reported[1]
 
 
+def test_very_many_expire_at_once_wherever_they_lie(rigs, tmp_path):
+    system = rigs.make_system(users={"expire_after_seconds": HOUR})
+    counts = []
+    for store, limit in ((None, None), (MemoryUserStore(), 40), (UserDatabase(tmp_path / "0.users"), 40)):
+        rig = rigs.LearnerRig(system)
+        if store is not None:
+            rig.machine.keep_users(store, limit)
+        for number in range(2500):
+            rig.context(f"e{number}", f"user-{number}")
+        rig.fold()
+        if isinstance(store, UserDatabase):
+            store.save(rig.machine.snapshot())
+        for number in range(2500):
+            rig.reward(f"e{number}", rig.seen.arms[f"e{number}"], 1.0, f"user-{number}")
+        rig.fold()
+        rig.wait(2 * HOUR)
+        rig.decide("last", "bob")
+        counts.append(rig.seen.counts["expired"])
+        assert [user for user, _ in rig.machine.agents.warm()] == ["bob"]
+        assert all(model["users"] == 0 for model in rig.machine.terms.policy.dump_models())
+        if isinstance(store, UserDatabase):
+            store.close()
+    assert counts == [2500] * 3
+
+
 # Erasure.
 
 

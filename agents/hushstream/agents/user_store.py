@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ _SEEN = "CREATE INDEX IF NOT EXISTS seen ON users (seen_ms)"
 _SNAPSHOT = "CREATE TABLE IF NOT EXISTS snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
 _PUT = "INSERT OR REPLACE INTO users VALUES (?, ?, ?)"
 _GET = "SELECT value FROM users WHERE key = ?"
-_UNSEEN = "SELECT key, seen_ms, value FROM users WHERE seen_ms < ? ORDER BY key"
+_UNSEEN = "SELECT key, seen_ms, value FROM users WHERE seen_ms < ?"
 _CACHE = "PRAGMA cache_size = -8192"
 _BUSY_SECONDS = 5.0
 
@@ -89,12 +89,15 @@ class UserDatabase:
             return False
         return True
 
-    def unseen_since(self, seen_ms: int) -> Sequence[StoredUser]:
+    def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
         """See `UserStore.unseen_since`."""
         with self._told():
             newer = {bytes(key) for (key,) in self._private.execute("SELECT key FROM users")}
-            found = [StoredUser(*row) for row in self._main.execute(_UNSEEN, (seen_ms,)) if bytes(row[0]) not in newer]
-            return [*found, *(StoredUser(*row) for row in self._private.execute(_UNSEEN, (seen_ms,)))]
+            since = [StoredUser(*row) for row in self._private.execute(_UNSEEN, (seen_ms,))]
+            for row in self._main.execute(_UNSEEN, (seen_ms,)):
+                if bytes(row[0]) not in newer:
+                    yield StoredUser(*row)
+        yield from since
 
     def snapshot(self) -> bytes | None:
         """The last snapshot that was written with these users."""

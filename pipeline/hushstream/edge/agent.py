@@ -95,7 +95,7 @@ class EdgeAgent:
 
     def within_quota(self, log_time_ms: int) -> bool:
         """Count one context of the user's, and say whether it may still be learned from."""
-        terms = self.terms
+        terms, self.seen_ms = self.terms, log_time_ms
         if terms.contexts_per_period is None:
             return True
         period = log_time_ms // terms.quota_period_ms

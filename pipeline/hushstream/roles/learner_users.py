@@ -10,6 +10,7 @@ snapshot, and a snapshot then holds no user at all; with the default, in memory,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hushstream.edge.agent import EdgeAgent
@@ -20,6 +21,9 @@ from hushstream.roles.learner_records import pack_agent, pack_allowance, unpack_
 
 NEVER_MS = 1 << 62
 """In place of when a user was seen, for what must not expire."""
+
+_AT_ONCE = 1024
+"""Users at rest that are read before what stays of them is written."""
 
 
 class StoredUser(NamedTuple):
@@ -51,8 +55,8 @@ class UserStore(Protocol):
     def put(self, users: Iterable[StoredUser]) -> bool:
         """Add or replace users; False when there is no room for them, and then none was taken."""
 
-    def unseen_since(self, seen_ms: int) -> Sequence[StoredUser]:
-        """The users last seen before a log time, by key."""
+    def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
+        """The users last seen before a log time, as it is now: those may be put while they are gone through."""
 
 
 class MemoryUserStore:
@@ -74,9 +78,9 @@ class MemoryUserStore:
         self._users.update((user.key, user) for user in users)
         return True
 
-    def unseen_since(self, seen_ms: int) -> Sequence[StoredUser]:
+    def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
         """See `UserStore.unseen_since`."""
-        return [user for user in self.all() if user.seen_ms < seen_ms]
+        return iter([user for user in self.all() if user.seen_ms < seen_ms])
 
     def all(self) -> list[StoredUser]:
         """Everybody, by key."""
@@ -211,10 +215,13 @@ class Users:
             self.give_up(user)
         # Of a warm user the store may have an older state.
         warm = {self._name(user) for user, _ in self.warm()}
-        resting = [stored for stored in self.store.unseen_since(before_ms) if stored.key not in warm]
-        resting = [stored for stored in resting if stored.key not in self._owed]
-        self._keep([self._expired(stored) for stored in resting])
-        return len(gone) + len(resting)
+        number = len(gone)
+        resting = self.store.unseen_since(before_ms)
+        while portion := list(islice(resting, _AT_ONCE)):
+            cold = [stored for stored in portion if stored.key not in warm and stored.key not in self._owed]
+            self._keep([self._expired(stored) for stored in cold])
+            number += len(cold)
+        return number
 
     def dump(self) -> list[StoredUser]:
         """Everybody at rest in a store that is not durable."""
