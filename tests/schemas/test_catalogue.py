@@ -8,7 +8,7 @@ import avro.schema
 import pytest
 
 from hushstream.schemas import records
-from hushstream.schemas.catalogue import CATALOGUE, SchemaError, load
+from hushstream.schemas.catalogue import CATALOGUE, SchemaError, load, written
 
 VERSIONS = [version for versions in CATALOGUE.values() for version in versions]
 IDS = [f"{version.name}/v{version.version}" for version in VERSIONS]
@@ -118,8 +118,8 @@ def test_the_chain_is_the_last_field_of_every_journal_record(name):
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_typed_dictionaries_have_the_fields_of_the_newest_schema(name):
-    fields = CATALOGUE[name][-1].parsed["fields"]
+def test_typed_dictionaries_have_the_fields_of_the_written_schema(name):
+    fields = written(CATALOGUE[name]).parsed["fields"]
     typed = getattr(records, name)
     hints = get_type_hints(typed, include_extras=True)
     assert list(hints) == [field["name"] for field in fields]

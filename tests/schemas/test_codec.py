@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hushstream.schemas import records
-from hushstream.schemas.catalogue import CATALOGUE, make_schema_version
+from hushstream.schemas.catalogue import CATALOGUE, SchemaError, make_schema_version
 from hushstream.schemas.codec import HEADER_BYTES, MAX_VALUE_BYTES, Codec, CodecError, decode, encode
 from hushstream.schemas.reasons import Reason
 
@@ -207,6 +207,23 @@ def test_a_newer_version_reads_older_values_and_fills_in_its_defaults():
     with pytest.raises(CodecError) as caught:
         before.decode(after.encode("Tick", {"config_digest": bytes(16)}))
     assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
+
+
+def test_an_announced_version_is_read_without_its_new_fields_and_never_written():
+    old = json.loads(CATALOGUE["Tick"][0].text)
+    new = {**old, "fields": [*old["fields"], {"name": "count", "type": "int", "default": 7}]}
+    first, second = make_schema_version("Tick", 1, old), make_schema_version("Tick", 2, new)
+    announced = make_schema_version("Tick", 2, {**new, "announced": True})
+    assert announced.fingerprint == second.fingerprint
+    between, after = Codec({"Tick": (first, announced)}), Codec({"Tick": (first, second)})
+    early = after.encode("Tick", {"config_digest": bytes(16), "count": 9})
+    assert between.decode(early) == ("Tick", {"config_digest": bytes(16)})
+    record = {"config_digest": bytes(16)}
+    assert between.encode("Tick", record) == Codec({"Tick": (first,)}).encode("Tick", record)
+    with pytest.raises(CodecError, match="unknown fields"):
+        between.encode("Tick", {**record, "count": 9})
+    with pytest.raises(SchemaError, match="announced ones alone"):
+        Codec({"Tick": (announced,)})
 
 
 def mutation(rng: np.random.Generator, value: bytes) -> bytes:

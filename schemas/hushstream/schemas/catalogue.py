@@ -4,12 +4,26 @@ A schema file is ``avro/<Name>/v<N>.avsc`` for a record that travels on its own 
 ``avro/shared/<Name>/v<N>.avsc`` for a type that only occurs inside others. A file names the shared types
 that it uses, with their versions, in the attribute ``imports``; so a committed file never changes its meaning
 when a shared type gets a new version.
+
+A new version of a record that applications write (contexts, clicks, their batches, seals) rolls out without stopping
+anything, in two releases:
+
+1. ``v<N+1>.avsc`` adds fields with defaults and says ``"announced": true``. Everybody who has this release reads the
+   new version, its new fields left out, and nobody writes it; old and new processes run side by side in any order.
+2. The attribute is taken away, which changes no fingerprint, and applications begin to write the fields. It is rolled
+   out when nobody runs a release before the first.
+
+The order matters. A release before the first refuses the new version as of an unknown fingerprint. What was computed is
+recomputed byte for byte, by `verify` and by each worker that takes over; for a newer one the record is good, so that
+journal is a mismatch, and it stops. For the same reason a field that changes what a fold computes is used only where
+the configuration says so, which makes another deployment; and a new version of a record that a role computes stays
+announced until a deployment begins that has journals of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -38,6 +52,8 @@ class SchemaVersion:
     """CRC-64-AVRO of the parsing canonical form, 8 bytes, little-endian (Avro 1.12, Schema Fingerprints)."""
     parsed: Mapping[str, Any]
     """The form that fastavro reads and writes with."""
+    announced: bool = False
+    """Whether it is read only, until everybody can read it."""
 
 
 def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> SchemaVersion:
@@ -47,7 +63,22 @@ def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> S
     mark = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
     parsed = parse_schema(json.loads(text))
     _make_byte_defaults_bytes(parsed)
-    return SchemaVersion(name, version, text, mark, parsed)
+    return SchemaVersion(name, version, text, mark, parsed, schema.get("announced") is True)
+
+
+def written(versions: Sequence[SchemaVersion]) -> SchemaVersion:
+    """The version that is written and that values are read as: the newest that is not only announced.
+
+    Args:
+        versions: all of one record, oldest first.
+
+    Raises:
+        SchemaError: all are announced.
+    """
+    found = [version for version in versions if not version.announced]
+    if not found:
+        raise SchemaError(f"{versions[0].name}: expected a version that is written, found announced ones alone")
+    return found[-1]
 
 
 def _make_byte_defaults_bytes(schema: Any) -> None:

@@ -1,7 +1,7 @@
 """Avro single-object encoding (Avro 1.12, "Single-object encoding"): C3 01, fingerprint, body.
 
-Values are written with the newest version of a schema and read with any committed one; what an older version
-lacks takes the default of the newest.
+Values are written with the newest version of a schema that is not only announced (`catalogue`) and read with any
+committed one, as if of that version: what an older one lacks takes the default, what an announced one adds is left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
+from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, written
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -81,7 +81,7 @@ def _int_check(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """One schema version, ready to read or write; ``resolve`` is the newest version if this one is older."""
+    """One schema version, ready to read or write; ``resolve`` is the written version if this is another one."""
 
     name: str
     header: bytes
@@ -90,13 +90,13 @@ class _Form:
     ints: _Check | None
 
 
-def _form(version: SchemaVersion, newest: SchemaVersion) -> _Form:
+def _form(version: SchemaVersion, current: SchemaVersion) -> _Form:
     return _Form(
         name=version.name,
         header=MAGIC + version.fingerprint,
         schema=version.parsed,
-        resolve=None if version is newest else newest.parsed,
-        ints=_int_check(newest.parsed, {}),
+        resolve=None if version is current else current.parsed,
+        ints=_int_check(current.parsed, {}),
     )
 
 
@@ -106,12 +106,12 @@ class Codec:
     __slots__ = ("_readers", "_writers")
 
     def __init__(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
-        forms = [_form(version, versions[-1]) for versions in catalogue.values() for version in versions]
+        forms = [_form(version, written(versions)) for versions in catalogue.values() for version in versions]
         self._readers = {form.header: form for form in forms}
         self._writers = {form.name: form for form in forms if form.resolve is None}
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
-        """Write a record with the newest version of its schema; a field with a default may be left out.
+        """Write a record with the written version of its schema; a field with a default may be left out.
 
         Raises:
             CodecError: no such schema; a field missing, unknown or of another type; a value too large.
@@ -141,7 +141,7 @@ class Codec:
             expect: names that may come; None allows every known one.
 
         Returns:
-            The schema's name, and the fields of its newest version; enum symbols are str.
+            The schema's name, and the fields of its written version; enum symbols are str.
 
         Raises:
             CodecError: with the reason. A length declared inside the value that exceeds it allocates nothing.
