@@ -14,12 +14,14 @@ from pathlib import Path
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef
+from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef, GridPos
 from panels import BOARDS, Board, Panel
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
 SOURCE = {"public": "Prometheus", "zone": "Prometheus of the zone"}
 _WIDTH = {"stat": 8, "timeseries": 12}
+_COLUMNS = 24
+"""Of Grafana's grid."""
 _HEIGHT = {"stat": 5, "timeseries": 8}
 
 
@@ -45,8 +47,8 @@ def as_json(board: Board) -> str:
             .all_value(".*")
         )
     )
-    for number, panel in enumerate(board.panels, start=1):
-        made = made.with_panel(_panel(panel).id(number))
+    for number, (panel, place) in enumerate(zip(board.panels, _places(board), strict=True), start=1):
+        made = made.with_panel(_panel(panel).id(number).grid_pos(place))
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
@@ -61,6 +63,21 @@ def _source() -> DataSourceRef:
     return DataSourceRef(type_val="prometheus", uid="${source}")
 
 
+def _places(board: Board) -> list[GridPos]:
+    """Row by row; a panel that does not fit into what is left of a row, or of another kind, begins the next."""
+    places: list[GridPos] = []
+    x = y = height = 0
+    kind = board.panels[0].kind
+    for panel in board.panels:
+        width = _WIDTH[panel.kind]
+        if x + width > _COLUMNS or panel.kind != kind:
+            x, y = 0, y + height
+        kind, height = panel.kind, _HEIGHT[panel.kind]
+        places.append(GridPos(h=height, w=width, x=x, y=y))
+        x += width
+    return places
+
+
 def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
     kind: stat.Panel | timeseries.Panel = stat.Panel() if panel.kind == "stat" else timeseries.Panel()
     made = (
@@ -69,8 +86,6 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
         .datasource(_source())
         .unit(panel.unit)
         .min(0)
-        .span(_WIDTH[panel.kind])
-        .height(_HEIGHT[panel.kind])
     )
     for letter, query in zip("ABCD", panel.queries, strict=False):
         made = made.with_target(

@@ -93,13 +93,18 @@ class LiveRun:
         self._stop()
 
     def play(self) -> None:
-        """Play the users through the deployment, with one record among them that must be refused."""
+        """Play the users through the deployment, after one record that must be refused.
+
+        Raises:
+            LiveError: a process ended meanwhile.
+        """
         self.started = time.time()
-        asyncio.run(self._play())
-        time.sleep(SCRAPES_AFTER)
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise LiveError(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
+        try:
+            asyncio.run(self._play())
+            time.sleep(SCRAPES_AFTER)
+        finally:
+            # What the player met is then only the consequence.
+            self._require_alive()
 
     def ask(self, endpoint: Endpoint, expr: str) -> list[Series]:
         """What a dashboard's query gives now."""
@@ -178,6 +183,11 @@ class LiveRun:
             if self._processes[name].poll() is not None or time.monotonic() > deadline:
                 raise LiveError(f"{name} did not start: {self._last_words(name)}")
             time.sleep(0.05)
+
+    def _require_alive(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise LiveError(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
 
     def _stop(self) -> None:
         """The broker last: workers commit to it as they end."""

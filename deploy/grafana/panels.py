@@ -142,23 +142,6 @@ PRIVACY = Board(
     "`hushstream guarantee`.",
     (
         Panel(
-            "Spent by one unit",
-            "released",
-            "short",
-            "The most that one unit (a slot, a reward) has paid, and may pay, in epsilon. One charge fills a slot's "
-            "limit by design.",
-            (
-                Query(
-                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}}) / 1e6",
-                    "{{scope_class}} spent",
-                ),
-                Query(
-                    f"max by (role, scope_class) (hushstream_budget_limit_micro_epsilon{{{HERE}}}) / 1e6",
-                    "{{scope_class}} limit",
-                ),
-            ),
-        ),
-        Panel(
             "Share of the limit",
             "released",
             "percentunit",
@@ -179,6 +162,23 @@ PRIVACY = Board(
             "Scopes whose budget pays for no further release.",
             (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
             "stat",
+        ),
+        Panel(
+            "Spent by one unit",
+            "released",
+            "short",
+            "The most that one unit (a slot, a reward) has paid, and may pay, in epsilon. One charge fills a slot's "
+            "limit by design.",
+            (
+                Query(
+                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}}) / 1e6",
+                    "{{scope_class}} spent",
+                ),
+                Query(
+                    f"max by (role, scope_class) (hushstream_budget_limit_micro_epsilon{{{HERE}}}) / 1e6",
+                    "{{scope_class}} limit",
+                ),
+            ),
         ),
         Panel(
             "Releases on one charge",
