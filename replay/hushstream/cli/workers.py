@@ -66,6 +66,9 @@ def worker(
         float, typer.Option(min=0.1, help="Give up without a partition after so many seconds.")
     ] = 60.0,
     snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = 30.0,
+    resident_users: Annotated[
+        int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
+    ] = 100_000,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
@@ -102,6 +105,7 @@ def worker(
         connect_timeout_seconds=connect_timeout,
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,
+        resident_users=resident_users,
         schedule=schedule,
     )
     work = role_work(role.value, system, key_source(deployment, keys, seed))
