@@ -1,4 +1,7 @@
-"""Putting a refused record on its topic again, once what refused it was mended (a worker that knows its schema, say).
+"""Putting a refused record on its topic again, once the reason for which it was refused has passed.
+
+Reasons pass with the state that they came from: there is room again for clicks that wait, a quota has a new period.
+What is wrong in the record itself is refused again, with a dead letter of its own.
 
 The record itself is read from where the dead letter points, as long as retention has it, and must have the digest that
 the dead letter states. Of a batch only the refused row is put again, as the record of one event: the other rows were

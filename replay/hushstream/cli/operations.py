@@ -302,7 +302,7 @@ def letters_requeue(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Put a refused record on its topic again, once what refused it was mended; a second time does nothing.
+    """Put a refused record on its topic again, once the reason has passed; a second time does nothing.
 
     It needs the zone's key, and an account that may read the dead letters and read and write the topic.
     """
