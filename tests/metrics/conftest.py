@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,9 +90,22 @@ def played(rigs: Any) -> Callable[..., Played]:
             await client.seal(0)
             deployment.log.append("contexts", 0, b"no record at all")
 
-    def play(users: int, silent: Collection[int] = ()) -> Played:
-        deployment = Played(rigs.make_system())
+    def play(users: int, silent: Collection[int] = (), **system: Any) -> Played:
+        deployment = Played(rigs.make_system(**system))
         asyncio.run(live(deployment, users, silent))
         return deployment
 
     return play
+
+
+@pytest.fixture(scope="session")
+def collaborative() -> Any:
+    """The module of the small collaborative deployment."""
+    path = Path(__file__).parents[1] / "roles" / "collaborative_harness.py"
+    name = "hushstream_metrics_collaborative"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return sys.modules.pop(name)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import METRICS, Labels, Metrics
+from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
@@ -75,3 +77,31 @@ def test_a_slot_pays_once_however_many_windows_there_are(played):
     )
     assert found["shuffler", "hushstream_windows_sealed_total", (("role", "shuffler"),)] >= 1
     assert (spent, limit, refusing) == (price, price, 0)
+
+
+def test_windows_that_a_counter_pays_for_are_counted_until_it_refuses(played):
+    labels = (("partition", "0"), ("role", "shuffler"), ("scope_class", "slot"))
+    names = ("releases", "releases_limit", "refusing")
+    for windows, expected in ((2, (1, 2, 0)), (1, (1, 1, 1))):
+        found = played(12, release={"sums": "counter", "windows": windows, "window_slots": 100}).series(zone=False)
+        assert tuple(found["shuffler", f"hushstream_budget_{name}", labels] for name in names) == expected
+
+
+def test_without_a_counter_no_number_of_windows_is_stated(played):
+    found = played(12, release={"sums": "fresh"}).series(zone=False)
+    assert not [name for _, name, _ in found if name.startswith("hushstream_budget_releases")]
+
+
+def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter_refuses(collaborative):
+    system = collaborative.make_system(release={"epochs": 3})
+    work = role_work("counter", system, KeySource(seed=1))
+    machine = work.make_machine(0)
+    price = system.guarantee().epsilon_micro
+    seen = []
+    for epoch, leaf in ((0, 0), (0, 4), (2, 1), (3, 0)):
+        machine.epoch, machine.leaf = epoch, leaf
+        shown = work.reporting.gauges(machine)
+        assert shown["reward_price_micro_epsilon"] == price
+        assert shown["reward_limit_micro_epsilon"] == 3 * price
+        seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
+    assert seen == [(0, False), (1, False), (3, False), (3, True)]
