@@ -10,7 +10,7 @@ accepted.
 Requeued twice is requeued once. Nothing but the log remembers: where an equal record stands behind the refused one, it
 was put there already (by this, or by its own writer who tried again), and nothing is written. A record names its event,
 report or window, so equal bytes stand for one thing. Two who requeue at the same moment may both write; that is the
-repeat which every role drops, as it does after any send that is tried again.
+repeat which every role counts once, as it does after any send that is tried again.
 """
 
 from __future__ import annotations
