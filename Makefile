@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test check bench kafka-up kafka-down test-kafka lock clean
+.PHONY: demo test check bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -28,15 +28,27 @@ kafka-up: $(VENV)/.installed-dev
 kafka-down: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py down
 
-# Twice: as Kafka comes, and with short group sessions, so that take-overs do not take long.
+kafka-up-three: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up --brokers 3
+
+kafka-up-secured: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up --secured
+
+# As Kafka comes; with short group sessions, so that take-overs do not take long; secured; three brokers.
 test-kafka: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
-	  $(BIN)/python -m pytest tests/broker/conformance tests/kafka; \
+	  $(BIN)/python -m pytest tests/broker/conformance tests/kafka/test_stream_on_kafka.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
 	  $(BIN)/python -m pytest tests/agents/test_faults.py tests/agents/test_worker.py; \
+	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
+	$(BIN)/python deploy/kafka/local.py up --secured
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_SECURED=.kafka $(BIN)/python -m pytest tests/kafka/secured; \
+	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
+	$(BIN)/python deploy/kafka/local.py up --brokers 3
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 lock: $(VENV)/.installed-dev

@@ -232,7 +232,8 @@ def _key_copy(zone: str) -> Manifest:
 
 def _arguments(role: RoleName) -> list[str]:
     # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
-    ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS), "--zone-metrics-port", str(ZONE_METRICS)]
+    ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS)]
+    ports += ["--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
     return ["worker", str(role), "--deployment", _DEPLOYMENT, "--state", _STATE, *ports]
 
 

@@ -68,7 +68,7 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--dataset", "nothing"), "unknown world 'nothing'; known: ml-100k, synthetic, tmc2007"),
+        (("--dataset", "nothing"), "unknown world 'nothing'; known: colin, lastfm, ml-100k, synthetic, tmc2007"),
         (("--world", "colour=1"), "has no option colour; known: variant, users"),
         (("--world", "users"), "--world: expected NAME=VALUE, got 'users'"),
         (("--world", "users=["), "--world users: expected a value in YAML"),

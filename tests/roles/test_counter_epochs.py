@@ -175,7 +175,7 @@ def test_where_no_further_epoch_is_allowed_nothing_is_released_and_the_counter_g
         step = go_on(rig, machine, 10 + turn, related.some_rewards(70 + turn, 4))
         head = codec.decode(step.journal)[1]
         assert step.releases == ()
-        assert step.counts["withheld"] == 1
+        assert step.counts["release_withheld"] == 1
         assert head["debit"]["epsilon_micro"] == 0
         assert (head["leaf"], head["head"]["epoch"]) == (STEPS + 1 + turn, 1)
     assert machine.exhausted

@@ -103,7 +103,7 @@ def test_beyond_the_horizon_windows_are_sealed_and_nothing_leaves(rigs):
     seen = play(rigs, rig, windows=5)
     assert len(seen.journals) == 5
     assert len(rig.crowds(seen)) == 3
-    assert seen.counts["withheld"] == 2
+    assert seen.counts["release_withheld"] == 2
     assert [record["debit"]["epsilon_micro"] for record in seen.journals[3:]] == [0, 0]
     again = rig.replayed(rigs.ShufflerMachine(rig.system, 0, rig.key))
     assert len(again.releases("crowds")) == 3

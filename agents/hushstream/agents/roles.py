@@ -55,6 +55,15 @@ class MachineMaker:
     keys: KeySource
     zone: Zone | None
 
+    def __post_init__(self) -> None:
+        """Refuse a key that cannot be used before anything is connected.
+
+        Raises:
+            KeyFileError: missing, short, or readable by others.
+        """
+        if self.zone is not None:
+            self.keys.key(self.zone)
+
     def __call__(self, partition: int) -> Machine:
         """The machine of a home partition whose journal is not known."""
         return self.make(partition, NO_KEY if self.zone is None else self.keys.key(self.zone))
@@ -104,7 +113,8 @@ def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
         topics = RoleTopics(
             ("reports",), ("crowds", "ledger", "dead-letters-shuffler"), system.config.partitions.shuffler
         )
-        maker = MachineMaker(lambda home, key: ShufflerMachine(system, home, key), keys, Zone.SHUFFLER)
+        sealing = None if system.sealing is None else keys.key(Zone.SEALING)
+        maker = MachineMaker(lambda home, key: ShufflerMachine(system, home, key, sealing), keys, Zone.SHUFFLER)
         return RoleWork(maker, topics, reporting)
     inputs = ("crowds", "interactions") if system.config.public_dataset else ("crowds",)
     topics = RoleTopics(inputs, ("dead-letters-server",), system.line_count)

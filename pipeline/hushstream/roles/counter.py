@@ -344,7 +344,7 @@ class CounterMachine:
     def _release(self, made: _Made, gathered: _Gathered) -> Step:
         journal = self.chain.append(made.fields)
         self.journaled, self.running = made.fields["head"]["inputs"][0]["high"], START
-        gathered.counts[Outcome.RELEASE if made.outputs else Outcome.WITHHELD] += 1
+        gathered.counts[Outcome.RELEASE if made.outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
     def _outputs(self, rows: Rows, first: bool) -> tuple[Output, ...]:

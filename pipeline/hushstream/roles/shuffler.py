@@ -15,7 +15,8 @@ from typing import Any
 
 import fastavro
 
-from hushstream.contribution.errors import BadSlot
+from hushstream.contribution.errors import BadSeal, BadSlot
+from hushstream.contribution.sealed import SealOpener, SlotPlace
 from hushstream.contribution.slots import unpack
 from hushstream.privacy.keys import Key
 from hushstream.roles import packed
@@ -50,6 +51,8 @@ from hushstream.systems.p2b_release import WindowRelease, release_address, relea
 from hushstream.systems.p2b_running import RunningSums, open_running, require_running
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
+_SEALED_KINDS = frozenset({"SealedSlot", "Seal", "Tick"})
+"""Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
 _START = bytes(16)
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
@@ -68,9 +71,14 @@ class _Gathered:
 class ShufflerMachine:
     """The shuffler on one partition of reports."""
 
-    def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
-        """Bind to a deployment, a home partition and the shuffler's key."""
+    def __init__(self, system: P2BSystem, partition: int, key: Key, sealing: Key | None = None) -> None:
+        """Bind to a deployment, a home partition, the shuffler's key, and the one that opens sealed slots.
+
+        Raises:
+            HushstreamError: slots are sealed to another key than ``sealing``, or there is none.
+        """
         self.system = system
+        self._opener = None if system.sealing is None else _opener(system.sealing, sealing)
         self.partition = partition
         self._key = key
         identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
@@ -210,7 +218,7 @@ class ShufflerMachine:
         self._running = extend_digest(self._key, self._running, record)
         sealed = self._windows.advance(record.timestamp_ms)
         try:
-            name, fields = codec.decode(record.value, _KINDS)
+            name, fields = codec.decode(record.value, _KINDS if self._opener is None else _SEALED_KINDS)
         except CodecError as error:
             self._refuse(gathered, error.reason, record)
         else:
@@ -243,17 +251,28 @@ class ShufflerMachine:
     def _slot(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
         config = self.system.config
         try:
-            unpack(fields["content"], self.system.codes, config.arms, config.release.levels)
+            content = self._content(fields)
+            unpack(content, self.system.codes, config.arms, config.release.levels)
+        except BadSeal:
+            self._refuse(gathered, Refusal.SEALED_FOR_ANOTHER, record)
+            return None
         except BadSlot:
             self._refuse(gathered, Refusal.MALFORMED_SLOT, record)
             return None
         period = int.from_bytes(fields["period"], "little", signed=True)
-        offer = self._windows.offer(fields["report_id"], period, fields["content"])
+        offer = self._windows.offer(fields["report_id"], period, content)
         if offer.outcome in _OUTCOMES:
             gathered.counts[_OUTCOMES[offer.outcome]] += 1
         else:
             self._refuse(gathered, Refusal.STALE_PERIOD, record)
         return offer.sealed
+
+    def _content(self, fields: dict[str, Any]) -> bytes:
+        if self._opener is None:
+            content: bytes = fields["content"]
+            return content
+        place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
+        return self._opener.open(fields["sealed"], place)
 
     def _refuse(self, gathered: _Gathered, reason: str, record: InputRecord) -> None:
         letter = self._letters.letter(reason, "reports", self.partition, record.offset, value=record.value)
@@ -279,7 +298,7 @@ class ShufflerMachine:
     ) -> Step:
         journal = self._chain.append(self._journal_fields(sealed, high, outputs, release))
         self._journaled, self._running = high, _START
-        gathered.counts[Outcome.WINDOW if outputs else Outcome.WITHHELD] += 1
+        gathered.counts[Outcome.WINDOW if outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
 
     def _journal_fields(
@@ -296,6 +315,18 @@ class ShufflerMachine:
             "parameters": release.parameters,
             "debit": release.debit,
         }
+
+
+def _opener(published: bytes, sealing: Key | None) -> SealOpener:
+    if sealing is None:
+        raise HushstreamError("shuffler: expected the sealing key, since slots are sealed, got none")
+    opener = SealOpener(sealing)
+    if opener.public_key != published:
+        raise HushstreamError(
+            f"shuffler: expected the sealing key of public half {published.hex()[:16]}..., which the deployment "
+            f"publishes, got the one of {opener.public_key.hex()[:16]}..."
+        )
+    return opener
 
 
 _STATE_VERSION = 2

@@ -34,7 +34,7 @@ _PUBLIC_OUTCOMES = frozenset(
         Outcome.NOT_SHOWN,
         Outcome.RELEASE,
         Outcome.REPEATED_RELEASE,
-        Outcome.WITHHELD,
+        Outcome.RELEASE_WITHHELD,
         Outcome.DIVERGED,
         Outcome.MODEL,
         Outcome.MODEL_ADOPTED,
