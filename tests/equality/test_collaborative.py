@@ -1,0 +1,225 @@
+"""The first and second form of equality for a collaborative system, with noise at a trusted counter and at the edge.
+
+Six users on two learner partitions play twelve rounds in three phases, once on each runner, under the same seeded
+keys. Learners race, so the records between roles are cut otherwise on a stream; what is decided, released at the
+end of a phase and published as a model must be the same bytes, offsets aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.export import export_copy
+from hushstream.ops.verify import verify, verify_export
+from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
+from hushstream.replay.collaborative_run import relation_graph
+from hushstream.replay.runners.playing import Place, Recording, play
+from hushstream.replay.worlds.catalogue import make_world
+from hushstream.schemas import codec
+from hushstream.systems.system import System
+
+pytestmark = pytest.mark.slow
+
+USERS, ROUNDS, PHASES = 6, 12, 3
+KEYS = KeySource(seed=11)
+RELEASES: dict[str, dict[str, Any]] = {
+    "server": {"trust": "server"},
+    "edge": {"trust": "edge"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The same loop on both runners."""
+
+    trust: str
+    system: System
+    direct: Recording[CollaborativePlayed]
+    stream: Recording[CollaborativePlayed]
+
+
+async def both(folder: Path, trust: str) -> Both:
+    world = make_world("colin", seed=11, users=USERS, rounds=ROUNDS, arms=5, dimension=4, pool=40)
+    longest = float(np.ceil(world.largest_feature_norm(2) * 1e6) / 1e6)
+    values = {
+        "system": "colin",
+        "deployment": f"equal-{trust}",
+        "arms": world.arms,
+        "features": {"dimension": world.feature_dimension, "norm": longest},
+        "settle_seconds": 10.0**7,
+        "feedback": {"reward_wait_seconds": 10.0**7},
+        "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[trust]},
+        "partitions": {"learner": 2},
+        "public_dataset": True,
+    }
+    config = parse_config(values)
+    system = prepare(folder, config, relation_graph(world, "colin"))
+
+    async def on(runner: Any) -> Recording[CollaborativePlayed]:
+        loop = CollaborativeLoop(world, CollaborativePlan(ROUNDS, ROUNDS // PHASES))
+        return await play(system, Place(runner, folder, None, 11), loop.run)
+
+    direct, stream = await asyncio.gather(on("direct"), on("stream"))
+    return Both(trust, system, direct, stream)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
+    found = await asyncio.gather(*(both(tmp_path_factory.mktemp(trust), trust) for trust in RELEASES))
+    return {made.trust: made for made in found}
+
+
+@pytest.fixture(params=list(RELEASES))
+def run(runs: dict[str, Both], request: pytest.FixtureRequest) -> Both:
+    return runs[request.param]
+
+
+def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
+    for _, part in recording.logs.of_topic(topic):
+        for record in part.records:
+            name, fields = codec.decode(record.value)
+            if name == schema:
+                yield dict(fields)
+
+
+def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
+    """By event id: arm, propensity, policy and version; the probes that wait for a model are no part of the loop."""
+    found: dict[str, tuple[int, ...]] = {}
+    for fields in decoded(recording, "decisions", "Decisions"):
+        columns = (
+            np.frombuffer(fields["arms"], "<i4").tolist(),
+            np.frombuffer(fields["propensities"], "<u4").tolist(),
+            list(fields["policies"]),
+            np.frombuffer(fields["model_versions"], "<i4").tolist(),
+        )
+        for event_id, *row in zip(fields["event_ids"], *columns, strict=True):
+            if not event_id.startswith("probe:"):
+                assert event_id not in found, "decided once"
+                found[event_id] = tuple(row)
+    return found
+
+
+def test_every_user_gets_the_same_decisions_rewards_and_regret(run: Both) -> None:
+    ours, theirs = decisions(run.direct), decisions(run.stream)
+    assert ours == theirs
+    assert len(ours) == USERS * ROUNDS
+    for name in ("chosen", "rewards", "regret", "random_regret"):
+        np.testing.assert_array_equal(getattr(run.direct.played, name), getattr(run.stream.played, name))
+
+
+def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both) -> None:
+    for recording in (run.direct, run.stream):
+        for event_id, (*_, version) in decisions(recording).items():
+            assert version == int(event_id.partition(":")[2]) // (ROUNDS // PHASES)
+
+
+def test_every_model_is_the_same_bytes(run: Both) -> None:
+    names = ("version", "parameters", "widths", "observations", "epsilon_micro", "delta_units", "digest")
+    ours, theirs = (
+        [{name: model[name] for name in names} for model in decoded(recording, "models", "CollaborativeModel")]
+        for recording in (run.direct, run.stream)
+    )
+    assert ours == theirs
+    assert [model["observations"] for model in ours] == [USERS * ROUNDS // PHASES * n for n in (1, 2, 3)]
+
+
+def last_sums(recording: Any) -> dict[int, bytes]:
+    """The newest noised sum of each user."""
+    newest: dict[int, bytes] = {}
+    for release in decoded(recording, "releases", "Release"):
+        blocks = np.frombuffer(release["blocks"], "<i4").tolist()
+        sums = np.frombuffer(release["sums"], "<i8").reshape(len(blocks), -1)
+        newest.update({block: row.tobytes() for block, row in zip(blocks, sums, strict=True)})
+    return newest
+
+
+def test_releases_are_the_same_bytes(run: Both) -> None:
+    ours, theirs = last_sums(run.direct), last_sums(run.stream)
+    assert ours == theirs
+    assert set(ours) == set(range(USERS))
+    if run.trust == "server":
+        values = [
+            [codec.encode("Release", fields) for fields in decoded(recording, "releases", "Release")]
+            for recording in (run.direct, run.stream)
+        ]
+        assert values[0] == values[1]
+        assert len(values[0]) == PHASES
+
+
+def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
+    ours, theirs = (
+        sorted(entry["debit"]["scope"] for entry in decoded(recording, "ledger", "LedgerEntry"))
+        for recording in (run.direct, run.stream)
+    )
+    assert ours == theirs == (["epoch/0/0"] if run.trust == "server" else ["epoch/0/0", "epoch/1/0"])
+    for recording in (run.direct, run.stream):
+        assert {e["debit"]["epsilon_micro"] for e in decoded(recording, "ledger", "LedgerEntry")} == {4_000_000}
+
+
+# Recomputing.
+
+
+def test_a_live_stream_and_a_direct_run_verify(run: Both) -> None:
+    for recording in (run.direct, run.stream):
+        found = verify(recording.logs, run.system, KEYS)
+        assert found.exit_code == 0, found
+        assert not found.findings
+
+
+def test_an_export_of_a_stream_verifies(run: Both, tmp_path: Path) -> None:
+    export_copy(run.stream.logs, run.system, tmp_path / "export")
+    assert verify_export(tmp_path / "export", run.system, KEYS).exit_code == 0
+
+
+def with_records(logs: LogCopy, source: tuple[str, int], records: list[Any]) -> LogCopy:
+    part = logs.part(source)
+    return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
+
+
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
+    logs = run.stream.logs
+    sources = [source for source, part in logs.parts.items() if part.records]
+    own = {"rewards", "journal-counter"} if run.trust == "server" else set()
+    assert {topic for topic, _ in sources} == {"contexts", "clicks", "decisions", "releases", "ledger", "models", *own}
+    for source in sources:
+        records = list(logs.part(source).records)
+        for index in {0, len(records) // 2, len(records) - 1}:
+            bent = bytearray(records[index].value)
+            bent[len(bent) // 2] ^= 1
+            changed = [*records[:index], records[index]._replace(value=bytes(bent)), *records[index + 1 :]]
+            assert verify(with_records(logs, source, changed), run.system, KEYS).exit_code == 1, (source, index)
+
+
+def test_a_release_that_was_taken_out_or_put_in_is_found(run: Both) -> None:
+    logs = run.stream.logs
+    for topic in ("releases", "ledger"):
+        source = (topic, 0)
+        records = list(logs.part(source).records)
+        assert verify(with_records(logs, source, records[:-1]), run.system, KEYS).exit_code == 1
+        extra = records[-1]._replace(offset=records[-1].offset + 1, value=records[-1].value[:-1] + b"\7")
+        part = logs.part(source)
+        parts = {**logs.parts, source: PartitionCopy(part.low, part.high + 1, [*records, extra])}
+        assert verify(dataclasses.replace(logs, parts=parts), run.system, KEYS).exit_code == 1
+
+
+def test_sums_with_half_the_noise_are_found_though_the_record_is_well_formed(run: Both) -> None:
+    logs, source = run.stream.logs, ("releases", 0)
+    records = list(logs.part(source).records)
+    index = next(i for i, record in enumerate(records) if codec.decode(record.value)[0] == "Release")
+    name, fields = codec.decode(records[index].value)
+    sums = np.frombuffer(fields["sums"], "<i8") // 2
+    records[index] = records[index]._replace(value=codec.encode(name, {**fields, "sums": sums.astype("<i8").tobytes()}))
+    found = verify(with_records(logs, source, records), run.system, KEYS)
+    assert found.exit_code == 1
+    assert any(finding.topic == "releases" for finding in found.findings)
