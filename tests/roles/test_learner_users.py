@@ -144,6 +144,30 @@ def test_a_snapshot_with_users_on_disk_holds_none_of_them(rigs, tmp_path):
     assert b"ann" not in (tmp_path / "0.users").read_bytes()
 
 
+def test_users_whose_decisions_wait_stay_in_memory_and_are_not_gone_through_at_every_fold(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"reward_wait_seconds": HOUR}))
+    written = []
+
+    class Watched(MemoryUserStore):
+        def put(self, users):
+            written.append(1)
+            return super().put(users)
+
+    store = Watched()
+    rig.machine.keep_users(store, 20)
+    for number in range(300):
+        rig.decide(f"e{number}", f"user-{number}")
+    assert (len(rig.machine.agents), store.all()) == (300, [])
+    assert len(written) < 60
+    for number in range(300):
+        rig.reward(f"e{number}", 0, 1.0, f"user-{number}")
+        rig.fold()
+    for number in range(60):
+        rig.reward(f"f{number}", rig.decide(f"f{number}", f"late-{number}"), 1.0, f"late-{number}")
+        rig.fold()
+    assert len(rig.machine.agents) < 60
+
+
 def test_replay_follows_users_at_rest_expired_and_over_quota(rigs, system, models):
     rig = rig_with(rigs, system, models)
     rig.machine.keep_users(MemoryUserStore(), 3)
@@ -216,8 +240,9 @@ def test_very_many_expire_at_once_wherever_they_lie(rigs, tmp_path):
         rig.fold()
         if isinstance(store, UserDatabase):
             store.save(rig.machine.snapshot())
+        arms = rig.seen.arms
         for number in range(2500):
-            rig.reward(f"e{number}", rig.seen.arms[f"e{number}"], 1.0, f"user-{number}")
+            rig.reward(f"e{number}", arms[f"e{number}"], 1.0, f"user-{number}")
         rig.fold()
         rig.wait(2 * HOUR)
         rig.decide("last", "bob")

@@ -109,6 +109,7 @@ class Users:
         self._key = key
         self.store: UserStore = MemoryUserStore() if store is None else store
         self._half = None if limit is None else max(1, limit // 2)
+        self._waiting = 0
         self._young: dict[str, EdgeAgent] = {}
         self._old: dict[str, EdgeAgent] = {}
         self._tracks = limit is not None or self.store.durable
@@ -190,13 +191,15 @@ class Users:
 
     def rest(self) -> None:
         """Put users to rest if there are too many in memory; changes nothing that can be decided."""
-        if self._half is None or len(self._young) < self._half:
+        if self._half is None or len(self._young) < self._half + self._waiting:
             return
         waiting = {user: agent for user, agent in self._old.items() if len(agent.open)}
         if not self._write({user: agent for user, agent in self._old.items() if user not in waiting}):
             return
         self._old = self._young
         self._young = waiting
+        # Those who wait for feedback cannot rest: going through them again pays only when as many others have come.
+        self._waiting = len(waiting)
 
     def write_changed(self) -> bool:
         """Give the store everybody whose state it does not have; they stay in memory. False if it has no room."""
