@@ -50,21 +50,19 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
 
 
 @pytest.mark.parametrize("broken", ["vector(0) > 1", "vector(1)"], ids=["never", "always"])
-@pytest.mark.parametrize("alert", ALERTS)
-def test_the_cases_notice_an_alert_that_fires_never_or_always(promtool, tmp_path, alert, broken):
+def test_the_cases_notice_every_alert_that_fires_never_or_always(promtool, tmp_path, broken):
     copied = tmp_path / "prometheus"
     shutil.copytree(HOME, copied)
     for path in (copied / "rules").glob("*.yml"):
         document = yaml.safe_load(path.read_text())
         for group in document["groups"]:
             for rule in group["rules"]:
-                if rule.get("alert") == alert:
+                if "alert" in rule:
                     rule["expr"] = broken
         path.write_text(yaml.safe_dump(document))
-    about = [f"cases/{path.name}" for path in CASES if f"alertname: {alert}" in path.read_text()]
-    code, said = promtool("test", "rules", *about, cwd=copied)
+    code, said = promtool("test", "rules", *(f"cases/{path.name}" for path in CASES), cwd=copied)
     assert code != 0
-    assert f"alertname: {alert}" in said
+    assert set(re.findall(r"alertname: (\w+), time", said)) == set(ALERTS)
 
 
 def test_an_alert_names_the_class_of_the_metrics_that_it_reads(rules, classes_in):
