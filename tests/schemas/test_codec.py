@@ -85,6 +85,7 @@ def test_frozen_bytes_stay_readable_and_the_newest_are_still_written(key, golden
 @given(data=st.data())
 def test_every_slot_has_one_size(records_of, data):
     assert len(encode("SlotReport", data.draw(records_of(CATALOGUE["SlotReport"][-1])))) == 82
+    assert len(encode("SealedSlot", data.draw(records_of(CATALOGUE["SealedSlot"][-1])))) == 130
 
 
 @pytest.mark.parametrize("name", ["Genesis", "Decisions", "WindowJournal", "Model"])

@@ -47,6 +47,7 @@ BAD = {
     "slot.lifetime_slots": [0, 1_000_001, "1"],
     "slot.settle_seconds": [-1, NAN, INF, 1e300, "10"],
     "slot.period_seconds": [0, 0.0001, -1, NAN, INF, 1e300, None],
+    "slot.sealed": [1, "true", None],
     "feedback.reward_wait_seconds": [0, 0.0001, NAN, INF, 1e300, "5"],
     "feedback.parked_clicks": [0, 10_000_001, 1.5],
     "feedback.remembered_events": [0, 100_000_001, "5"],
@@ -124,6 +125,7 @@ OTHERS = {
     "slot.lifetime_slots": 2,
     "slot.settle_seconds": 1.0,
     "slot.period_seconds": 10.0,
+    "slot.sealed": True,
     "feedback.reward_wait_seconds": 1.0,
     "feedback.parked_clicks": 5,
     "feedback.remembered_events": 5,
@@ -153,7 +155,8 @@ OTHERS = {
 
 def test_every_value_and_every_centroid_moves_the_digest():
     base = make(release=ReleaseConfig(sampling=0.5))
-    seen = {configuration_digest(base, b"centroids"), configuration_digest(base, b"centroidt")}
+    sealed = configuration_digest(base, b"centroids", b"key")
+    seen = {configuration_digest(base, b"centroids"), configuration_digest(base, b"centroidt"), sealed}
     leaves = {
         f"{name}.{key}" if isinstance(value, dict) else name
         for name, value in asdict(base).items()
@@ -165,7 +168,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
         part = getattr(base, section)
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(configuration_digest(changed, b"centroids"))
-    assert len(seen) == 2 + len(OTHERS)
+    assert len(seen) == 3 + len(OTHERS)
 
 
 def test_a_whole_number_and_its_float_are_one_configuration():

@@ -19,10 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 from hushstream.agents.prepared import (
     ENCODER,
     RELATION,
+    SEALING,
     read_encoder,
     read_relation,
+    read_sealing,
     write_encoder,
     write_relation,
+    write_sealing,
 )
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.learners.relation import SocialGraph
@@ -138,33 +141,36 @@ def write_config(config: AnyConfig, path: Path) -> None:
     path.write_text(yaml.safe_dump(asdict(config), sort_keys=False), encoding="utf-8")
 
 
-def prepare(folder: Path, config: AnyConfig, graph: SocialGraph | None = None) -> System:
+def prepare(folder: Path, config: AnyConfig, graph: SocialGraph | None = None, keys: KeySource | None = None) -> System:
     """Make a deployment's folder: configuration, and what is prepared for it.
 
     For p2b that is the encoder (fitted here, which needs the ``replay`` extra); for a collaborative system the
-    relation ``graph`` of its users. What is there already is kept, so that the deployment's digest does not change.
+    relation ``graph`` of its users. Where slots are sealed, the public half of the sealing key among ``keys`` is
+    published in it. What is there already is kept, so that the deployment's digest does not change.
 
     Raises:
-        ConfigurationError: the folder belongs to another configuration or graph.
+        ConfigurationError: the folder belongs to another configuration, graph or sealing key; or slots are sealed and
+            neither it nor ``keys`` says to whom.
     """
-    make_folder(folder, config, graph)
+    make_folder(folder, config, graph, keys)
     return load(folder)
 
 
-def make_folder(folder: Path, config: AnyConfig, graph: SocialGraph | None = None) -> None:
-    """`prepare`, for a process that only makes the folder.
-
-    Raises:
-        ConfigurationError: the folder belongs to another configuration or graph.
-    """
+def make_folder(
+    folder: Path, config: AnyConfig, graph: SocialGraph | None = None, keys: KeySource | None = None
+) -> None:
+    """`prepare`, for a process that only makes the folder; raises as that does."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
     write_config(config, path)
     if isinstance(config, P2BConfig):
+        if config.slot.sealed and keys is not None:
+            write_sealing(keys.key(Zone.SEALING), folder / SEALING)
         if not (folder / ENCODER).exists():
-            write_encoder(P2BSystem.fitted(config), folder / ENCODER)
+            sealing = read_sealing(folder / SEALING) if config.slot.sealed else None
+            write_encoder(P2BSystem.fitted(config, sealing), folder / ENCODER)
         return
     if graph is not None:
         if (folder / RELATION).exists() and read_relation(folder / RELATION).canonical() != graph.canonical():

@@ -1,7 +1,8 @@
 """What is prepared once for a deployment and must be the same for all its workers.
 
 ``encoder.json`` (p2b): the centroids that were fitted once, as whole numbers, since another machine's k-means may
-find others. ``relation.json`` (collaborative systems): users in their order, and weighted ties between them.
+find others. ``sealing.json`` (p2b with sealed slots): the shuffler's public key. ``relation.json`` (collaborative
+systems): users in their order, and weighted ties between them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.contribution.sealed import SealOpener
 from hushstream.learners.relation import SocialGraph
+from hushstream.privacy.keys import Key
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.values import ConfigurationError
 
 ENCODER = "encoder.json"
+SEALING = "sealing.json"
 RELATION = "relation.json"
 
 
@@ -28,10 +32,10 @@ def write_encoder(system: P2BSystem, path: Path) -> None:
 
 
 def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
-    """Join a configuration with the encoder that was fitted for it.
+    """Join a configuration with the encoder that was fitted for it, and the sealing key that lies beside it.
 
     Raises:
-        ConfigurationError: it is missing, damaged, or belongs to another configuration.
+        ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
     content = _json(path, "the fitted encoder")
     try:
@@ -47,7 +51,33 @@ def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
             f"{path}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
             f"it belongs to another configuration"
         )
-    return P2BSystem.of(config, lattice)
+    return P2BSystem.of(config, lattice, read_sealing(path.with_name(SEALING)) if config.slot.sealed else None)
+
+
+def write_sealing(key: Key, path: Path) -> None:
+    """Publish the public half of the shuffler's sealing key.
+
+    Raises:
+        ConfigurationError: another one was published there: slots are sealed to it, and agents have agreed to it.
+    """
+    public = SealOpener(key).public_key
+    if path.exists() and read_sealing(path) != public:
+        raise ConfigurationError(f"{path}: expected the public half of the sealing key at hand or none, got another")
+    path.write_text(json.dumps({"public_key": public.hex()}), encoding="utf-8")
+
+
+def read_sealing(path: Path) -> bytes:
+    """The shuffler's public key, 32 bytes.
+
+    Raises:
+        ConfigurationError: it is missing or damaged.
+    """
+    content = _json(path, "the shuffler's public key")
+    try:
+        public = bytes.fromhex(content["public_key"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{path}: expected a public key in hexadecimal, got {type(error).__name__}") from None
+    return public
 
 
 def write_relation(graph: SocialGraph, path: Path) -> None:

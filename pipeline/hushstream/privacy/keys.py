@@ -33,6 +33,8 @@ class Zone(StrEnum):
     EDGE = "edge"
     SHUFFLER = "shuffler"
     COUNTER = "counter"
+    SEALING = "sealing"
+    """The shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
 
 class Key:
@@ -188,7 +190,7 @@ def read_key_file(path: str | Path) -> list[str]:
             return file.read(_LARGEST_FILE_BYTES).decode("ascii", "replace").strip().splitlines() or [""]
     except FileNotFoundError:
         raise KeyFileError(
-            f"key file {source}: expected a file, got none; `hushstream keys generate` makes it"
+            f"key file {source}: expected a file, got none; `hushstream keys generate --zone {source.stem}` makes it"
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None

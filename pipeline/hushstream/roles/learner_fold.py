@@ -340,7 +340,7 @@ class LearnerFold:
         machine = self._machine
         agent = machine.agents.get(user)
         slot = machine.agents.take_owed(user) if agent is None else agent.take_slot()
-        self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms))
+        self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms, machine.user_key(user)))
 
     def _send_slots(self, phase: int = 0) -> None:
         if self._taken:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hushstream.contribution.sealed import SlotPlace, seal
 from hushstream.edge.terms import Interaction, Slot
+from hushstream.privacy.keys import Key
 from hushstream.roles.machine import Output
 from hushstream.schemas import codec
 from hushstream.systems.p2b import LINES, P2BSystem
@@ -18,31 +20,38 @@ _RECORD_ROOM = 4096
 
 
 class TakenSlot(NamedTuple):
-    """A slot whose content is fixed, and the report period in which that happened."""
+    """A slot whose content is fixed, the report period in which that happened, and the key of its user."""
 
     slot: Slot
     period: int
+    user_key: Key
 
 
 def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> Iterator[Output]:
     """The records of slots, in the order of their ids, which is keyed: it tells nothing of who came first.
 
-    The partition follows from the id likewise. For public data the same interactions follow in clear, for the
-    non-private arm of an experiment.
+    The partition follows from the id likewise, the log's key is null, and all records have one size; how they travel
+    (no headers, one client id, one producer) is the driver's part. What nobody can hide here is when a batch of slots
+    came: whoever reads contexts as well knows whose slots were due then, and his own part of the answer is the size of
+    that group. For public data the same interactions follow in clear, for the non-private arm of an experiment.
     """
     ordered = sorted(taken, key=lambda item: item.slot.report_id)
-    for slot, period in ordered:
-        fields = {
-            "report_id": slot.report_id,
-            "period": period.to_bytes(8, "little"),
-            "config_digest": system.digest,
-            "content": slot.content,
-        }
-        shuffler = int.from_bytes(slot.report_id[:8], "little") % system.config.partitions.shuffler
-        yield Output("reports", shuffler, codec.encode("SlotReport", fields))
+    for item in ordered:
+        shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
+        yield Output("reports", shuffler, _slot_record(system, item))
     if system.config.public_dataset:
-        known = [(slot.report_id, slot.interaction) for slot, _ in ordered if slot.interaction is not None]
+        known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
         yield from _interaction_outputs(system, known, phase)
+
+
+def _slot_record(system: P2BSystem, taken: TakenSlot) -> bytes:
+    """A slot as it travels; sealed to the shuffler where the deployment says so."""
+    slot = taken.slot
+    place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
+    if system.sealing is None:
+        return codec.encode("SlotReport", {**place._asdict(), "content": slot.content})
+    sealed = seal(slot.content, place, system.sealing, taken.user_key)
+    return codec.encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 
 
 def seal_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]:

@@ -78,7 +78,8 @@ class SlotConfig:
 
     A slot is due after ``after_interactions`` decisions; it is sent at the first context of the partition
     whose log time is ``settle_seconds`` later (so that rewards can arrive), or at a seal record. Each of the
-    ``lifetime_slots`` slots costs the release's epsilon once.
+    ``lifetime_slots`` slots costs the release's epsilon once. ``sealed`` slots can be read by the shuffler alone, not
+    by whoever operates the broker.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -87,6 +88,7 @@ class SlotConfig:
     lifetime_slots: int = 1
     settle_seconds: float = 3600.0
     period_seconds: float = 86_400.0
+    sealed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -94,6 +96,7 @@ class SlotConfig:
         whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
         object.__setattr__(self, "settle_seconds", seconds("slot.settle_seconds", self.settle_seconds, 0))
         object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
+        require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +261,17 @@ class P2BConfig:
             require(after > owed, name, f"more than settle and reward wait together ({owed:g})", after)
 
 
-def configuration_digest(config: P2BConfig, centroids: bytes) -> bytes:
-    """16 bytes that stand for the configuration and the fitted encoder together.
+def configuration_digest(config: P2BConfig, centroids: bytes, sealing: bytes = b"") -> bytes:
+    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are sealed to.
+
+    So an agent that pins the digest also pins that key: nobody can put another one in its place.
 
     Args:
-        config: the configuration.
+        config: the configuration; it determines how many bytes the other two have.
         centroids: the encoder's centroids as its exact integer bytes.
+        sealing: the shuffler's public key, where slots are sealed.
     """
     canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids)
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + sealing)
     return hasher.digest()

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from hushstream.contribution.codes import auto_codes
 from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.contribution.errors import BadSeal
+from hushstream.contribution.sealed import require_public_key
 from hushstream.contribution.slots import SLOT_BYTES
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
 from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
@@ -60,29 +62,39 @@ class P2BSystem:
     config: P2BConfig
     encoder: Encoder
     digest: bytes
+    sealing: bytes | None = None
+    """The shuffler's public key, where slots are sealed to it."""
 
     @classmethod
-    def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> P2BSystem:
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], sealing: bytes | None = None) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
+        Args:
+            config: the configuration.
+            lattice: the centroids.
+            sealing: the shuffler's public key; given exactly where slots are sealed.
+
         Raises:
-            ConfigurationError: the encoder does not fit the configuration, or a record would be too large.
+            ConfigurationError: the encoder or the key does not fit the configuration, or a record would be too
+                large.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
         if encoder.lattice.shape != expected:
             raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
-        _require_record_sizes(config, encoder.codes)
-        return cls(config, encoder, configuration_digest(config, encoder.lattice.astype("<i8").tobytes()))
+        require_record_sizes(config, encoder.codes)
+        _require_sealing(config, sealing)
+        digest = configuration_digest(config, encoder.lattice.astype("<i8").tobytes(), sealing or b"")
+        return cls(config, encoder, digest, sealing)
 
     @classmethod
-    def fitted(cls, config: P2BConfig) -> P2BSystem:
-        """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it."""
+    def fitted(cls, config: P2BConfig, sealing: bytes | None = None) -> P2BSystem:
+        """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it; otherwise as `of`."""
         from hushstream.contribution.fitting import fit_grid
 
         context = config.context
         encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
-        return cls.of(config, encoder.lattice)
+        return cls.of(config, encoder.lattice, sealing)
 
     @property
     def name(self) -> str:
@@ -230,8 +242,25 @@ def guarantee_of(config: P2BConfig) -> Guarantee:
     return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
 
 
-def _require_record_sizes(config: P2BConfig, codes: int) -> None:
-    """Refuse what could never be published, before anything runs."""
+def _require_sealing(config: P2BConfig, sealing: bytes | None) -> None:
+    if config.slot.sealed != (sealing is not None):
+        expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
+        raise ConfigurationError(
+            f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
+        )
+    if sealing is not None:
+        try:
+            require_public_key(sealing)
+        except BadSeal as error:
+            raise ConfigurationError(str(error)) from None
+
+
+def require_record_sizes(config: P2BConfig, codes: int) -> None:
+    """Refuse what could never be published, before anything runs.
+
+    Raises:
+        ConfigurationError: a crowd or a model would be too large for one record.
+    """
     crowd = 2 * 8 * codes * config.arms
     dimension = config.context.dimension
     square = codes if config.encoder.features == "onehot" else dimension * dimension

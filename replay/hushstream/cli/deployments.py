@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from hushstream.agents.deployment import KEYS, AnyConfig, prepare, read_config
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.agents.prepared import ENCODER, RELATION, read_edge_list, read_relation
+from hushstream.agents.prepared import ENCODER, RELATION, SEALING, read_edge_list, read_relation
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.cli.options import AsJson, DeploymentFolder, config_file, print_json
+from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.contribution.grid import grid_size
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
@@ -21,7 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import P2BSystem, guarantee_of, resolve_codes
+from hushstream.systems.p2b import P2BSystem, guarantee_of, require_record_sizes, resolve_codes
 from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
@@ -86,9 +85,13 @@ def prepare_command(
         Path | None, typer.Option(help="Collaborative systems: public edge list, user,user[,weight] a line.")
     ] = None,
     users: Annotated[Path | None, typer.Option(help="With --graph: all users, one a line.")] = None,
+    keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Make a deployment's folder: check the configuration, fit the encoder or take over the graph of users."""
+    """Make a deployment's folder: check the configuration, fit the encoder or take over the graph of users.
+
+    Where slots are sealed, the public half of the sealing key is published in it; workers and agents need no more.
+    """
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
@@ -96,7 +99,9 @@ def prepare_command(
         raise ConfigurationError("prepare: expected --graph for a collaborative system only, got one for p2b")
     if not isinstance(values, P2BConfig) and graph is None and not (folder / RELATION).exists():
         raise ConfigurationError("prepare: expected --graph with the users' public ties, got none")
-    system = prepare(folder, values, None if graph is None else read_edge_list(graph, users))
+    published = keys is None and (folder / SEALING).exists()
+    source = None if published else key_source(folder, keys, None)
+    system = prepare(folder, values, None if graph is None else read_edge_list(graph, users), source)
     made = {"deployment": system.config.deployment, **_sizes(system), "digest": system.digest.hex()}
     if json:
         print_json(made)
@@ -208,7 +213,6 @@ def _require_possible(config: AnyConfig, path: Path) -> None:
             f"{path}: encoder.codes: expected at most the {most} contexts of the grid, got {codes}"
         )
     try:
-        # Only the number of codes matters here: `prepare` fits them.
-        P2BSystem.of(config, np.zeros((codes, context.dimension), dtype=np.int64))
+        require_record_sizes(config, codes)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.deployment import make_folder, parse_p2b
+from hushstream.agents.deployment import KeySource, make_folder, parse_p2b
 from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.contribution.grid import normalise_grid
 from hushstream.replay.checks import record_counts, role_checks
@@ -126,7 +126,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
-        make_folder(folder, config)
+        make_folder(folder, config, keys=KeySource(seed=options.seed))
         system = read_encoder(config, folder / ENCODER)
         place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
         recording = asyncio.run(play(system, place, LoggedLoop(played_log, plan, progress).run))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import make_folder, parse_p2b
+from hushstream.agents.deployment import KeySource, make_folder, parse_p2b
 from hushstream.agents.prepared import ENCODER, read_encoder
+from hushstream.contribution.sealed import SealOpener, SlotPlace
 from hushstream.contribution.slots import unpack
 from hushstream.ops.copies import LogCopy
+from hushstream.privacy.keys import Zone
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
@@ -114,10 +116,10 @@ def _prepared(options: RunOptions, folder: Path, config: P2BConfig) -> P2BSystem
     Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
     """
     if options.runner == "direct":
-        make_folder(folder, config)
+        make_folder(folder, config, keys=KeySource(seed=options.seed))
     else:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(make_folder, folder, config).result()
+            pool.submit(make_folder, folder, config, keys=KeySource(seed=options.seed)).result()
     return read_encoder(config, folder / ENCODER)
 
 
@@ -173,7 +175,7 @@ def _result(options: RunOptions, system: P2BSystem, recording: Recording[Played]
         rows=tuple(row for _, rows in compared.values() for row in rows),
         counts={**counts, **record_counts(logs)} if public else slot_public({**counts, **record_counts(logs)}),
         throughput=_throughput(played, counts if public else {}, recording.peak_memory_bytes),
-        cells=tuple(_cells(system, logs)) if public else None,
+        cells=tuple(_cells(system, logs, options.seed)) if public else None,
         verify=role_checks(system, logs, options.seed) if options.verify else None,
         environment={
             "python": platform.python_version(),
@@ -197,18 +199,29 @@ def _throughput(played: Played, counts: Mapping[str, int], memory: Mapping[str, 
     return figures | {f"peak_memory_bytes_{name}": float(size) for name, size in memory.items()}
 
 
-def _cells(system: P2BSystem, logs: LogCopy) -> list[CellRow]:
+def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[bytes]:
+    """What every slot holds, opened where it is sealed."""
+    opener = None if system.sealing is None else SealOpener(KeySource(seed=seed).key(Zone.SEALING))
+    for _, part in logs.of_topic("reports"):
+        for record in part.records:
+            name, fields = codec.decode(record.value)
+            if name == "SlotReport":
+                yield fields["content"]
+            elif name == "SealedSlot" and opener is not None:
+                place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
+                yield opener.open(fields["sealed"], place)
+
+
+def _cells(system: P2BSystem, logs: LogCopy, seed: int) -> list[CellRow]:
     """Exact and noised sums of every cell, for public data."""
     config = system.config
     shape = (system.codes, config.arms)
     exact, noised = np.zeros((2, *shape), dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
-    for _, part in logs.of_topic("reports"):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            report = unpack(fields["content"], *shape, config.release.levels) if name == "SlotReport" else None
-            if report is not None:
-                exact[0, report.code, report.arm] += report.level
-                exact[1, report.code, report.arm] += config.release.levels - report.level
+    for content in _slot_contents(system, logs, seed):
+        report = unpack(content, *shape, config.release.levels)
+        if report is not None:
+            exact[0, report.code, report.arm] += report.level
+            exact[1, report.code, report.arm] += config.release.levels - report.level
     for _, part in logs.of_topic("crowds"):
         for record in part.records:
             fields = codec.decode(record.value)[1]

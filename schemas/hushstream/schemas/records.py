@@ -132,6 +132,15 @@ class SlotReport(TypedDict):
     content: bytes
 
 
+class SealedSlot(TypedDict):
+    """One slot whose content the shuffler alone can open; every encoded slot has the same size."""
+
+    report_id: bytes
+    period: bytes
+    config_digest: bytes
+    sealed: bytes
+
+
 class Debit(TypedDict):
     """The price of one release."""
 

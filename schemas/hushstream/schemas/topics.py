@@ -184,7 +184,7 @@ _SPECS = (
     # The shuffler writes ticks here; they move log time in an idle partition.
     TopicSpec(
         "reports",
-        schemas=("SlotReport", "Seal", "Tick"),
+        schemas=("SlotReport", "SealedSlot", "Seal", "Tick"),
         writers=(Role.LEARNER, Role.SHUFFLER),
         readers=(Role.SHUFFLER,),
         zone=Zone.SHUFFLER,

@@ -1,0 +1,179 @@
+"""Sealed slots between the roles: the crowds of slots in clear, and nothing that does not open is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.prepared import SEALING
+from hushstream.contribution.sealed import SealOpener, SlotPlace, seal
+from hushstream.contribution.slots import Report, pack
+from hushstream.privacy.errors import KeyFileError
+from hushstream.privacy.keys import Zone, generate_keys, seeded_key
+from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.values import ConfigurationError
+
+KEY = seeded_key(1, "sealing")
+OTHER = seeded_key(2, "sealing")
+NEARLY_EXACT = {"epsilon": 20.0, "window_slots": 4, "sums": "fresh"}
+"""Noise is 0 but for a chance of 4e-9 a cell (the key is fixed): crowds of two configurations can be compared."""
+
+
+def sealed_system(rigs, key=KEY, **changes) -> P2BSystem:
+    config = rigs.make_system(**changes).config
+    return P2BSystem.of(
+        replace(config, slot=replace(config.slot, sealed=True)), rigs.lattice(), SealOpener(key).public_key
+    )
+
+
+def shuffler(rigs, system: P2BSystem) -> Any:
+    return rigs.Rig(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), KEY if system.sealing else None))
+
+
+def sent(rigs, system: P2BSystem) -> list[bytes]:
+    """What a learner sends of eight users, four of whom clicked."""
+    rig = rigs.LearnerRig(system)
+    for number in range(8):
+        rig.interact(f"user-{number}", 3, number % 2)
+    rig.seal()
+    return [output.value for output in rig.fold().releases("reports")]
+
+
+def crowds(rigs, system: P2BSystem, values: list[bytes]) -> list[tuple[bytes, bytes]]:
+    rig = shuffler(rigs, system)
+    for value in values:
+        rig.put("reports", value)
+    seen = rig.fold()
+    assert seen.letters == []
+    return [(crowd["ones"], crowd["zeros"]) for crowd in seen.records("crowds", "Crowd")]
+
+
+def record(system: P2BSystem, content: bytes, period: int, key=KEY, **changes) -> bytes:
+    place = SlotPlace(b"i" * 16, period.to_bytes(8, "little"), system.digest)
+    fields = {**place._asdict(), "sealed": seal(content, place, SealOpener(key).public_key, seeded_key(7, "user"))}
+    return codec.encode("SealedSlot", {**fields, **changes})
+
+
+def test_sealed_slots_give_the_crowds_of_slots_in_clear(rigs):
+    plain, sealed = rigs.make_system(release=NEARLY_EXACT), sealed_system(rigs, release=NEARLY_EXACT)
+    in_clear, hidden = sent(rigs, plain), sent(rigs, sealed)
+    assert len({len(value) for value in hidden[:8]}) == 1
+    for value in in_clear[:8]:
+        content = codec.decode(value)[1]["content"]
+        assert not any(content[:8] in other for other in hidden)
+    assert crowds(rigs, sealed, hidden) == crowds(rigs, plain, in_clear)
+    assert len(crowds(rigs, plain, in_clear)) == 2
+
+
+def test_a_replay_sends_the_same_sealed_bytes(rigs):
+    system = sealed_system(rigs)
+    assert sent(rigs, system) == sent(rigs, system)
+
+
+def test_the_shuffler_recovers_sealed_windows_byte_for_byte(rigs):
+    system = sealed_system(rigs)
+    rig = shuffler(rigs, system)
+    for value in sent(rigs, system):
+        rig.put("reports", value)
+    seen = rig.fold()
+    again = rig.replayed(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), KEY))
+    assert [output.value for output in again.outputs] == [output.value for output in seen.outputs] != []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"key": OTHER}, "sealed_for_another"),
+        ({"sealed": b"\x01" * 80}, "sealed_for_another"),
+        ({"report_id": b"j" * 16}, "sealed_for_another"),
+        ({"config_digest": b"d" * 16}, "other_configuration"),
+        ({"content": b"\xff" * 32}, "malformed_slot"),
+    ],
+    ids=["another key", "noise", "another place", "another configuration", "no slot inside"],
+)
+def test_what_does_not_open_goes_to_the_dead_letters_and_the_rest_goes_on(rigs, change, reason):
+    system = sealed_system(rigs)
+    rig = shuffler(rigs, system)
+    period = rig.now_ms // 86_400_000
+    rig.put("reports", record(system, change.pop("content", pack(Report(1, 1, 1))), period, **change))
+    for value in sent(rigs, system)[:4]:
+        rig.put("reports", value)
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    assert len(seen.records("crowds", "Crowd")) == 1
+
+
+def test_slots_in_clear_are_refused_where_slots_are_sealed_and_the_other_way_round(rigs):
+    plain, sealed = rigs.make_system(), sealed_system(rigs)
+    for system, other in ((plain, sealed), (sealed, plain)):
+        rig = shuffler(rigs, system)
+        for value in sent(rigs, other)[:3]:
+            rig.put("reports", value)
+        assert rig.fold().reasons == ["unexpected_schema"] * 3
+
+
+def test_a_shuffler_without_the_published_key_does_not_start(rigs):
+    system = sealed_system(rigs)
+    for key, message in ((None, "since slots are sealed, got none"), (OTHER, "which the deployment publishes")):
+        with pytest.raises(HushstreamError, match=message):
+            ShufflerMachine(system, 0, seeded_key(1, "shuffler"), key)
+
+
+def test_the_public_key_is_part_of_what_an_agent_pins(rigs):
+    assert len({sealed_system(rigs).digest, sealed_system(rigs, OTHER).digest, rigs.make_system().digest}) == 3
+
+
+VALUES = {
+    "deployment": "small",
+    "arms": 3,
+    "context": {"dimension": 3},
+    "expected_slots": 40,
+    "encoder": {"codes": 2},
+    "slot": {"sealed": True},
+}
+
+
+def test_prepare_publishes_the_public_half_and_keeps_it(tmp_path):
+    config, keys = parse_config(VALUES), tmp_path / "keys"
+    with pytest.raises(ConfigurationError, match="the shuffler's public key, got none"):
+        prepare(tmp_path / "shop", config)
+    with pytest.raises(KeyFileError, match="hushstream keys generate --zone sealing"):
+        prepare(tmp_path / "shop", config, keys=KeySource(keys))
+    key = generate_keys(keys, (Zone.SEALING,))[Zone.SEALING]
+    system = prepare(tmp_path / "shop", config, keys=KeySource(keys))
+    assert isinstance(system, P2BSystem)
+    assert system.sealing == SealOpener(key).public_key
+    assert load(tmp_path / "shop").digest == prepare(tmp_path / "shop", config).digest == system.digest
+    with pytest.raises(ConfigurationError, match="expected the public half of the sealing key at hand"):
+        prepare(tmp_path / "shop", config, keys=KeySource(seed=1))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "as JSON"),
+        ('{"public_key": "xyz"}', "in hexadecimal"),
+        ('{"key": "00"}', "in hexadecimal"),
+        ('{"public_key": "00"}', "public key of 32 bytes, got 1"),
+        (f'{{"public_key": "{"00" * 32}"}}', "small order"),
+    ],
+)
+def test_a_damaged_public_key_is_refused(tmp_path, content, message):
+    prepare(tmp_path, parse_config(VALUES), keys=KeySource(seed=1))
+    (tmp_path / SEALING).write_text(content)
+    with pytest.raises(ConfigurationError, match=message):
+        load(tmp_path)
+
+
+def test_a_key_is_given_exactly_where_slots_are_sealed(rigs):
+    config = rigs.make_system().config
+    with pytest.raises(ConfigurationError, match=r"slot\.sealed false: expected no public key"):
+        P2BSystem.of(config, rigs.lattice(), SealOpener(KEY).public_key)
+    with pytest.raises(ConfigurationError, match=r"slot\.sealed true: expected the public key"):
+        P2BSystem.of(replace(config, slot=replace(config.slot, sealed=True)), rigs.lattice())
