@@ -23,7 +23,7 @@ def play(rigs, rewards, contexts, system=None, order=USERS):
             if reward is not None:
                 rig.reward(event_id, arm, reward, user)
             rig.wait(0.1)
-    rig.wait(11)
+    rig.wait(20)
     rig.context("last", user="nobody")
     rig.fold()
     return rig
@@ -116,15 +116,22 @@ def test_repeated_and_refused_contexts_bring_no_slot_nearer(rigs):
     assert len(rig.fold().slots) == 1
 
 
-def test_a_slot_is_sent_at_the_first_context_after_it_has_settled(rigs):
+def test_slots_of_one_span_leave_together_once_the_last_of_them_has_settled(rigs):
     rig = rigs.LearnerRig()
     rig.interact("ann", 3)
+    rig.wait(9.9)
+    rig.interact("bob", 3)
+    rig.wait(0.1)
+    rig.interact("cyd", 3)
     rig.wait(9.999)
-    rig.decide("e1", user="bob")
+    rig.decide("e1", user="dan")
     assert not rig.seen.slots
     rig.wait(0.001)
-    rig.decide("e2", user="bob")
-    assert len(rig.seen.slots) == 1
+    rig.decide("e2", user="dan")
+    assert len(rig.seen.slots) == 2, "ann's and bob's, who fell due in the same ten seconds"
+    rig.wait(10)
+    rig.decide("e3", user="dan")
+    assert len(rig.seen.slots) == 3
 
 
 def test_a_reward_that_comes_while_the_slot_settles_is_reported(rigs):
@@ -132,7 +139,7 @@ def test_a_reward_that_comes_while_the_slot_settles_is_reported(rigs):
     arms = [rig.decide(f"e{number}", x=rigs.point(number)) for number in range(3)]
     for number, arm in enumerate(arms):
         rig.reward(f"e{number}", arm, 1.0)
-    rig.wait(10)
+    rig.wait(20)
     rig.context("f", user="bob")
     (report,) = rig.fold().reports
     assert report is not None

@@ -144,7 +144,7 @@ OTHERS = {
     "users.contexts_per_period": 7,
     "users.period_seconds": 9.0,
     "users.parked_clicks": 8,
-    "users.expire_after_seconds": 5401.0,
+    "users.expire_after_seconds": 9001.0,
     "deployment": "other",
     "arms": 6,
     "expected_slots": 41,
@@ -241,7 +241,7 @@ def test_configuration_errors_are_user_errors():
 
 
 def test_state_does_not_expire_while_anything_of_it_waits():
-    owed = 3600.0 + 1800.0
-    with pytest.raises(ConfigurationError, match=r"users\.expire_after_seconds: expected more than .*5400.*, got 5400"):
+    owed = 2 * 3600.0 + 1800.0
+    with pytest.raises(ConfigurationError, match=r"users\.expire_after_seconds: expected more than .*9000.*, got 9000"):
         make(users=UsersConfig(expire_after_seconds=owed))
     assert make(users=UsersConfig(expire_after_seconds=owed + 1)).users.expire_after_seconds == owed + 1

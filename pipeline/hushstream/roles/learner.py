@@ -199,6 +199,15 @@ class LearnerMachine:
         inputs, releases = digest_records(self._key, covered), digest_outputs(self._key, fold.releases)
         return {"head": head_fields(sequence, 0, ranges_of(covered), inputs, releases)}
 
+    def settled(self, due_ms: int, now_ms: int) -> bool:
+        """Whether a slot that fell due at ``due_ms`` of log time leaves at ``now_ms``.
+
+        Log time is cut into spans as long as a slot must settle, and whoever fell due in one span leaves when the next
+        but one begins: together, in keyed order. A slot that left for itself would tell by its time whose it is.
+        """
+        span_ms = self.settle_ms
+        return now_ms >= due_ms if not span_ms else now_ms // span_ms >= due_ms // span_ms + 2
+
     def user_key(self, user: str) -> Key:
         """The key that a user's coins and report ids come from, derived from the edge key."""
         return self.agents.user_key(user)

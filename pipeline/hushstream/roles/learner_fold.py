@@ -291,13 +291,13 @@ class LearnerFold:
         """Let log time go on: what was shown and not clicked becomes reward 0, what has settled is taken."""
         machine = self._machine
         before_ms, machine.now_ms = machine.now_ms, now_ms
-        due, settle_ms = machine.due, machine.settle_ms
+        due = machine.due
         for agent, event_id in machine.deadlines.passed(now_ms):
             self.counts[agent.expire(event_id)] += 1
             past = machine.past.get(event_id)
             if past is not None:
                 machine.past.put(event_id, past._replace(expired=True))
-        while due and due[0][0] + settle_ms <= now_ms:
+        while due and machine.settled(due[0][0], now_ms):
             self._take_slot(due.popleft()[1])
         if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:
             self.counts[Outcome.EXPIRED] += machine.agents.expire(now_ms - machine.expire_ms + 1)

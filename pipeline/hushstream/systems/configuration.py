@@ -76,8 +76,9 @@ class EncoderConfig:
 class SlotConfig:
     """When a user owes a slot, and how many in a lifetime.
 
-    A slot is due after ``after_interactions`` decisions; it is sent at the first context of the partition
-    whose log time is ``settle_seconds`` later (so that rewards can arrive), or at a seal record. Each of the
+    A slot is due after ``after_interactions`` decisions. Log time is cut into spans of ``settle_seconds`` (so that
+    rewards can arrive): all slots of a partition that fall due in one span are sent together, at its first context in
+    the next span but one or later, or at a seal record; the spans' length says among how many a slot hides. Each of the
     ``lifetime_slots`` slots costs the release's epsilon once. ``sealed`` slots can be read by the shuffler alone, not
     by whoever operates the broker.
     """
@@ -254,11 +255,11 @@ class P2BConfig:
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "p2b", "system", "p2b", self.system)
-        after, owed = self.users.expire_after_seconds, self.slot.settle_seconds + self.feedback.reward_wait_seconds
+        after, owed = self.users.expire_after_seconds, 2 * self.slot.settle_seconds + self.feedback.reward_wait_seconds
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
-            require(after > owed, name, f"more than settle and reward wait together ({owed:g})", after)
+            require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
 
 
 def configuration_digest(config: P2BConfig, centroids: bytes, sealing: bytes = b"") -> bytes:
