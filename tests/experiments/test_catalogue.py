@@ -41,11 +41,13 @@ def outcomes(tmp_path_factory):
 
 
 def test_the_papers_figures_and_the_modes_are_known_by_name():
-    assert list(known_experiments()) == ["p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-modes"]
+    known = list(known_experiments())
+    assert known[:5] == ["colin-fig1a", "colin-fig1b", "colin-fig1c", "colin-lastfm", "colin-table1"]
+    assert known[5:] == ["p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-modes"]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ExperimentError, match="p2b-fig3, p2b-fig4"):
+    with pytest.raises(ExperimentError, match="colin-table1, p2b-fig3, p2b-fig4"):
         find_experiment("p2b-fig9")
 
 

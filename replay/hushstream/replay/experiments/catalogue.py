@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from hushstream.replay.experiments import figures, p2b_curve, p2b_figures, p2b_modes
+from hushstream.replay.experiments import (
+    colin_figures,
+    colin_plots,
+    colin_table1,
+    figures,
+    p2b_curve,
+    p2b_figures,
+    p2b_modes,
+)
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
 from hushstream.replay.experiments.population_run import Progress
@@ -87,6 +95,36 @@ _BUILTIN = (
             Picture("", "Three releases: reward against the number of codes", 10.5, 9.5, figures.draw_modes),
             Picture("-withheld", "What the thresholds withhold", 10.5, 3.3, figures.draw_withheld, 1),
         ),
+    ),
+    Experiment(
+        colin_table1.NAME,
+        colin_table1.TITLE,
+        lambda scale, progress: colin_table1.run(scale.quick, progress),
+        (Picture("", "Regret by calibration against epsilon", 14.5, 4.6, colin_plots.draw_table1, 3),),
+    ),
+    Experiment(
+        colin_figures.FIG1A,
+        colin_figures.FIG1A_TITLE,
+        lambda scale, progress: colin_figures.fig1a(scale.quick, progress),
+        (Picture("", "Regret over time by calibration", 13.5, 4.3, colin_plots.draw_regret),),
+    ),
+    Experiment(
+        colin_figures.FIG1B,
+        colin_figures.FIG1B_TITLE,
+        lambda scale, progress: colin_figures.fig1b(scale.quick, progress),
+        (Picture("", "Error of the estimated parameters over time by calibration", 13.5, 4.3, colin_plots.draw_error),),
+    ),
+    Experiment(
+        colin_figures.FIG1C,
+        colin_figures.FIG1C_TITLE,
+        lambda scale, progress: colin_figures.fig1c(scale.quick, progress),
+        (Picture("", "Regret against the number of users by calibration", 13.5, 4.3, colin_plots.draw_users),),
+    ),
+    Experiment(
+        colin_figures.LASTFM,
+        colin_figures.LASTFM_TITLE,
+        lambda scale, progress: colin_figures.lastfm(scale.quick, progress, scale.data_dir),
+        (Picture("", "Reward on Last.fm by calibration", 13.5, 4.3, colin_plots.draw_reward),),
     ),
 )
 

@@ -13,7 +13,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.replay.experiments.colin_mechanisms import Calibration, find_calibration
+from hushstream.replay.experiments.colin_noise import forget_noise
 from hushstream.replay.experiments.colin_play import NONPRIVATE, Float64, Played, Policy, Task, WorldSetting, play
+from hushstream.replay.experiments.points import Row, over_seeds
 from hushstream.replay.experiments.population_run import Progress
 
 DP_ALGORITHMS: Mapping[str, tuple[Policy, str]] = {
@@ -77,12 +79,16 @@ def _ordered(tasks: Sequence[Task]) -> list[Task]:
 def _play_bundle(tasks: Sequence[Task]) -> list[Played]:
     # The learner's bits follow from its calls on one thread of the linear algebra.
     with threadpool_limits(limits=1):
-        return [play(task) for task in tasks]
+        results = [play(task) for task in tasks]
+    forget_noise()
+    return results
 
 
-def mean_and_std(values: Float64) -> tuple[float, float]:
-    """Mean and standard deviation (n - 1) of one value a seed, (n,); of a single one the latter is NaN."""
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+def seed_columns(name: str, values: Float64) -> Row:
+    """One value a seed, (n,), as mean, standard deviation (n - 1) and 95 % interval; of a single one only the mean."""
+    mean, low, high = over_seeds(values)
+    std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+    return {name: mean, f"{name}_std": std, f"{name}_low": low, f"{name}_high": high, "seeds": len(values)}
 
 
 def collect(played: Mapping[Task, Played], tasks: Sequence[Task], figure: Callable[[Played], Float64]) -> Float64:

@@ -105,7 +105,7 @@ def raw_noise(
         projected = _summed_in_turn(own, scales).reshape(shape)
     level = _level(projected)
     inverse = np.linalg.pinv(relation.matrix.T)
-    return RawNoise(np.einsum("ij,tjd->tid", inverse, projected), level)
+    return RawNoise(np.matmul(inverse, projected), level)
 
 
 def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
@@ -120,6 +120,11 @@ def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
     stream = KeyedStream(seeded_key(seed, Zone.EDGE), _address("local-reward", {"levels": REWARD_LEVELS}))
     steps = np.trunc(rewards.ravel() * REWARD_LEVELS).astype(np.int64)
     return law.estimate(law.draw(stream, steps)).reshape(rewards.shape)
+
+
+def forget_noise() -> None:
+    """Free the noise that is kept for further runs under the same seed."""
+    _unit_noise.cache_clear()
 
 
 def _scales(calibration: Calibration, exposure: Exposure, trust: Trust, epsilon: float) -> Float64:
@@ -162,7 +167,7 @@ def _of_counter(calibration: Calibration, leaves: int, dimension: int, cell: int
     return _unit_noise(calibration.counter, law, leaves, dimension, cell, seed)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
     """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1 or rho 1/2."""
     calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]

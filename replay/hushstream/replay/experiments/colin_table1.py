@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +19,8 @@ from hushstream.replay.experiments.colin_grid import (
     DP_ALGORITHMS,
     NONPRIVATE_ALGORITHMS,
     collect,
-    mean_and_std,
     play_tasks,
+    seed_columns,
     trust_words,
 )
 from hushstream.replay.experiments.colin_mechanisms import (
@@ -53,7 +53,7 @@ SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collaborat
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 ALPHA = 0.1
 PRIVATE_TIE_WEIGHT = 10.0
-RIDGE_PER_NOISE = {PAPER: 0.05, "local-reward": 4.0}
+RIDGE_PER_NOISE = {PAPER: 0.05, "local-reward": 10.0}
 SOUND_RIDGE_PER_NOISE = 3.0
 
 PAPER_FIGURES: Mapping[str, tuple[float, ...]] = {
@@ -70,13 +70,13 @@ SETTINGS = (
     " the noise on a projected sum (for local-reward: its variance), which is post-processing: c ="
     f" {RIDGE_PER_NOISE[PAPER]:g} for the paper's calibration, {RIDGE_PER_NOISE['local-reward']:g} for local-reward,"
     f" {SOUND_RIDGE_PER_NOISE:g} for all others; used values in column ridge.",
-    f"GOBLin's graph has ties of weight 1 without privacy, {PRIVATE_TIE_WEIGHT:g} with it.",
-    "alpha, c and the tie weight were chosen on seeds 0 to 3 of the uniform world with d = 5.",
+    "alpha, c and the weight of ties were chosen on seeds 0 to 3 of the uniform world with d = 5.",
     "Unit: one reward; contexts, arms shown, graph and timing are public. A person with T/N rewards has the epsilon"
     " in column lifetime_epsilon.",
     "user-* and local-reward keep each user's counter or noise with the user: the DP and LDP rows are one run.",
     "All rows of a seed share world and noise up to its scale, from keys that are seeded: REPRODUCIBLE, NOT PRIVATE.",
 )
+TIES = f"GOBLin's graph has ties of weight 1 without privacy and for local-reward, else {PRIVATE_TIE_WEIGHT:g}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def tuning_of(calibration: str, policy: Policy) -> Tuning:
     """How a learner is set under a calibration; see `SETTINGS`."""
     if calibration == NONPRIVATE:
         return Tuning(ALPHA)
-    tie_weight = PRIVATE_TIE_WEIGHT if policy == "goblin" else 1.0
+    tie_weight = PRIVATE_TIE_WEIGHT if policy == "goblin" and calibration != "local-reward" else 1.0
     return Tuning(ALPHA, RIDGE_PER_NOISE.get(calibration, SOUND_RIDGE_PER_NOISE), tie_weight)
 
 
@@ -128,12 +128,17 @@ def plain_task(world: WorldSetting, algorithm: str) -> Task:
 
 def run(quick: bool, progress: Progress | None = None) -> Findings:
     """Play the grid."""
-    blocks, seeds = _blocks(quick), tuple(range(10, 12 if quick else 15))
+    findings = play_blocks(_blocks(quick), tuple(range(10, 12 if quick else 15)), progress)
+    return findings if quick else replace(findings, targets=targets(findings.rows))
+
+
+def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progress | None = None) -> TableFindings:
+    """Play parts of the grid under each seed; targets are not judged."""
     tasks = [task for block in blocks for seed in seeds for task in _tasks(block, seed)]
     played = play_tasks(tasks, progress)
     rows = [row for block in blocks for row in _rows(block, seeds, played)]
-    description = Description(NAME, TITLE, SOURCE, _worlds(blocks), seeds, SETTINGS)
-    return TableFindings(description, rows, [] if quick else targets(rows))
+    description = Description(NAME, TITLE, SOURCE, _worlds(blocks), tuple(seeds), (TIES, *SETTINGS))
+    return TableFindings(description, rows, [])
 
 
 def _blocks(quick: bool) -> tuple[Block, ...]:
@@ -194,9 +199,9 @@ def _front(block: Block, calibration: str, algorithm: str) -> Row:
 
 def regret_columns(tasks: Sequence[Task], played: Mapping[Task, Played]) -> Row:
     """Mean and standard deviation over seeds of the regret at the end, and the mean ridge."""
-    mean, std = mean_and_std(collect(played, tasks, lambda one: one.regret[-1:])[:, 0])
     ridge = collect(played, tasks, lambda one: np.array([one.ridge])).mean()
-    return {"regret": mean, "regret_std": std, "ridge": float(ridge), "alpha": tasks[0].tuning.alpha}
+    regret = seed_columns("regret", collect(played, tasks, lambda one: one.regret[-1:])[:, 0])
+    return {**regret, "ridge": float(ridge), "alpha": tasks[0].tuning.alpha}
 
 
 def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:

@@ -196,9 +196,9 @@ def draw_users(rows: Sequence[Row], figure: Figure) -> None:
         chosen = [row for row in rows if (row["world"], row["arms"]) == (world, arms)]
         _draw_arms(axes, chosen, "users")
         axes.set(xscale="log", xlabel="Users U", title=f"K = {arms} arms, world {world}")
-        _ticks(axes, sorted({row["users"] for row in chosen}))
+        ticks(axes, sorted({row["users"] for row in chosen}))
     grid[0][0].set_ylabel("Mean reward of an interaction")
-    _legend(figure, grid[0][0])
+    legend(figure, grid[0][0])
 
 
 def draw_dimensions(rows: Sequence[Row], figure: Figure) -> None:
@@ -206,8 +206,8 @@ def draw_dimensions(rows: Sequence[Row], figure: Figure) -> None:
     axes = figure.subplots()
     _draw_arms(axes, rows, "dimension")
     axes.set(xlabel="Dimension d of the context", ylabel="Mean reward of an interaction")
-    _ticks(axes, sorted({row["dimension"] for row in rows}))
-    _legend(figure, axes)
+    ticks(axes, sorted({row["dimension"] for row in rows}))
+    legend(figure, axes)
 
 
 def draw_lives(rows: Sequence[Row], figure: Figure) -> None:
@@ -216,9 +216,9 @@ def draw_lives(rows: Sequence[Row], figure: Figure) -> None:
     for axes, plan in ((left, ONE_SLOT), (right, SLOT_EVERY_10)):
         _draw_arms(axes, [row for row in rows if row["plan"] == plan], "rounds")
         axes.set(xlabel="Interactions T of an agent", title=plan)
-        _ticks(axes, sorted({row["rounds"] for row in rows}))
+        ticks(axes, sorted({row["rounds"] for row in rows}))
     left.set_ylabel("Accuracy (mean reward)")
-    _legend(figure, left, right)
+    legend(figure, left, right)
 
 
 def draw_modes(rows: Sequence[Row], figure: Figure) -> None:
@@ -237,7 +237,7 @@ def draw_modes(rows: Sequence[Row], figure: Figure) -> None:
         line[0].set_ylabel("Mean reward")
         _from_zero(line[0], [row for row in rows if row["world"] == world])
     _code_axis(grid[-1], rows)
-    _legend(figure, grid[0][0])
+    legend(figure, grid[0][0])
 
 
 def draw_withheld(rows: Sequence[Row], figure: Figure) -> None:
@@ -253,7 +253,7 @@ def draw_withheld(rows: Sequence[Row], figure: Figure) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
     grid[0][0].set_ylabel("Sampled reports withheld")
     _code_axis(grid[0], rows)
-    _legend(figure, grid[0][0])
+    legend(figure, grid[0][0])
 
 
 def _draw_by_mode(axes: Axes, rows: Sequence[Row], value: str) -> None:
@@ -308,28 +308,29 @@ def _warning(row: Row) -> str:
 def _code_axis(line: Sequence[Axes], rows: Sequence[Row]) -> None:
     for axes in line:
         axes.set(xscale="log", xlabel="Codes k")
-        _ticks(axes, sorted({row["codes"] for row in rows if "codes" in row}))
+        ticks(axes, sorted({row["codes"] for row in rows if "codes" in row}))
 
 
-def _ticks(axes: Axes, places: Sequence[int]) -> None:
+def ticks(axes: Axes, places: Sequence[int]) -> None:
+    """Ticks at these places and nowhere else."""
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(places, [f"{place:,}" for place in places])
 
 
-def _legend(figure: Figure, *panels: Axes) -> None:
-    """One legend above all panels, each name once."""
+def legend(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
+    """One legend above all panels, each name once, in so many columns (None: three, or two rows)."""
     entries: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     below_title = 1 - _TITLE_INCHES / figure.get_figheight()
-    legend = figure.legend(
+    placed = figure.legend(
         list(entries.values()),
         list(entries),
         loc="upper left",
         bbox_to_anchor=(0.0, below_title),
         borderpad=0.2,
-        ncols=3 if len(entries) == 3 else math.ceil(len(entries) / 2),
+        ncols=columns or (3 if len(entries) == 3 else math.ceil(len(entries) / 2)),
     )
     # Its place is reserved already; the panels' layout is not to make room for it again.
-    legend.set_in_layout(False)
+    placed.set_in_layout(False)
