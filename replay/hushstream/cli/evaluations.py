@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -13,6 +14,12 @@ from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, n
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.replay.audits.row import Effort
+
+PLAIN_WIDTH = 160
+"""Columns of a table that goes into a file or a pipe."""
 
 
 class Mechanism(StrEnum):
@@ -94,20 +101,67 @@ def evaluate(
 
 
 def audit(
-    mechanism: Annotated[Mechanism, typer.Argument(help="Whose noise is attacked.")],
+    mechanism: Annotated[Mechanism | None, typer.Argument(help="Whose noise is attacked.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Of --all, only these rows.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="--all in seconds: the fewest runs that find half noise.")
+    ] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
     config: Annotated[
         Path | None, typer.Option(help="Take epsilon and levels from this deployment.yaml or folder.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
     levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
-    runs: Annotated[int, typer.Option(help="Releases with the slot, and as many without.")] = 10_000,
+    runs: Annotated[
+        int | None, typer.Option(help="Releases with the slot, and as many without (default 10000).")
+    ] = None,
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     json: AsJson = False,
 ) -> None:
     """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it."""
+    if everything or only:
+        if mechanism is not None or any(value is not None for value in (config, epsilon, levels, runs)):
+            raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
+        if quick and thorough:
+            raise HushstreamError("audit: expected --quick or --thorough, got both")
+        _audit_all(only or [], "quick" if quick else "thorough" if thorough else "full", false_alarm, json)
+    if mechanism is None:
+        raise HushstreamError("audit: expected a mechanism, --all or --only, got none of them")
+    _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
+
+
+def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool) -> NoReturn:
+    from hushstream.replay.audits.catalogue import count_audits, run_audits
+    from hushstream.replay.audits.table import as_json, as_table
+
+    rows = []
+    with progress_bar(json) as bar:
+        task = bar.add_task("attacking", total=count_audits(names))
+        for row in run_audits(names, effort, false_alarm):
+            rows.append(row)
+            bar.update(task, advance=1, description=row.audit.name)
+    if json:
+        print_json(as_json(rows, effort))
+    else:
+        Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(as_table(rows))
+    raise typer.Exit(0 if all(row.passed for row in rows) else 1)
+
+
+def _audit_one(
+    mechanism: Mechanism,
+    config: Path | None,
+    epsilon: float | None,
+    levels: int | None,
+    runs: int,
+    false_alarm: float,
+    json: bool,
+) -> NoReturn:
     from hushstream.agents.deployment import read_p2b
-    from hushstream.replay.audits import audit as run_audit
-    from hushstream.replay.audits import audit_config
+    from hushstream.replay.audits.slot_sums import audit as run_audit
+    from hushstream.replay.audits.slot_sums import audit_config
 
     if config is not None and (epsilon is not None or levels is not None):
         raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")

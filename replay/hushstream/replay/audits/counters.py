@@ -1,0 +1,119 @@
+"""The counters on two streams that differ in their first leaf: the attacker sees every release.
+
+Digit trees: after b^l leaves the release is the sum plus the noise of one node of level l, the one that holds the
+first leaf. These nodes are all that the leaf moves, and the attacker reads each by itself: his likelihood ratio is
+exact. Counters with Gaussian noise: releases are R x + z seen through L, so the best test is linear, with weights
+(L L^T)^-1 1; it loses to one who sees R x + z itself, whose curve the bound is taken against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import (
+    BinaryTree,
+    BufferedToeplitz,
+    Concentrated,
+    HonakerTree,
+    NegativeDigitTree,
+    Plan,
+    PureEpsilon,
+)
+from hushstream.privacy.audit import Attack, AuditResult, audit_attack
+from hushstream.privacy.audit_laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
+from hushstream.replay.audits.draws import fresh_address, fresh_key, side_by_side
+from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.schemas.errors import HushstreamError
+
+EPSILON = 1.0
+DELTA = 1e-6
+BUDGET = Concentrated(0.5, DELTA)
+SEEN = 15
+"""Releases that the linear attack looks at."""
+
+ABREAST = 25
+"""Scalar counters under one nonce, as the coordinates of a vector."""
+
+_ROUNDING = 1 / 12
+"""Variance that rounding a release to the lattice adds."""
+
+BINARY = BinaryTree(budget=PureEpsilon(EPSILON), horizon=15)
+NEGATIVE_DIGIT = NegativeDigitTree(budget=PureEpsilon(EPSILON), horizon=112)
+HONAKER = HonakerTree(budget=BUDGET, horizon=SEEN)
+BUFFERED = BufferedToeplitz(budget=BUDGET, sensitivity=1 << 10, horizon=SEEN)
+
+
+def audit_tree(plan: NegativeDigitTree) -> Callable[[int, float], AuditResult]:
+    """A digit tree with Laplace noise for one coordinate."""
+    family = pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
+    return partial(audit_attack, tree_attack(plan), plan.guarantee().cost, family)
+
+
+def audit_linear(plan: Plan, family: Family) -> Callable[[int, float], AuditResult]:
+    """A counter with Gaussian noise for one coordinate."""
+    return partial(audit_attack, linear_attack(plan, SEEN), plan.guarantee().cost, family)
+
+
+def tree_attack(plan: NegativeDigitTree) -> Attack:
+    """The exact likelihood ratio, over the scale of one node."""
+    key, step = fresh_key(), plan.sensitivity
+    wide = abreast(plan)
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        counter = wide.open(key, fresh_address("tree"))
+        total = np.zeros(ABREAST)
+        for level in range(plan.levels):
+            leaves = np.zeros((plan.base**level - counter.leaves, ABREAST), dtype=np.int64)
+            if not counter.leaves:
+                leaves[0] = step * present
+            counter.add(leaves)
+            total += np.clip(counter.release().values, 0, step)
+        return 2 * total - plan.levels * step
+
+    return side_by_side(scores, ABREAST)
+
+
+def linear_attack(plan: Plan, seen: int) -> Attack:
+    """The best linear test of the first ``seen`` releases."""
+    key, step = fresh_key(), plan.sensitivity
+    wide = abreast(plan)
+    left = plan.factorisation(seen).left
+    fine = plan.fine_bits if isinstance(plan, BufferedToeplitz) else 0
+    covariance = left @ left.T * plan.noise.variance * 4.0**-fine + _ROUNDING * np.eye(seen)
+    weights = np.linalg.solve(covariance, np.ones(seen))
+    stream = {present: np.zeros((seen, ABREAST), dtype=np.int64) for present in (False, True)}
+    stream[True][0] = step
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        released = wide.open(key, fresh_address("linear")).release_each(stream[present])
+        return np.asarray(weights @ (released - step / 2))
+
+    return side_by_side(scores, ABREAST)
+
+
+def abreast(plan: Plan) -> Plan:
+    """The counter with `ABREAST` coordinates: so many scalar counters, whose noises are independent.
+
+    Raises:
+        HushstreamError: it has less noise than the scalar counter.
+    """
+    wide = replace(plan, dimension=ABREAST)
+    if wide.noise.variance < plan.noise.variance:
+        raise HushstreamError("audit: expected as much noise on each of many coordinates as on one, got less")
+    return wide
+
+
+def honaker_family(plan: HonakerTree) -> Family:
+    """All nodes of the first leaf."""
+    levels = plan.levels
+    return of_rho(lambda rho: gaussian_pair(levels / (2 * rho), plan.sensitivity, levels).power, DELTA)
+
+
+def gaussian_family() -> Family:
+    """All noise on a lattice far finer than the sensitivity: two normal laws at distance sqrt(2 rho)."""
+    return of_rho(lambda rho: gaussian_curve(float(np.sqrt(2 * rho))), DELTA)

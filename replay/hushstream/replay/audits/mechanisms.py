@@ -1,0 +1,207 @@
+"""The mechanisms: noise, responses and choices under fresh nonces, attacked on two neighbouring inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import Concentrated
+from hushstream.privacy.amounts import Cost, epsilon_float, epsilon_micro
+from hushstream.privacy.audit import AuditResult, audit_attack, audit_sizes
+from hushstream.privacy.audit_laws import Family, Pair, Sizes, gaussian_pair, laplace_pair, plane_pair, pure
+from hushstream.privacy.exponential import exponential_choice, exponential_weights
+from hushstream.privacy.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
+from hushstream.privacy.guarantee import slot_sums_guarantee
+from hushstream.privacy.k_norm import discrete_k_norm, k_norm_guarantee
+from hushstream.privacy.noise import KeyedStream, discrete_laplace, laplace_scale
+from hushstream.privacy.response import RandomisedResponse
+from hushstream.privacy.rewards import LocalReward
+from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream
+
+EPSILON = 1.0
+DELTA = 1e-6
+BUDGET = Concentrated(0.5, DELTA)
+STEP = 2
+"""Sensitivity of Gaussian and K-norm noise, in steps of the lattice."""
+
+CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
+_DRAWS_PER_NONCE = 100
+
+Draw = Callable[[KeyedStream, int], NDArray[np.float64]]
+"""So many draws of a noise: each an integer (n,), or a vector (n, d)."""
+
+
+def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
+    """A family whose setting is rho, sold for the epsilon that a budget prints."""
+
+    def epsilon(rho: float) -> float:
+        return epsilon_float(Concentrated(rho, delta).cost(0, gaussian_residue(1, 1)).epsilon_micro)
+
+    return Family(curve, epsilon, largest=16.0)
+
+
+def laplace_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+    """Discrete Laplace noise for an integer that moves by 1."""
+    return discrete_laplace(stream, *laplace_scale(EPSILON, 1), count).astype(np.float64)
+
+
+def gaussian_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+    """Discrete Gaussian noise for an integer that moves by `STEP`."""
+    return discrete_gaussian(stream, *gaussian_variance_for(BUDGET.rho, STEP**2), count).astype(np.float64)
+
+
+def k_norm_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+    """K-norm noise for two integers that move by `STEP` in L2."""
+    scale = laplace_scale(EPSILON, STEP)
+    return np.array([discrete_k_norm(stream, *scale, 2) for _ in range(count)], dtype=np.float64)
+
+
+LAPLACE_COST = slot_sums_guarantee(EPSILON).cost
+GAUSSIAN_COST = BUDGET.cost(1, gaussian_residue(*gaussian_variance_for(BUDGET.rho, STEP**2)))
+K_NORM_COST = k_norm_guarantee(EPSILON, STEP, 2).cost
+
+LAPLACE_FAMILY = pure(lambda epsilon: laplace_pair(epsilon).power)
+GAUSSIAN_FAMILY = of_rho(lambda rho: gaussian_pair(STEP**2 / (2 * rho), STEP).power, DELTA)
+K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, lambda epsilon: epsilon, 0.25, 16.0)
+
+
+def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Callable[[int, float], AuditResult]:
+    """The audit of one score."""
+    return lambda runs, false_alarm: audit_attack(each_run(score), claimed, family, runs, false_alarm)
+
+
+def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Callable[[int, float], AuditResult]:
+    """The audit of the mean size of many draws, under a nonce for each hundred."""
+
+    def run(draws: int, false_alarm: float) -> AuditResult:
+        key, total = fresh_key(), 0.0
+        for _ in range(draws // _DRAWS_PER_NONCE):
+            drawn = draw(fresh_stream(key, "sizes"), _DRAWS_PER_NONCE).reshape(_DRAWS_PER_NONCE, -1)
+            total += float(np.linalg.norm(drawn, axis=1).sum())
+        return audit_sizes(law, total / draws, claimed, draws, false_alarm)
+
+    return run
+
+
+def laplace_score() -> Score:
+    """Whether a noised 0 or 1 reaches 1."""
+    key = fresh_key()
+    return lambda present: present + laplace_draw(fresh_stream(key, "laplace"), 1)[0] - 0.5
+
+
+def gaussian_score() -> Score:
+    """On which side of the middle a noised integer lies."""
+    key = fresh_key()
+    return lambda present: STEP * present + gaussian_draw(fresh_stream(key, "gaussian"), 1)[0] - STEP / 2
+
+
+def k_norm_score() -> Score:
+    """Which of the two points the noised one is nearer to."""
+    key = fresh_key()
+
+    def score(present: bool) -> float:
+        first, _ = k_norm_draw(fresh_stream(key, "k-norm"), 1)[0]
+        first += STEP * present
+        return float(first**2 - (first - STEP) ** 2)
+
+    return score
+
+
+def response_score(response: RandomisedResponse) -> Score:
+    """Whether the answer is that of the unit."""
+    key = fresh_key()
+
+    def score(present: bool) -> float:
+        answer = response.draw(fresh_stream(key, "response"), np.array([int(present)]))
+        return 1.0 if answer[0] == 1 else -1.0
+
+    return score
+
+
+def response_family(categories: int) -> Family:
+    """The two categories in question, and the others."""
+
+    def curve(epsilon: float) -> Callable[[float], float]:
+        lie = 1 / (np.exp(epsilon) + categories - 1)
+        null = np.full(categories, lie)
+        null[0] = 1 - (categories - 1) * lie
+        return Pair(null, np.roll(null, 1)).power
+
+    return pure(curve)
+
+
+def reward_score(reward: LocalReward) -> Score:
+    """Whether a noised reward of 0 or all is above the middle."""
+    key, middle = fresh_key(), reward.levels / 2 if reward.law == "laplace" else 0.5
+
+    def score(present: bool) -> float:
+        noised = reward.draw(fresh_stream(key, "reward"), np.array([reward.levels * present]))
+        return float(noised[0]) - middle
+
+    return score
+
+
+def choice_score() -> Score:
+    """Whether the candidate is chosen that the unit favours, to the harm of all others."""
+    key = fresh_key()
+    utilities = _utilities()
+    return lambda present: (
+        1.0 if exponential_choice(fresh_stream(key, "choice"), utilities[present], EPSILON, 1) == 0 else -1.0
+    )
+
+
+def choice_family() -> Family:
+    """The exact weights."""
+    utilities = _utilities()
+
+    def curve(epsilon: float) -> Callable[[float], float]:
+        laws = []
+        for present in (False, True):
+            weights = exponential_weights(utilities[present], epsilon_micro(epsilon), 1)
+            laws.append(np.array([weight / sum(weights) for weight in weights]))
+        return Pair(*laws).power
+
+    return pure(curve)
+
+
+def _utilities() -> dict[bool, NDArray[np.int64]]:
+    favour = np.full(CANDIDATES, -1, dtype=np.int64)
+    favour[0] = 1
+    return {False: np.zeros(CANDIDATES, dtype=np.int64), True: favour}
+
+
+def laplace_sizes() -> Sizes:
+    """|x| of discrete Laplace noise."""
+    return Sizes(lambda epsilon: _line(lambda x: -x * epsilon, 60 / epsilon), LAPLACE_FAMILY)
+
+
+def gaussian_sizes() -> Sizes:
+    """|x| of discrete Gaussian noise."""
+
+    def law(rho: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        variance = STEP**2 / (2 * rho)
+        return _line(lambda x: -(x**2) / (2 * variance), 12 * np.sqrt(variance))
+
+    return Sizes(law, GAUSSIAN_FAMILY)
+
+
+def k_norm_sizes() -> Sizes:
+    """Length of K-norm noise in the plane."""
+
+    def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        line = np.arange(-int(32 * STEP / epsilon), int(32 * STEP / epsilon) + 1)
+        squares, counts = np.unique(np.add.outer(line**2, line**2), return_counts=True)
+        masses = counts * np.exp(-np.sqrt(squares) * epsilon / STEP)
+        return np.sqrt(squares), masses / masses.sum()
+
+    return Sizes(law, K_NORM_FAMILY)
+
+
+def _line(
+    exponent: Callable[[NDArray[np.float64]], NDArray[np.float64]], reach: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    whole = np.arange(int(reach) + 2.0)
+    masses = np.exp(exponent(whole)) * np.where(whole > 0, 2, 1)
+    return whole, masses / masses.sum()

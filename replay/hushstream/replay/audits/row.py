@@ -1,0 +1,124 @@
+"""One audit of the table: what is attacked, by how many runs, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text, float_up
+from hushstream.privacy.audit import AuditResult, epsilon_lower_bound
+from hushstream.privacy.promise import NOT_PRIVATE
+
+Kind = Literal["mechanism", "counter", "release", "attack"]
+Effort = Literal["quick", "full", "thorough"]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An audit that can be run.
+
+    Attributes:
+        name: stable, in the JSON and for ``--only``.
+        kind: what is audited.
+        about: the attack in a few words.
+        runs: releases on each neighbour that the quick version takes.
+        run: runs and false-alarm rate -> what was found.
+        factor: so many times the runs in the full version; ten times that in the thorough one.
+        paper_claim: what a paper states for this release where that is not promised here: the attack must break it.
+    """
+
+    name: str
+    kind: Kind
+    about: str
+    runs: int
+    run: Callable[[int, float], AuditResult]
+    factor: int = 4
+    paper_claim: Cost | None = None
+
+    def __call__(self, effort: Effort, false_alarm: float) -> Row:
+        """Run it."""
+        factor = {"quick": 1, "full": self.factor, "thorough": 10 * self.factor}[effort]
+        return Row(self, self.run(self.runs * factor, false_alarm))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An audit and its result."""
+
+    audit: Audit
+    result: AuditResult
+
+    @property
+    def paper_bound(self) -> float:
+        """Lower bound on epsilon at the delta of the paper's claim; 0 where there is none."""
+        claim, result = self.audit.paper_claim, self.result
+        if claim is None:
+            return 0.0
+        return epsilon_lower_bound(*result.hits, result.runs, delta_value(claim.delta_units), result.false_alarm)
+
+    @property
+    def claim_broken(self) -> bool:
+        """Whether the attack broke a paper's claim."""
+        claim = self.audit.paper_claim
+        return claim is not None and self.paper_bound > epsilon_float(claim.epsilon_micro)
+
+    @property
+    def passed(self) -> bool:
+        """Every bound within what is promised here; and a paper's claim that is said to be broken, broken."""
+        return self.result.passed and (self.audit.paper_claim is None or self.claim_broken)
+
+    @property
+    def verdict(self) -> str:
+        """For the table."""
+        if not self.result.passed:
+            return "EXCEEDS the claim"
+        if self.audit.paper_claim is None:
+            return "within the claim"
+        return NOT_PRIVATE if self.claim_broken else "the paper's claim was not broken"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        result, claim = self.result, self.audit.paper_claim
+        return {
+            "name": self.audit.name,
+            "kind": self.audit.kind,
+            "attack": self.audit.about,
+            "claimed": _amounts(result.claimed),
+            "paper_claims": None if claim is None else {**_amounts(claim), "epsilon_lower_bound": self.paper_bound},
+            "epsilon_lower_bound": result.epsilon_lower_bound,
+            "calibrated_lower_bound": result.calibrated_lower_bound,
+            "confidence": 1 - result.false_alarm,
+            "false_alarm": result.false_alarm,
+            "runs": result.runs,
+            "verdict": self.verdict,
+            "passed": self.passed,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """Name, claim, bounds, confidence, runs, verdict."""
+        result = self.result
+        calibrated = result.calibrated_lower_bound
+        claim = result.claimed if self.audit.paper_claim is None else self.audit.paper_claim
+        bound = result.epsilon_lower_bound if self.audit.paper_claim is None else self.paper_bound
+        return (
+            self.audit.name,
+            f"{epsilon_text(claim.epsilon_micro)}, {delta_text(claim.delta_units, 2)}",
+            f"{bound:.3f}",
+            "-" if calibrated is None else f"{calibrated:.3f}",
+            f"1 - {result.false_alarm:g}",
+            f"{result.runs:,}",
+            self.verdict,
+        )
+
+
+HEADINGS = ("mechanism", "claim (epsilon, delta)", "bound", "bound by curve", "confidence", "runs", "verdict")
+
+
+def _amounts(cost: Cost) -> dict[str, Any]:
+    return {
+        "epsilon": epsilon_float(cost.epsilon_micro),
+        "delta": float_up(delta_value(cost.delta_units)),
+        "epsilon_micro": cost.epsilon_micro,
+        "delta_units": str(cost.delta_units),
+    }
