@@ -23,6 +23,7 @@ from hushstream.systems.configuration import (
     EncoderConfig,
     FeedbackConfig,
     LearnerConfig,
+    LiftConfig,
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
@@ -37,6 +38,7 @@ NONCE = bytes(range(32))
 SECTIONS = {
     "learner": LearnerConfig,
     "feedback": FeedbackConfig,
+    "lift": LiftConfig,
     "release": ReleaseConfig,
     "partitions": PartitionConfig,
     "encoder": EncoderConfig,

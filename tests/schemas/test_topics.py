@@ -22,6 +22,8 @@ def test_every_topic_of_the_design_is_declared():
         "journal-counter",
         "crowds",
         "releases",
+        "lift",
+        "ledger-edge",
         "models",
         "ledger",
         "dead-letters-edge",

@@ -106,6 +106,7 @@ def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
     reporting = Reporting(OUTCOMES, REASONS, _reason_of, _gauges(role))
     if role == "learner":
         writes = ("reports", "dead-letters-edge", *(("interactions",) if system.config.public_dataset else ()))
+        writes += ("lift", "ledger-edge") if system.config.lift.holdout else ()
         topics = RoleTopics(("contexts", "clicks"), writes, system.config.partitions.learner)
         maker = MachineMaker(lambda home, key: LearnerMachine(system, home, key), keys, Zone.EDGE)
         return RoleWork(maker, topics, reporting)

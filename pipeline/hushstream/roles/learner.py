@@ -33,6 +33,7 @@ from hushstream.roles.machine import (
 )
 from hushstream.roles.models import ModelReader
 from hushstream.roles.refusals import DeadLetters
+from hushstream.systems.lift import LiftCounter, in_holdout
 from hushstream.systems.p2b import P2BSystem
 
 
@@ -69,6 +70,8 @@ class LearnerMachine:
         """How often, in log time, what has expired is looked for among those who do not come back."""
         self._decoded: DecodedContexts | None = None
         self.float_ties = 0
+        self.lift: LiftCounter | None = None
+        self.lift_ms = round(config.lift.every_seconds * 1000)
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         """See `KeepsUsers.keep_users`."""
@@ -112,6 +115,29 @@ class LearnerMachine:
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         self.chain.start(genesis)
+        self.lift = self.open_lift()
+
+    def open_lift(self) -> LiftCounter | None:
+        """The lift's counter under noise of this journal; None where there is no hold-out."""
+        config = self.system.config
+        if not config.lift.holdout:
+            return None
+        address = self.system.lift_address(self.chain.genesis_nonce, self.partition)
+        return LiftCounter(config.lift, config.release.levels, self._key.derive("lift"), address)
+
+    def in_holdout(self, user: str) -> bool:
+        """Whether a user is never answered by a model."""
+        return self.lift is not None and in_holdout(self.agents.user_key(user), self.system.config.lift)
+
+    def lift_id(self, *parts: int) -> bytes:
+        """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
+        place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
+        return self._key.digest("lift-id", self.chain.genesis_nonce, place)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the key is seeded: nothing under it is private."""
+        return self._key.reproducible
 
     def entry(self, value: bytes) -> JournalEntry:
         """See `Machine.entry`."""

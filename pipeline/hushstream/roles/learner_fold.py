@@ -25,9 +25,12 @@ from hushstream.roles.models import decode_model
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
+from hushstream.schemas import codec
 from hushstream.schemas.columns import ForgetMark, SealMark, gather_feedback
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
+from hushstream.systems.lift import holdout_arm
+from hushstream.systems.lift_records import lift_ledger_entry, lift_record
 from hushstream.systems.p2b import LINES
 
 if TYPE_CHECKING:
@@ -37,8 +40,16 @@ _MODEL, _PUBLIC, _REPEATED = 0, 1, 2
 """How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
 
 
+CERTAIN = 10**9
+"""The propensity of an answer without chance, in units of 1e-9."""
+
 NOBODY = ""
 """In place of a user who was forgotten; no account has this name."""
+
+
+def _never(arm: int) -> float:
+    """The score gap of an answer that no score decides."""
+    return np.inf
 
 
 class Journaled(NamedTuple):
@@ -147,7 +158,11 @@ class LearnerFold:
         if click.arm >= self._machine.system.config.arms:
             self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
         elif click.rewarded:
-            self.counts[agent.rewarded(click.event_id, click.arm, click.reward)] += 1
+            decision = agent.open[click.event_id]
+            outcome = agent.rewarded(click.event_id, click.arm, click.reward)
+            self.counts[outcome] += 1
+            if outcome is JoinOutcome.REWARDED:
+                self._count_lift(click.user, decision.index, click.reward)
         else:
             self.counts[agent.shown(click.event_id, click.arm)] += 1
 
@@ -216,19 +231,37 @@ class LearnerFold:
         if choice.repeated:
             self._repeat(event_id, past)
             return
+        policy = _MODEL
+        gap: Callable[[int], float] = partial(agent.score_gap, event_id)
+        if machine.in_holdout(user):
+            policy, gap = _PUBLIC, _never
+            past = self._held_out(event_id, past, columns.baselines[row], mask)
+            agent.correct(event_id, past.arm, past.propensity)
         if self._journaled is not None:
-            past, changed = self._as_journaled(past, self._journaled, partial(agent.score_gap, event_id))
+            past, changed = self._as_journaled(past, self._journaled, gap)
             if changed:
                 agent.correct(event_id, past.arm, past.propensity)
         machine.past.put(event_id, past)
         machine.deadlines.add(now_ms + machine.terms.reward_wait_ms, agent, event_id)
         if choice.slot_due:
             machine.due.append((now_ms, user))
-        self._answer(event_id, past, _MODEL)
+        self._answer(event_id, past, policy)
         self.counts[Outcome.DECIDED] += 1
         if machine.parking:
             for click in machine.parking.claim(event_id):
                 self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
+
+    def _held_out(
+        self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
+    ) -> PastDecision:
+        """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
+        machine = self._machine
+        if baseline >= 0:
+            return decided._replace(arm=baseline, propensity=CERTAIN)
+        everyone = np.arange(machine.system.config.arms)
+        eligible = everyone if mask is None else everyone[mask]
+        arm = holdout_arm(machine.agents.user_key(decided.user), event_id, eligible)
+        return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
 
     def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None) -> Refusal | None:
         """Why a decodable context must not be decided, if it must not."""
@@ -293,12 +326,18 @@ class LearnerFold:
         before_ms, machine.now_ms = machine.now_ms, now_ms
         due = machine.due
         for agent, event_id in machine.deadlines.passed(now_ms):
-            self.counts[agent.expire(event_id)] += 1
+            index = agent.open[event_id].index
+            outcome = agent.expire(event_id)
+            self.counts[outcome] += 1
             past = machine.past.get(event_id)
             if past is not None:
                 machine.past.put(event_id, past._replace(expired=True))
+                if outcome is JoinOutcome.EXPIRED_AS_ZERO:
+                    self._count_lift(past.user, index, 0.0)
         while due and machine.settled(due[0][0], now_ms):
             self._take_slot(due.popleft()[1])
+        if machine.lift is not None and before_ms and now_ms // machine.lift_ms != before_ms // machine.lift_ms:
+            self._release_lift()
         if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:
             self.counts[Outcome.EXPIRED] += machine.agents.expire(now_ms - machine.expire_ms + 1)
 
@@ -317,8 +356,27 @@ class LearnerFold:
         while machine.due:
             self._take_slot(machine.due.popleft()[1])
         self._send_slots(mark.phase)
+        self._release_lift()
         self.releases.extend(seal_outputs(machine.system, machine.partition, mark.phase))
         self.counts[Outcome.SEAL] += 1
+
+    def _count_lift(self, user: str, index: int, reward: float) -> None:
+        machine = self._machine
+        if machine.lift is not None:
+            machine.lift.count(machine.in_holdout(user), index, reward)
+
+    def _release_lift(self) -> None:
+        """One more release of the lift's running counts, which the log's time or a seal asks for."""
+        machine = self._machine
+        step = None if machine.lift is None else machine.lift.release()
+        if step is None:
+            return
+        record = lift_record(machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.reproducible)
+        self.releases.append(Output("lift", machine.partition, codec.encode("Lift", record)))
+        if step.leaf == 1:
+            entry = lift_ledger_entry(machine.system, record, machine.partition)
+            self.releases.append(Output("ledger-edge", machine.partition, codec.encode("LedgerEntry", entry)))
+        self.counts[Outcome.RELEASE] += 1
 
     def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
         """Give up a user's state, and take his name out of what is remembered of events."""

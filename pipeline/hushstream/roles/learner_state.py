@@ -20,7 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
 
-VERSION = 2
+VERSION = 3
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 _SCHEMA = fastavro.parse_schema(
@@ -42,6 +42,7 @@ _SCHEMA = fastavro.parse_schema(
         due=array(record("Due", due_ms="long", user="string")),
         past=array(PAST),
         parked=array(PARKED),
+        lift="bytes",
     )
 )
 
@@ -65,6 +66,7 @@ def dump(machine: LearnerMachine) -> bytes:
         "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
         "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
         "parked": [click._asdict() for click in machine.parking.all()],
+        "lift": b"" if machine.lift is None else machine.lift.dump(),
     }
     return packed.write(state, _SCHEMA)
 
@@ -91,6 +93,9 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
     machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
     machine.agents = _restored_users(machine, state)
     _restore_memories(machine, state)
+    machine.lift = machine.open_lift()
+    if machine.lift is not None:
+        machine.lift.load(state["lift"])
 
 
 def _users(users: Users) -> dict[str, Any]:

@@ -209,6 +209,34 @@ class UsersConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LiftConfig:
+    """The lift of the model over a hold-out, released with noise; ``holdout`` 0 switches it off.
+
+    ``holdout`` is the share of users who are never answered by a model; ``epsilon`` is for one user over all
+    releases, beside what his slots cost; the first ``decisions_per_user`` decisions of a user are counted. A release
+    is made every ``every_seconds`` of log time and at a seal, at most ``releases`` of a partition.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    holdout: float = 0.0
+    epsilon: float = 0.5
+    decisions_per_user: int = 20
+    every_seconds: float = 86_400.0
+    releases: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        share = number("lift.holdout", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
+        object.__setattr__(self, "holdout", share)
+        object.__setattr__(self, "epsilon", positive("lift.epsilon", self.epsilon))
+        require(self.epsilon <= 20, "lift.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        whole("lift.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
+        object.__setattr__(self, "every_seconds", seconds("lift.every_seconds", self.every_seconds, 0.001))
+        whole("lift.releases", self.releases, 1, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionConfig:
     """Partition counts; frozen for the life of a deployment."""
 
@@ -241,6 +269,7 @@ class P2BConfig:
     slot: SlotConfig = field(default_factory=SlotConfig)
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
+    lift: LiftConfig = field(default_factory=LiftConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     kind: DeploymentKind = "hosted"

@@ -25,6 +25,7 @@ from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolic
 from hushstream.edge.terms import EdgeTerms
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.shuffling.windows import WindowRules
 from hushstream.systems.configuration import P2BConfig, configuration_digest
@@ -188,6 +189,20 @@ class P2BSystem:
             reward_wait_ms=round(config.feedback.reward_wait_seconds * 1000),
             contexts_per_period=config.users.contexts_per_period,
             quota_period_ms=round(config.users.period_seconds * 1000),
+        )
+
+    def lift_address(self, genesis_nonce: bytes, partition: int) -> NoiseAddress:
+        """What names the noise of a learner partition's lift."""
+        return NoiseAddress(
+            purpose="lift",
+            deployment=self.config.deployment,
+            genesis_nonce=genesis_nonce,
+            system="p2b",
+            mechanism="lift",
+            parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
+            config_digest=self.digest,
+            epoch=0,
+            partition=partition,
         )
 
     def guarantee(self) -> Guarantee:

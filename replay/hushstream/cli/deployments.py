@@ -20,6 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.lift import lift_guarantee
 from hushstream.systems.p2b import P2BSystem, guarantee_of, require_record_sizes, resolve_codes
 from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
@@ -44,11 +45,18 @@ def register(app: typer.Typer) -> None:
 
 def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs."""
-    promise = _promise(config_file(config))
+    path = config_file(config)
+    promise, values = _promise(path), read_config(path)
+    beside = None
+    if isinstance(values, P2BConfig) and values.lift.holdout:
+        beside = lift_guarantee(values.lift, values.release.levels)
     if json:
-        print_json(promise.as_json())
-    else:
-        typer.echo(promise.as_text(), nl=False)
+        print_json(promise.as_json() if beside is None else {**promise.as_json(), "lift": beside.as_json()})
+        return
+    typer.echo(promise.as_text(), nl=False)
+    if beside is not None:
+        together = promise.lifetime.cost + beside.lifetime.cost
+        typer.echo(f"\nLift, beside it:\n{beside.as_text()}\nTogether, over the life of one user: {together}.")
 
 
 def statement(

@@ -77,6 +77,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(name="verify")(verify_command)
     app.command()(budget)
+    app.command()(lift)
     app.command()(bench)
     app.add_typer(topics_app, name="topics")
     app.add_typer(letters_app, name="dead-letters")
@@ -240,6 +241,26 @@ def budget(
     else:
         typer.echo(found.as_text(), nl=False)
     raise typer.Exit(found.exit_code)
+
+
+def lift(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """What the model is worth over the hold-out, with an interval, from released counts alone."""
+    from hushstream.ops.lift import LIFT_TOPICS, read_lift
+    from hushstream.ops.live import copy
+    from hushstream.ops.topics import partition_counts
+
+    system, connection = _place(deployment, bootstrap, prefix, security)
+    found = read_lift(copy(connection, partition_counts(system), LIFT_TOPICS), system)
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo(found.as_text(), nl=False)
 
 
 @letters_app.command(name="list")

@@ -274,6 +274,21 @@ class CollaborativeModel(TypedDict):
     chain: bytes
 
 
+class Lift(TypedDict):
+    """Noised running counts of what was shown and rewarded, by the model and in the hold-out."""
+
+    release_id: bytes
+    config_digest: bytes
+    counter: bytes
+    leaf: int
+    levels: int
+    sums: bytes
+    variance: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
 class LedgerEntry(TypedDict):
     """A copy of the debit of one release; immutable."""
 

@@ -1,0 +1,105 @@
+"""What the model is worth over the hold-out, from the published lift topic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hushstream.ops.copies import LogCopy
+from hushstream.privacy.amounts import delta_from_bytes, delta_text, epsilon_text
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.lift import GroupRate, Lift, lift_of
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
+
+LIFT_TOPICS = ("lift",)
+"""What ``hushstream.ops.live.copy(connection, counts, LIFT_TOPICS)`` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiftReport:
+    """The lift, and what it rests on.
+
+    Attributes:
+        lift: rates of both groups.
+        releases: of all counters together, the newest numbers added up.
+        epsilon_micro: what one user has spent on it, at most.
+        delta_units: likewise.
+        private_as_stated: False when a release was made under a seeded key.
+    """
+
+    lift: Lift
+    releases: int
+    epsilon_micro: int
+    delta_units: int
+    private_as_stated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; null where too little was shown to tell."""
+        uplift = self.lift.uplift
+        return {
+            "model": _rate(self.lift.model),
+            "holdout": _rate(self.lift.holdout),
+            "uplift": None if uplift is None else {"difference": uplift[0], "ci95": uplift[1]},
+            "releases": self.releases,
+            "epsilon_micro": self.epsilon_micro,
+            "delta_units": str(self.delta_units),
+            "private_as_stated": self.private_as_stated,
+        }
+
+    def as_text(self) -> str:
+        """The figures, one a line."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        for name, rate in (("Model", self.lift.model), ("Hold-out", self.lift.holdout)):
+            if rate is None:
+                lines.append(f"{name}: too little was shown to tell from the noise.")
+            else:
+                about = f"95 % within {rate.half_width:.4f}; about {rate.shown:.0f} shown"
+                lines.append(f"{name}: {rate.rate:.4f} a decision ({about}).")
+        uplift = self.lift.uplift
+        if uplift is not None:
+            lines.append(f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).")
+        price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
+        lines.append(f"From {self.releases} releases; all of them cost one user {price}.")
+        return "\n".join(lines) + "\n"
+
+
+def read_lift(logs: LogCopy, system: System) -> LiftReport:
+    """The lift of a deployment.
+
+    Args:
+        logs: a copy that holds `LIFT_TOPICS`.
+        system: the deployment.
+
+    Raises:
+        HushstreamError: it has no hold-out, or nothing was released yet.
+    """
+    if not isinstance(system, P2BSystem) or not system.config.lift.holdout:
+        raise HushstreamError("lift: expected a p2b deployment with lift.holdout above 0, got one without")
+    newest: dict[bytes, Mapping[str, Any]] = {}
+    for _, part in logs.of_topic("lift"):
+        for record in part.records:
+            _, fields = codec.decode(record.value, frozenset({"Lift"}))
+            held = newest.get(fields["counter"])
+            if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
+                newest[fields["counter"]] = fields
+    if not newest:
+        raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
+    found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
+    return LiftReport(
+        lift_of(found),
+        sum(fields["leaf"] for fields in newest.values()),
+        max(fields["epsilon_micro"] for fields in newest.values()),
+        max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),
+        all(fields["private_as_stated"] for fields in newest.values()),
+    )
+
+
+def _rate(rate: GroupRate | None) -> dict[str, float] | None:
+    if rate is None:
+        return None
+    return {"shown": rate.shown, "rewards": rate.rewards, "rate": rate.rate, "ci95": rate.half_width}

@@ -1,0 +1,50 @@
+"""The records of a lift's release: the noised sums, and what they cost a user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.systems.lift import LiftStep, lift_guarantee
+from hushstream.systems.p2b import P2BSystem
+
+
+def lift_record(
+    system: P2BSystem, step: LiftStep, counter_id: bytes, release_id: bytes, reproducible: bool
+) -> dict[str, Any]:
+    """The fields of a Lift record; under a ``reproducible`` key nothing is private."""
+    config = system.config
+    price = lift_guarantee(config.lift, config.release.levels)
+    return {
+        "release_id": release_id,
+        "config_digest": system.digest,
+        "counter": counter_id,
+        "leaf": step.leaf,
+        "levels": config.release.levels,
+        "sums": step.sums.astype("<i8").tobytes(),
+        "variance": step.variance,
+        "epsilon_micro": price.epsilon_micro,
+        "delta_units": delta_to_bytes(price.delta_units),
+        "private_as_stated": not reproducible,
+    }
+
+
+def lift_ledger_entry(system: P2BSystem, record: Mapping[str, Any], partition: int) -> dict[str, Any]:
+    """The ledger entry of a partition's lift, sent with its first release: it covers all of them."""
+    config = system.config
+    price = lift_guarantee(config.lift, config.release.levels)
+    return {
+        "deployment": config.deployment,
+        "entry_id": record["release_id"],
+        "debit": {
+            "scope": f"lift/{partition}",
+            "mechanism": "lift",
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "relation": price.relation,
+            "unit": price.unit,
+        },
+        "config_digest": system.digest,
+        "private_as_stated": record["private_as_stated"],
+    }
