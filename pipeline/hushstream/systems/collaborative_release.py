@@ -170,8 +170,16 @@ def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, node
     return replace(
         promise,
         mechanism=f"{nodes} users, every reward in one user's counter, each: {promise.mechanism}",
+        conditions=(*promise.conditions, *_of_epochs(release.epochs)),
         not_protected=(*NOT_PROTECTED, *promise.not_protected),
     )
+
+
+def _of_epochs(epochs: int) -> tuple[str, ...]:
+    """What the price of one reward leaves out where noise may have further epochs; the lifetime has all of them."""
+    if epochs == 1:
+        return ()
+    return (f"no second epoch of noise: each one, {epochs} at most, costs every reward before it the same again",)
 
 
 class CounterMoments(Moments):
