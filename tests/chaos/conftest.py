@@ -20,6 +20,8 @@ PLACES = {
     "frozen": HERE / "harness",
     "promises": HERE / "harness",
     "refusals": HERE / "harness",
+    "related": HERE / "harness",
+    "related_promises": HERE / "harness",
     "roles": HERE / "harness",
 }
 UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
@@ -53,6 +55,24 @@ def promises() -> Any:
 def refusals() -> Any:
     """The module of workers that must refuse to work."""
     return load("refusals")
+
+
+@pytest.fixture(scope="session")
+def related() -> Any:
+    """The module of a collaborative deployment's frozen logs."""
+    return load("related")
+
+
+@pytest.fixture(scope="session")
+def related_promises() -> Any:
+    """The module of what must hold of a collaborative deployment after any fault."""
+    return load("related_promises")
+
+
+@pytest.fixture(scope="session")
+def real_roles() -> Any:
+    """The module that gives the real machines of a deployment's folder."""
+    return load("roles")
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
+from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 
 Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
@@ -393,6 +394,7 @@ class Deployment:
             for name, count in self._topic_counts().items():
                 time_of = "CreateTime" if name in frozen else "LogAppendTime"
                 config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
+                config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
                 topics.append(NewTopic(self.settings.physical(name), count, 1, topic_configs=config))
             await admin.create_topics(topics)
         finally:

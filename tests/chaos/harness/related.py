@@ -1,0 +1,215 @@
+"""Frozen input logs of a collaborative deployment: related users played through its roles, bad records included.
+
+The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.roles import RoleName, all_machines
+from hushstream.client.client import Client
+from hushstream.learners.relation import SocialGraph
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.machine import TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
+
+KEY_SEED = 7
+START_MS = 1_700_000_000_000
+CLOCK_STEP_MS = 100
+LEARNERS = 3
+ARMS = 4
+DIMENSION = 3
+PHASES = 4
+USERS = tuple(f"user-{number}" for number in range(12))
+ROUNDS = 12
+
+Log = list[tuple[int, bytes]]
+"""(log time in milliseconds, value) of each record of one partition."""
+
+INPUTS: Mapping[RoleName, tuple[str, ...]] = {
+    "learner": ("contexts", "clicks", "models"),
+    "counter": ("rewards",),
+    "aggregator": ("releases",),
+}
+
+
+@dataclass(slots=True)
+class Related:
+    """The logs, and what is true of them.
+
+    Attributes:
+        folder: of the deployment.
+        logs: every input partition of every role.
+        events: per learner partition, the event ids that must be decided, each once.
+        dead: per learner partition, how many records must be refused at least.
+    """
+
+    folder: Path
+    system: CollaborativeSystem
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
+    dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
+
+    def of(self, role: RoleName) -> dict[TopicPartition, Log]:
+        """The inputs of one role."""
+        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
+
+
+def configuration(trust: str) -> CollaborativeConfig:
+    """Steps that close on a count, on log time and on seals; allowances that end; short memories."""
+    return CollaborativeConfig(
+        deployment=f"related-{trust}",
+        arms=ARMS,
+        features=FeatureConfig(DIMENSION),
+        settle_seconds=15.0,
+        feedback=FeedbackConfig(reward_wait_seconds=15.0, parked_clicks=6, remembered_events=300),
+        release=ContinualConfig(
+            trust=trust,  # type: ignore[arg-type]
+            horizon=64,
+            rewards_per_user=30,
+            rows=9,
+            seconds=12.0,
+            epochs=3,
+        ),
+        partitions=PartitionConfig(LEARNERS),
+    )
+
+
+def freeze(folder: Path, trust: str, seed: int = 1) -> Related:
+    """Play the population and keep what each role read, with bad records between."""
+    ties = [(one, other, 1.0) for one, other in pairwise(USERS)]
+    system = prepare(folder, configuration(trust), SocialGraph.of_edges(ties, USERS))
+    assert isinstance(system, CollaborativeSystem)
+    frozen = Related(folder, system)
+    ticks = count(START_MS, CLOCK_STEP_MS)
+    log = MemoryLog(lambda: next(ticks))
+    driver = DirectDriver(log, all_machines(system, KeySource(seed=KEY_SEED)), bytes(32))
+    asyncio.run(_Population(frozen, log, driver, seed).play())
+    for place, records in log.partitions():
+        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
+    _spoil(frozen, random.Random(seed))
+    return frozen
+
+
+class _Population:
+    """Users who act well, and one who does not."""
+
+    def __init__(self, frozen: Related, log: MemoryLog, driver: DirectDriver, seed: int) -> None:
+        self._frozen = frozen
+        self._log = log
+        self._driver = driver
+        self._draw = random.Random(seed)
+        self._features = np.random.default_rng(seed)
+
+    async def play(self) -> None:
+        async with Client(DirectEventLog(self._log, self._driver, LEARNERS)) as client:
+            for phase in range(PHASES):
+                await asyncio.gather(*(self._act(client, user, phase) for user in USERS))
+                if phase < PHASES - 1:  # what comes after the last seal leaves a step open
+                    await client.seal(phase)
+
+    async def _act(self, client: Client, user: str, phase: int) -> None:
+        home = partition_of(user, LEARNERS)
+        for round_index in range(phase * ROUNDS, (phase + 1) * ROUNDS):
+            event_id = f"{user}:{round_index}"
+            eligible = None if self._draw.random() < 0.7 else sorted(self._draw.sample(range(ARMS), 2))
+            decision = await client.decide(event_id, user, self._context().ravel(), eligible, timeout=20.0)
+            self._frozen.events[home].append(event_id)
+            await self._answer(client, event_id, user, decision.arm)
+            if self._draw.random() < 0.08:
+                self._misbehave(home, event_id, user)
+
+    async def _answer(self, client: Client, event_id: str, user: str, arm: int) -> None:
+        """Shown, rewarded, both, neither; sometimes another arm was on screen, sometimes all comes twice."""
+        way = self._draw.random()
+        if way < 0.1:
+            await client.shown(event_id, user, (arm + 1) % ARMS)
+        elif way < 0.95:
+            for _ in range(2 if way > 0.9 else 1):
+                await client.shown(event_id, user, arm)
+                if way > 0.3:
+                    await client.reward(event_id, user, arm, self._draw.choice([0.0, 0.4, 1.0]))
+
+    def _misbehave(self, home: int, event_id: str, user: str) -> None:
+        """Records that an honest client never writes; every kind that names a good event leaves it as it was."""
+        good = {"event_id": event_id, "user": user, "context": self._context().tobytes()}
+        other = {**good, "event_id": f"{event_id}x"}
+        ways = (
+            ("contexts", codec.encode("Context", good)[:-3], 1),
+            ("contexts", codec.encode("Context", {**other, "context": (3 * self._context()).tobytes()}), 1),
+            ("contexts", codec.encode("Context", {**other, "user": "stranger"}), 1),
+            ("contexts", codec.encode("Context", {**other, "line": "nowhere"}), 1),
+            ("contexts", b"not avro at all", 1),
+            ("clicks", b"\xc3\x01" + bytes(8), 1),
+            ("clicks", self._click(event_id, user, 2.0), 1),
+            ("clicks", self._click(event_id, "stranger", 1.0), 1),
+            ("contexts", codec.encode("Context", good), 0),  # the same event again: the same answer again
+        )
+        topic, value, refused = self._draw.choice(ways)
+        self._log.append(topic, home, value)
+        self._frozen.dead[home] += refused
+
+    def _context(self) -> NDArray[np.float32]:
+        """Features (arms, d) of length 0.9."""
+        drawn = self._features.normal(size=(ARMS, DIMENSION))
+        return (0.9 * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype("<f4")
+
+    @staticmethod
+    def _click(event_id: str, user: str, reward: float) -> bytes:
+        fields = {"kind": "reward", "event_id": event_id, "user": user, "arm": 0, "reward": reward}
+        return codec.encode("Feedback", fields)
+
+
+def _spoil(frozen: Related, draw: random.Random) -> None:
+    """Put repeats and bad records into the logs that lie between the roles."""
+    for (topic, _), log in sorted(frozen.logs.items()):
+        for value in _bad_values(frozen, topic, log):
+            place = draw.randrange(2, len(log))
+            log.insert(place, (log[place][0], value))
+
+
+def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    values = [value for _, value in log]
+    other = bytes(range(16))
+    seal = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+    if topic == "rewards":
+        fields = codec.decode(next(v for v in values if codec.decode(v)[0] == "Rewards"))[1] | {"batch_id": other}
+        rows = len(fields["nodes"]) // 4
+        return [
+            *values[5:25:4],
+            b"no rewards",
+            codec.encode("Rewards", {**fields, "config_digest": other}),
+            codec.encode("Rewards", {**fields, "rewards": np.full(rows, 1.5, "<f8").tobytes()}),
+            codec.encode("Rewards", {**fields, "nodes": np.full(rows, len(USERS), "<i4").tobytes()}),
+            codec.encode("Rewards", {**fields, "contexts": np.full(rows * DIMENSION, 0.9, "<f4").tobytes()}),
+            codec.encode("Seal", seal),
+            codec.encode("Tick", {"config_digest": frozen.system.digest}),
+        ]
+    if topic == "releases":
+        fields = codec.decode(next(v for v in values if codec.decode(v)[0] == "Release"))[1] | {"release_id": other}
+        return [
+            *values[3:12:3],
+            b"no release",
+            values[0][:-5],
+            codec.encode("Release", {**fields, "config_digest": other}),
+            codec.encode("Release", {**fields, "sums": bytes(8)}),
+            codec.encode("Seal", seal),
+        ]
+    if topic == "models":
+        return [*values[1:4:2], values[2], b"no model"]
+    return []
