@@ -89,6 +89,8 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         config = parse_config(_config(options, world, plan))
         if not isinstance(config, CollaborativeConfig):
             raise HushstreamError(f"config: expected system colin, got {config.system}")
+        if not config.public_dataset:
+            raise HushstreamError("public_dataset: expected true, as regret is an exact figure on rewards; got false")
         graph = relation_graph(world, config.learner.algorithm)
         make_folder(folder, config, graph)
         system = CollaborativeSystem.of(config, graph)

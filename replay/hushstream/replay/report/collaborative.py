@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.report.counts import COUNT_CLASSES
-from hushstream.replay.report.errors import ReportNotWritten
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
 RESULTS, REGRET, PICTURE, PAGE = "results.json", "regret.csv", "regret.png", "index.html"
@@ -83,6 +84,19 @@ class CollaborativeResult:
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        """Refuse what no run gives.
+
+        Raises:
+            BadResult: no curve or one that does not rise in events, or a count without a class.
+        """
+        events = [row.events for row in self.rows]
+        if not events or any(later <= earlier for earlier, later in pairwise(events)):
+            raise BadResult(f"rows: expected a curve that rises in events, got {len(events)} rows that do not")
+        for name in self.counts:
+            if name not in COUNT_CLASSES:
+                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+
     @property
     def events(self) -> int:
         """Interactions in all."""
@@ -90,8 +104,10 @@ class CollaborativeResult:
 
     @property
     def share_of_random(self) -> float:
-        """Cumulative regret as a share of a random policy's; below 1 is better than chance."""
-        return self.rows[-1].regret / self.rows[-1].random_regret
+        """Cumulative regret as a share of a random policy's; below 1 is better than chance, which has 1."""
+        last = self.rows[-1]
+        # Where every arm is as good as another, chance has no regret either.
+        return last.regret / last.random_regret if last.random_regret else 1.0
 
     @property
     def title(self) -> str:

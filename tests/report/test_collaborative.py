@@ -1,0 +1,203 @@
+"""The report of a collaborative run: what it must show, exactly, and what it must never leave out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import struct
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from hushstream.learners.relation import SocialGraph
+from hushstream.privacy.promise import REPRODUCIBLE
+from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
+from hushstream.replay.report.collaborative import (
+    CollaborativeResult,
+    RegretRow,
+    collaborative_table,
+    draw_regret,
+    write_collaborative_report,
+)
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+
+
+@pytest.fixture(scope="module")
+def made():
+    config = CollaborativeConfig(
+        deployment="small",
+        arms=4,
+        features=FeatureConfig(3),
+        release=ContinualConfig(epsilon=2.0, horizon=64, rewards_per_user=30),
+    )
+    system = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
+    return CollaborativeResult(
+        dataset="colin (uniform)",
+        runner="direct",
+        seed=3,
+        deployment="small",
+        config_digest=system.digest.hex(),
+        algorithm="colin",
+        mechanism="negative-digit",
+        trust="server",
+        users=2,
+        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
+        mean_reward=0.4375,
+        counts={"decided": 20, "release": 5, "records_releases": 6},
+        throughput={"seconds": 0.5, "decisions_per_second": 40.0},
+        verify={"learner": RoleCheck(27, ties=1), "counter": RoleCheck(6), "aggregator": RoleCheck(6)},
+        environment={"python": "3.11.2", "numpy": "2.2.0", "cores": 2},
+    )
+
+
+def shown(result):
+    target = io.StringIO()
+    Console(file=target, width=200, color_system=None).print(collaborative_table(result))
+    return target.getvalue()
+
+
+def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_found(made):
+    text = shown(made)
+    assert "3.2" in text
+    assert "6.5" in text
+    assert "50 %" in text
+    assert "epsilon 2, delta" in text
+    assert "39 records equal, 1 float ties, 0 changed" in text
+    assert REPRODUCIBLE in text
+    assert made.config_digest in text
+
+
+def test_what_was_not_verified_is_said(made):
+    unverified = replace(made, verify=None)
+    assert "not asked for" in shown(unverified)
+    assert unverified.as_json()["verify"] is None
+
+
+def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_path):
+    paths = write_collaborative_report(made, tmp_path / "new" / "report")
+    assert [path.name for path in paths] == ["results.json", "regret.csv", "regret.png", "index.html"]
+    found = json.loads(paths[0].read_text())
+    assert found["regret"] == [
+        {"events": 2, "regret": 0.5, "random_regret": 0.75},
+        {"events": 20, "regret": 3.25, "random_regret": 6.5},
+    ]
+    assert found["share_of_random"] == 0.5
+    assert found["counts"]["decided"] == {"value": 20, "class": "zone-private"}
+    assert found["privacy"]["epsilon_micro"] == 2_000_000
+    assert found["marks"] == list(made.privacy.marks) == [REPRODUCIBLE]
+    assert found["verify"]["learner"] == {"equal": 27, "ties": 1, "changed": 0, "uncheckable": 0}
+    with paths[1].open(newline="") as source:
+        rows = [
+            RegretRow(int(r["events"]), float(r["regret"]), float(r["random_regret"])) for r in csv.DictReader(source)
+        ]
+    assert tuple(rows) == made.rows
+
+
+def test_equal_results_give_equal_bytes(made, tmp_path):
+    one, two = (write_collaborative_report(made, tmp_path / name) for name in ("one", "two"))
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
+
+
+def test_the_picture_has_the_size_that_the_page_reserves_for_it(made, tmp_path):
+    width, height = struct.unpack(">II", draw_regret(made)[16:24])
+    page = write_collaborative_report(made, tmp_path)[-1].read_text()
+    assert f'width="{width}" height="{height}"' in page
+
+
+def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
+    page = write_collaborative_report(made, tmp_path)[-1].read_text()
+    for line in made.privacy.lines:
+        assert line.replace("'", "&#39;") in page
+    assert REPRODUCIBLE in page
+    assert not re.search(r'(src|href)=(?!"data:)', page)
+    assert "<script" not in page
+    assert 'alt="Cumulative regret over interactions: 3.2 at the end' in page
+
+
+def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
+    hostile = replace(made, dataset="<script>x</script>", deployment="[bold]x")
+    page = write_collaborative_report(hostile, tmp_path)[-1].read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<script>x</script>" in shown(hostile)
+
+
+def test_where_every_arm_is_as_good_chance_is_no_worse(made):
+    flat = replace(made, rows=(RegretRow(2, 0.0, 0.0),))
+    assert flat.share_of_random == 1.0
+    assert "100 %" in shown(flat)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": ()}, "rows: expected a curve"),
+        ({"rows": (RegretRow(2, 0.0, 0.0), RegretRow(2, 0.0, 0.0))}, "rows: expected a curve"),
+        ({"counts": {"ages": 1}}, "privacy class, got 'ages'"),
+    ],
+)
+def test_what_no_run_gives_is_refused(made, changes, says):
+    with pytest.raises(BadResult, match=says):
+        replace(made, **changes)
+
+
+def test_a_folder_that_cannot_be_written_is_named(made, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
+        write_collaborative_report(made, tmp_path / "file")
+
+
+# Runs.
+
+SMALL = {"users": 4, "arms": 4, "dimension": 3, "pool": 20, "rounds": 6}
+
+
+def test_a_run_gives_a_rising_curve_every_record_verified_and_says_that_its_key_is_seeded():
+    result = run_collaborative(
+        CollaborativeOptions(world=SMALL, rounds_per_phase=3, config={"release": {"epsilon": 8.0}})
+    )
+    assert result.events == result.counts["reward_taken"] == 24
+    assert [row.events for row in result.rows] == [4, 8, 12, 16, 20, 24]
+    assert result.rows[-1].random_regret > 0
+    assert all(check.changed == 0 < check.equal for check in result.verify.values())
+    assert set(result.verify) == {"learner", "counter", "aggregator"}
+    assert REPRODUCIBLE in result.privacy.marks
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
+    def run(seed, trust="server"):
+        options = CollaborativeOptions(
+            seed=seed, world=SMALL, rounds_per_phase=3, config={"release": {"trust": trust}}, verify=False
+        )
+        return run_collaborative(options)
+
+    one = run(1)
+    assert run(1).rows == one.rows != run(2).rows
+    assert run(1, "edge").trust == "edge"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"config": {"public_dataset": False}}, "public_dataset: expected true"),
+        ({"config": {"system": "p2b"}}, "config|context|features"),
+        ({"dataset": "synthetic", "world": {}}, "dataset: expected a world of related users"),
+        ({"runner": "cloud"}, "runner: expected direct or stream"),
+        ({"rounds": 7}, "plan: expected at most the world's 6 rounds, got 7"),
+        ({"rounds_per_phase": 0}, "plan: expected rounds and rounds a phase of at least 1"),
+        ({"rounds_per_phase": 1001}, "rounds_per_phase: expected at most 1000 for 4 users"),
+        ({"config": {"release": {"epsilon": 0}}}, "release.epsilon: expected a finite number above 0"),
+        ({"config": {"release": {"horizon": 2}}}, "release.rewards_per_user: expected a whole number from 1 to 2"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_anything_runs(options, says):
+    with pytest.raises(HushstreamError, match=says):
+        run_collaborative(CollaborativeOptions(**{"world": SMALL, "rounds_per_phase": 3, **options}))
