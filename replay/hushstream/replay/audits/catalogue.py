@@ -77,7 +77,7 @@ def _mechanisms() -> tuple[Audit, ...]:
         _mechanism("discrete-gaussian", 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
         _mechanism("k-norm", 1_000, ratio(mechanisms.k_norm_score(), *k_norm)),
-        _size("k-norm-size", size(mechanisms.k_norm_draw, k_norm[0], mechanisms.k_norm_sizes())),
+        _size("k-norm-size", size(mechanisms.k_norm_draw, k_norm[0], mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
             1_000,
@@ -158,8 +158,8 @@ def _mechanism(name: str, runs: int, run: Callable[[int, float], AuditResult]) -
     return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, run)
 
 
-def _size(name: str, run: Callable[[int, float], AuditResult]) -> Audit:
-    return Audit(name, "mechanism", "mean size of the noise", 10_000, run)
+def _size(name: str, run: Callable[[int, float], AuditResult], runs: int = 10_000) -> Audit:
+    return Audit(name, "mechanism", "mean size of the noise", runs, run)
 
 
 def _continual(name: str, release: ContinualConfig) -> Audit:

@@ -36,7 +36,7 @@ from hushstream.systems.collaborative_configuration import (
     ContinualConfig,
     FeatureConfig,
 )
-from hushstream.systems.collaborative_release import Moments, plan_of
+from hushstream.systems.collaborative_release import Moments, local_reward_of, plan_of
 from hushstream.systems.collaborative_rows import Rows
 from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b import P2BSystem
@@ -183,7 +183,7 @@ def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float],
 
 def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
     """Each reward is noised once: a reward of 1 or 0, of features that have one entry."""
-    key, most = fresh_key(), system.config.release.reward_levels
+    key, law = fresh_key(), local_reward_of(system.config.release)
     features = np.zeros((CELLS, FEATURES), dtype=np.float32)
     features[:, 0] = 1
     users = np.arange(CELLS, dtype=np.int64)
@@ -193,7 +193,8 @@ def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], Au
         _reward(moments, features, float(present))
         return np.asarray(moments.sums(users)[:, 0] / float(1 << GRID_BITS) - 0.5, dtype=np.float64)
 
-    family = pure(lambda epsilon: laplace_pair(epsilon, 1, most).power)
+    steps = law.levels if law.law == "laplace" else 1
+    family = pure(lambda epsilon: laplace_pair(epsilon, 1, steps).power)
     return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, family)
 
 
