@@ -7,8 +7,9 @@ independent Laplace noise is priced by the L1 distance: the true epsilon is
 
     h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
 
-and no smaller one holds: the far tail of the noise of the h nodes attains the ratio. Three sound calibrations of
-the same tree follow: Laplace on the L1 sensitivity, K-norm on the L2 sensitivity, discrete Gaussian.
+and no smaller one holds whoever comes first: the far tail of the noise of the h nodes that hold the first reward
+attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the L2
+sensitivity, discrete Gaussian.
 
 The better ones noise the *raw* sums of each user, d numbers, which a reward moves by ||x|| whatever the relation
 matrix is, with a counter of T/N leaves a user; projection is post-processing. A user's own counter needs no

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.experiments.colin_mechanisms import PAPER
 from hushstream.replay.experiments.colin_play import NONPRIVATE
+from hushstream.replay.experiments.colin_table1 import MAIN
 from hushstream.replay.experiments.figures import Pen, legend, ticks
 from hushstream.replay.experiments.points import Row
 
@@ -47,7 +49,7 @@ _PLAIN_OF = {
 
 def draw_table1(rows: Sequence[Row], figure: Figure) -> None:
     """Regret against epsilon: a panel for each private algorithm, a line for each calibration."""
-    rows = [row for row in rows if row["part"] == "table"]
+    rows = [row for row in rows if row["part"] == MAIN]
     algorithms = list(_PLAIN_OF)
     grid = figure.subplots(1, len(algorithms), sharey=True)
     for axes, algorithm in zip(grid, algorithms, strict=True):
@@ -64,6 +66,7 @@ def draw_table1(rows: Sequence[Row], figure: Figure) -> None:
         places = sorted({row["epsilon_asked"] for row in rows if "epsilon_asked" in row})
         ticks(axes, [])
         axes.set_xticks(places, [f"{place:g}" for place in places])
+    _plain_logarithm(grid[0])
     grid[0].set_ylabel("Cumulative regret")
     legend(figure, grid[0], columns=5)
 
@@ -80,6 +83,7 @@ def draw_error(rows: Sequence[Row], figure: Figure) -> None:
     errors = [row["error"] for row in drawn]
     # A shared axis: set once, it holds for all panels.
     panels[0].set(yscale="log", ylim=(0.7 * min(errors), 1.4 * max(errors)))
+    _plain_logarithm(panels[0])
 
 
 def draw_reward(rows: Sequence[Row], figure: Figure) -> None:
@@ -92,6 +96,12 @@ def draw_users(rows: Sequence[Row], figure: Figure) -> None:
     for axes in _draw_panels(rows, figure, "users", "regret", "Cumulative regret", every=1):
         axes.set_xlabel("Users N")
         ticks(axes, sorted({row["users"] for row in rows}))
+
+
+def _plain_logarithm(axes: Axes) -> None:
+    """Write powers of ten in full: mathematical text is off."""
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_over_time(rows: Sequence[Row], figure: Figure, value: str, label: str) -> list[Axes]:
