@@ -57,6 +57,8 @@ class _Gathered:
 
     dead: list[Output] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    ids: dict[str, None] = field(default_factory=dict)
+    """Of batches that came; remembered only when it is settled that they count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class CounterMachine:
                     steps.append(self._release(self._make(closed_by, record.offset + 1), gathered))
                     gathered = _Gathered()
             self.position = part.high
+        self._remember(gathered)
         if gathered.dead or gathered.counts:
             steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
         return steps
@@ -199,14 +202,14 @@ class CounterMachine:
         After a `ReplayMismatch` the machine's state is as it was, and `reopen` may be asked for.
         """
         self.chain.check(value, self.committed())
-        before = self.snapshot()
+        before = counter_state.hold(self)
         gathered = _Gathered()
         end = self.entry(value).inputs[0].high
         closings = [self._feed(record, gathered) for part in slices for record in part.records]
         closed_by = closings[-1] if closings and not any(closings[:-1]) else None
         made = None if closed_by is None else self._make(closed_by, end)
         if made is None or self.chain.would_append(made.fields) != value:
-            self.restore(before)
+            counter_state.put_back(self, before)
             raise ReplayMismatch(
                 f"journal-counter/{self.partition} record {self.chain.sequence + 1}: its inputs give another release; "
                 f"nothing is sent"
@@ -227,6 +230,7 @@ class CounterMachine:
         for part in slices:
             for record in part.records:
                 self._feed(record, gathered)
+        self._remember(gathered)
         if self.pending:
             self.moments.add(Rows.joined(self.pending))
             self.pending = []
@@ -279,7 +283,7 @@ class CounterMachine:
 
     def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> None:
         batch_id = fields["batch_id"].hex()
-        if batch_id in self.known:
+        if batch_id in self.known or batch_id in gathered.ids:
             gathered.counts[Outcome.REPEATED_REWARDS] += 1
             return
         try:
@@ -289,7 +293,7 @@ class CounterMachine:
         except BadRows:
             self._refuse(gathered, Refusal.MALFORMED_REWARDS, record)
             return
-        self.known.put(batch_id, None)
+        gathered.ids[batch_id] = None
         allowed = rows.within(self.taken, self.system.config.release.rewards_per_user)
         if len(allowed) < len(rows):
             gathered.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
@@ -298,6 +302,10 @@ class CounterMachine:
                 self.open_since_ms = record.timestamp_ms
             self.pending.append(allowed)
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
+
+    def _remember(self, gathered: _Gathered) -> None:
+        for batch_id in gathered.ids:
+            self.known.put(batch_id, None)
 
     def _refuse(self, gathered: _Gathered, reason: str, record: InputRecord) -> None:
         letter = self._letters.letter(reason, _INPUT, self.partition, record.offset, value=record.value)
@@ -344,6 +352,7 @@ class CounterMachine:
     def _release(self, made: _Made, gathered: _Gathered) -> Step:
         journal = self.chain.append(made.fields)
         self.journaled, self.running = made.fields["head"]["inputs"][0]["high"], START
+        self._remember(gathered)
         gathered.counts[Outcome.RELEASE if made.outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 

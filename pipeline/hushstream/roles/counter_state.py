@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative_release import Moments
 from hushstream.systems.collaborative_rows import Rows, parse_rows
 
 if TYPE_CHECKING:
@@ -46,6 +49,44 @@ _SCHEMA = fastavro.parse_schema(
         ],
     }
 )
+
+
+_PLAIN = ("position", "running", "leaf", "epoch", "leaves", "diverged", "open_since_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What trying one journal record may change; the ids that are remembered, which are many, are not among it."""
+
+    plain: dict[str, Any]
+    pending: list[Rows]
+    by_origin: dict[int, int]
+    complete: int
+    taken: NDArray[np.int64]
+    moments: Moments
+    sums: bytes
+
+
+def hold(machine: CounterMachine) -> Held:
+    """Keep what `put_back` brings back."""
+    return Held(
+        {name: getattr(machine, name) for name in _PLAIN},
+        list(machine.pending),
+        dict(machine.seals.by_origin),
+        machine.seals.complete,
+        machine.taken.copy(),
+        machine.moments,
+        machine.moments.dump(),
+    )
+
+
+def put_back(machine: CounterMachine, held: Held) -> None:
+    """Bring a machine back to where it was."""
+    for name, value in held.plain.items():
+        setattr(machine, name, value)
+    machine.pending, machine.taken, machine.moments = held.pending, held.taken, held.moments
+    machine.seals.by_origin, machine.seals.complete = held.by_origin, held.complete
+    machine.moments.load(held.sums)
 
 
 def dump(machine: CounterMachine) -> bytes:
