@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test check bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka lock clean
+.PHONY: demo test check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -18,6 +18,15 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python deploy/grafana/build.py --check
+	$(BIN)/python deploy/kubernetes/build.py --check
+	$(BIN)/python deploy/asyncapi/build.py --check
+
+# What is made from the code: after a change of topics, records, access rules or metrics.
+manifests: $(VENV)/.installed-dev
+	$(BIN)/python deploy/grafana/build.py
+	$(BIN)/python deploy/kubernetes/build.py
+	$(BIN)/python deploy/asyncapi/build.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
