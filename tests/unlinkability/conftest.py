@@ -1,0 +1,47 @@
+"""The attacker, the relay and the reader of raw segments, as fixtures: test files do not import one another."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def load(name: str) -> ModuleType:
+    known = f"hushstream_test_unlinkability_{name}"
+    if known not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known, HERE / "harness" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
+
+
+@pytest.fixture(scope="session")
+def raw() -> ModuleType:
+    """Reads record batches as they lie in a segment."""
+    return load("raw")
+
+
+@pytest.fixture(scope="session")
+def attacker() -> ModuleType:
+    """Who sees both sides of the shuffler."""
+    return load("attacker")
+
+
+@pytest.fixture(scope="session")
+def relay() -> ModuleType:
+    """A learner's slots on their way into the log, each rule a switch."""
+    return load("relay")
+
+
+@pytest.fixture(scope="session")
+def deployed() -> ModuleType:
+    """A real learner worker on a broker whose segments can be read."""
+    return load("deployed")

@@ -1,0 +1,224 @@
+"""A learner worker as a team deploys it, on a broker whose segments can be read afterwards byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from kafka.admin import KafkaAdminClient
+
+from hushstream.agents.deployment import KEYS, KeySource, prepare
+from hushstream.broker import server
+from hushstream.broker.server import EmbeddedBroker
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.privacy.keys import Zone, generate_keys
+from hushstream.roles.learner import LearnerMachine
+from hushstream.schemas import codec
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    FeedbackConfig,
+    P2BConfig,
+    PartitionConfig,
+    SlotConfig,
+)
+from hushstream.systems.p2b import P2BSystem
+
+USERS = 360
+SHUFFLERS = 3
+SPAN_SECONDS = 1.5
+ARRIVE_SECONDS = 3.0
+WAIT_SECONDS = 90.0
+
+Segments = Mapping[tuple[str, int], Sequence[bytes]]
+
+
+@dataclass(frozen=True)
+class Broker:
+    """Where a broker is, what lies in its logs, and who sent requests to it (None where it does not say)."""
+
+    bootstrap: str
+    segments: Callable[[str], Segments]
+    clients: Callable[[], list[str]] | None
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a worker left: the raw logs by logical topic, and which user a report id stands for."""
+
+    system: P2BSystem
+    logs: Segments
+    user_of: Mapping[bytes, str]
+    clients: list[str] | None
+
+
+@contextlib.contextmanager
+def embedded() -> Iterator[Broker]:
+    """The embedded broker in a thread; the client ids of all produce requests are noted."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    broker, clients = EmbeddedBroker(), []
+    parse = server.parse_request
+
+    def noted(*arguments):
+        request = parse(*arguments)
+        if request.api_key == 0:
+            clients.append(request.client_id)
+        return request
+
+    def segments(prefix: str) -> Segments:
+        store = broker._node.store  # what lies there is what a segment file would hold
+        return {
+            (name.removeprefix(prefix), number): [b"".join(store.partition(name, number)._batches)]
+            for name, topic in store.topics.items()
+            if name.startswith(prefix)
+            for number in range(len(topic.partitions))
+        }
+
+    try:
+        server.parse_request = noted
+        asyncio.run_coroutine_threadsafe(broker.start(), loop).result()
+        yield Broker(broker.bootstrap, segments, lambda: clients)
+    finally:
+        server.parse_request = parse
+        asyncio.run_coroutine_threadsafe(broker.stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextlib.contextmanager
+def apache(bootstrap: str) -> Iterator[Broker]:
+    """An Apache Kafka on this machine: it says itself in which folder its segments are."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    folders = sorted({Path(folder) for folder in _folders(admin.describe_log_dirs())})
+    admin.close()
+    assert folders, "the broker names no folder of logs"
+
+    def segments(prefix: str) -> Segments:
+        found: dict[tuple[str, int], list[bytes]] = {}
+        for folder in folders:
+            for place in sorted(folder.glob(f"{prefix}*")):
+                topic, _, number = place.name.removeprefix(prefix).rpartition("-")
+                found[topic, int(number)] = [path.read_bytes() for path in sorted(place.glob("*.log"))]
+        return found
+
+    yield Broker(bootstrap, segments, None)
+
+
+def _folders(described: object) -> Iterator[str]:
+    """Every log folder in what the broker said, whose form differs between versions of the client."""
+    if isinstance(described, dict):
+        for name, value in described.items():
+            if name == "log_dir" and isinstance(value, str):
+                yield value
+            else:
+                yield from _folders(value)
+    elif isinstance(described, (list, tuple)):
+        for item in described:
+            yield from _folders(item)
+    elif hasattr(described, "to_object"):
+        yield from _folders(described.to_object())
+
+
+def worked(broker: Broker, folder: Path, sealed: bool) -> Left:
+    """Let users come to a real learner worker, all their slots leave, and the worker stop."""
+    name = f"u{uuid.uuid4().hex[:10]}"
+    prefix = f"{name}."
+    generate_keys(folder / KEYS, (Zone.EDGE, Zone.SHUFFLER, Zone.SEALING))
+    keys = KeySource(folder / KEYS)
+    system = prepare(folder, _config(name, sealed), keys=keys)
+    assert isinstance(system, P2BSystem)
+    asyncio.run(apply_async(Connection(broker.bootstrap, prefix), partition_counts(system)))
+    with _worker(broker.bootstrap, folder):
+        asyncio.run(_come(broker, prefix))
+    machine = LearnerMachine(system, 0, keys.key(Zone.EDGE))
+    users = [_name(number) for number in range(USERS)]
+    user_of = {machine.user_key(user).digest("report-id", bytes(8)): user for user in users}
+    clients = None if broker.clients is None else broker.clients()
+    return Left(system, broker.segments(prefix), user_of, clients)
+
+
+def _config(name: str, sealed: bool) -> P2BConfig:
+    return P2BConfig(
+        deployment=name,
+        arms=3,
+        context=ContextConfig(3),
+        expected_slots=USERS,
+        encoder=EncoderConfig(codes=3),
+        slot=SlotConfig(after_interactions=1, settle_seconds=SPAN_SECONDS, sealed=sealed),
+        feedback=FeedbackConfig(reward_wait_seconds=0.5),
+        partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
+    )
+
+
+def _name(number: int) -> str:
+    return f"canary-{number:04}"
+
+
+@contextlib.contextmanager
+def _worker(bootstrap: str, folder: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
+    command += ["--bootstrap", bootstrap]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+    try:
+        yield
+        assert process.poll() is None, (folder / "worker.log").read_text()[-800:]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+async def _come(broker: Broker, prefix: str) -> None:
+    """Users come one by one, in an order that their names do not tell; then log time goes on until all have sent."""
+    generator = np.random.default_rng(6)
+    log = KafkaEventLog(broker.bootstrap, prefix)
+    await log.start(lambda partition, offset, value: None)
+    try:
+        for number in generator.permutation(USERS).tolist():
+            await log.append("contexts", 0, _context(_name(number), f"event-{number:04}", int(generator.integers(3))))
+            await asyncio.sleep(ARRIVE_SECONDS / USERS)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while _sent(broker.segments(prefix)) < USERS:
+            assert time.monotonic() < deadline, "the worker has not sent all slots in time"
+            await asyncio.sleep(SPAN_SECONDS / 2)
+            await log.append("contexts", 0, _context("late", f"late-{time.monotonic_ns()}", 0))
+    finally:
+        await log.stop()
+
+
+def _context(user: str, event_id: str, code: int) -> bytes:
+    point = np.full(3, 0.1) + 0.7 * np.eye(3)[code]
+    return codec.encode("Context", {"event_id": event_id, "user": user, "context": point.astype("<f4").tobytes()})
+
+
+def _sent(logs: Segments) -> int:
+    """How many slots lie in the log: the end offsets are not asked, since the segments are at hand."""
+    total = 0
+    for (topic, _), segments in logs.items():
+        for segment in segments if topic == "reports" else ():
+            place = 0
+            while place + 61 <= len(segment) and (length := int.from_bytes(segment[place + 8 : place + 12], "big")):
+                total += int.from_bytes(segment[place + 57 : place + 61], "big")
+                place += 12 + length
+    return total
