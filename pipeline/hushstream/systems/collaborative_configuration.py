@@ -103,7 +103,8 @@ class ContinualConfig:
     releases. ``horizon`` is the most steps that a user's counter takes; ``rewards_per_user`` bounds how many
     rewards of one user ever count. ``reward_levels`` is M for noisy-reward: a reward is a whole number of M steps
     (1 for clicks). ``epochs`` bounds how often the price may be paid. A step is released after ``rows`` rewards,
-    after ``seconds`` of log time, or at a seal.
+    after ``seconds`` of log time, or at a seal. At the edge rows are released as they settle, and a model follows
+    after ``rows`` of them or at a seal; a learner whose inputs changed stops, so there is one epoch.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -144,6 +145,8 @@ class ContinualConfig:
         whole("release.epochs", self.epochs, 1, 1000)
         if self.seconds is not None:
             object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
+            require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
+        require(self.trust == "server" or self.epochs == 1, "release.epochs", "1 at the edge", self.epochs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ def configuration(trust: str) -> CollaborativeConfig:
             horizon=64,
             rewards_per_user=30,
             rows=9,
-            seconds=12.0,
-            epochs=3,
+            seconds=12.0 if trust == "server" else None,
+            epochs=3 if trust == "server" else 1,
         ),
         partitions=PartitionConfig(LEARNERS),
     )
