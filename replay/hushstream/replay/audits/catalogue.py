@@ -10,7 +10,7 @@ from hushstream.privacy.exponential import exponential_guarantee
 from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import counters, mechanisms, releases
+from hushstream.replay.audits import attacks, counters, mechanisms, releases
 from hushstream.replay.audits.row import Audit, Effort, Row
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig
@@ -29,7 +29,7 @@ HORIZON = 32
 
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
-    return (*_mechanisms(), *_counters(), *_releases())
+    return (*_mechanisms(), *_counters(), *_releases(), *_attacks())
 
 
 def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
@@ -152,6 +152,25 @@ def _releases() -> tuple[Audit, ...]:
             ),
         ),
     )
+
+
+def _attacks() -> tuple[Audit, ...]:
+    return (
+        _attack(
+            "shifted-window", "a slot's content against null, all later windows seen", 120, attacks.shifted_window()
+        ),
+        _attack("redrawn-noise", "one window released again and again", 1_000, attacks.redrawn_noise()),
+        _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons()),
+        _attack("two-owners", "two workers on one journal, one lost the slots", 1_000, attacks.two_owners()),
+        _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
+        _attack(
+            "differenced-metrics", "the public endpoint before and after a click", 300, attacks.differenced_metrics()
+        ),
+    )
+
+
+def _attack(name: str, about: str, runs: int, run: Callable[[int, float], AuditResult]) -> Audit:
+    return Audit(name, "attack", about, runs, run, factor=2)
 
 
 def _mechanism(name: str, runs: int, run: Callable[[int, float], AuditResult]) -> Audit:

@@ -7,8 +7,9 @@ and the noise (or the coins) of the others is independent of it. So one release 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,19 +67,29 @@ def p2b(release: ReleaseConfig) -> P2BSystem:
     return P2BSystem.of(config, np.eye(CELLS, dtype=np.int64) * CENTROID_STEPS)
 
 
-def published(system: P2BSystem, key: Key, windows: list[list[Report | None]]) -> NDArray[np.int64]:
-    """The sums of some windows as the shuffler publishes them: int64 (windows, 2, codes, arms)."""
-    nonce = fresh_nonce()
-    running = open_running(system.window_tree, key, release_address(system, nonce, 0))
+def published(
+    system: P2BSystem, key: Key, windows: list[list[Report | None]], nonce: bytes | None = None
+) -> NDArray[np.int64]:
+    """The sums of some windows as the shuffler publishes them: int64 (windows, 2, codes, arms).
+
+    The journal's nonce is a new one, unless it is given.
+    """
+    genesis = fresh_nonce() if nonce is None else nonce
+    running = open_running(system.window_tree, key, release_address(system, genesis, 0))
     crowds = []
-    for number, slots in enumerate(windows):
-        sealed = Sealed(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in slots))
-        crowd = release_window(system, key, nonce, 0, sealed, running).crowd
-        crowds.append([np.frombuffer(crowd[name], "<i8") for name in ("ones", "zeros")])
-    return np.array(crowds).reshape(len(windows), 2, system.codes, system.config.arms)
+    for number, contents in enumerate(windows):
+        sealed = Sealed(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in contents))
+        crowds.append(crowd_sums(system, release_window(system, key, genesis, 0, sealed, running).crowd))
+    return np.array(crowds)
 
 
-def slots(present: bool, others: int, other_arm: int = TARGET) -> list[Report | None]:
+def crowd_sums(system: P2BSystem, crowd: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Both sums of a crowd record, int64 (2, codes, arms)."""
+    sums = [np.frombuffer(crowd[name], "<i8").astype(np.int64) for name in ("ones", "zeros")]
+    return np.array(sums).reshape(2, system.codes, system.config.arms)
+
+
+def slots(present: bool, others: int = 0, other_arm: int = TARGET) -> list[Report | None]:
     """For each code the unit's slot, a report or null, and the reports of others."""
     known = [Report(code, other_arm, 1) for code in range(CELLS) for _ in range(others)]
     return [*known, *(Report(code, TARGET, 1) if present else None for code in range(CELLS))]

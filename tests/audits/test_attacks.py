@@ -1,0 +1,129 @@
+"""Attacks on what surrounds the noise: each fails on the product and succeeds where its rule is left out.
+
+The product: a false alarm has probability at most 1e-6 for each attack. The mutants: the attacker is right in nearly
+every run, so at the quick version's runs each is found with probability above 1 - 1e-5 (the shifted window, whose
+attacker is wrong in one run of 150; it may be wrong in 6 of 120), and the others above 1 - 1e-6.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hushstream.agents import journal, metrics
+from hushstream.contribution.slots import pack
+from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.replay.audits import attacks, releases
+from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.draws import fresh_address, fresh_key
+from hushstream.shuffling.windows import Offer, SlotOutcome, Windows
+from hushstream.systems import p2b_release
+
+
+def attacked(name):
+    (audit,) = (one for one in all_audits() if one.name == name)
+    row = audit("quick", 1e-6)
+    assert row.result.claimed.epsilon_micro <= 1_500_000
+    return row
+
+
+def test_windows_that_do_not_count_null_slots_are_shifted(monkeypatch):
+    honest = Windows.offer
+
+    def only_reports(self, report_id, period, content):
+        return Offer(SlotOutcome.JOINED, None) if content == pack(None) else honest(self, report_id, period, content)
+
+    monkeypatch.setattr(Windows, "offer", only_reports)
+    row = attacked("shifted-window")
+    assert not row.passed
+    hits, alarms = row.result.hits
+    assert hits > 110, "14 windows of any size give a rate of .993"
+    assert alarms < 10, "and false alarms at .002"
+
+
+def test_noise_that_is_drawn_again_for_a_replay_averages_out(monkeypatch):
+    honest = p2b_release.release_address
+    monkeypatch.setattr(
+        p2b_release, "release_address", lambda system, nonce, partition: honest(system, os.urandom(32), partition)
+    )
+    assert not attacked("redrawn-noise").passed
+
+
+@pytest.fixture
+def one_stream(monkeypatch):
+    """Noise streams whose words depend on nothing that an epsilon changes."""
+    words, encode = KeyedStream.words, NoiseAddress.encode
+    monkeypatch.setattr(NoiseAddress, "encode", lambda self: encode(replace(self, parameters={}, config_digest=b"any")))
+    monkeypatch.setattr(KeyedStream, "words", lambda self, count, *label: words(self, count))
+
+
+def delta_of_the_pair():
+    """Exact delta at epsilon 1.5 of one cell released at .5 and 1 from the same words."""
+    law = attacks._coupled(*attacks.EPSILONS)
+    assert law.sum() == pytest.approx(1, abs=1e-12)
+    moved = np.zeros_like(law)
+    moved[1:, 1:] = law[:-1, :-1]
+    return np.maximum(moved - np.exp(1.5) * law, 0).sum()
+
+
+@pytest.mark.usefixtures("one_stream")
+def test_a_stream_that_ignores_epsilon_gives_the_cell_away():
+    """The delta met is the exact one within 0.08: six deviations of 2,000 hits and of e^1.5 times the alarms."""
+    row = attacked("two-epsilons")
+    assert not row.passed
+    hits, alarms = np.array(row.result.hits) / row.result.runs
+    assert delta_of_the_pair() > 0.5
+    assert hits - np.exp(1.5) * alarms == pytest.approx(delta_of_the_pair(), abs=0.08)
+
+
+@pytest.mark.usefixtures("one_stream")
+def test_the_coupled_law_is_that_of_the_real_draws():
+    """40,000 draws: every pair with a chance above 1 % is met as often as stated, within 6 deviations (1e-7 in all)."""
+    law, size = attacks._coupled(*attacks.EPSILONS), 40_000
+    key, place = fresh_key(), fresh_address("coupled")
+    low, high = (
+        discrete_laplace(KeyedStream(key, place), *laplace_scale(epsilon, 1), size) for epsilon in attacks.EPSILONS
+    )
+    often = np.argwhere(law > 0.01)
+    assert len(often) > 10
+    for x, y in often:
+        met = np.mean((low == x - attacks._REACH) & (high == y - attacks._REACH))
+        assert abs(met - law[x, y]) < 6 * np.sqrt(law[x, y] / size)
+
+
+def test_a_fence_that_takes_any_offset_lets_two_owners_release(monkeypatch):
+    def anywhere(tail, sent, sequence_of):
+        return {append.sequence: append.expected_offset for append in sent}
+
+    monkeypatch.setattr(journal, "settle", anywhere)
+    row = attacked("two-owners")
+    assert not row.passed
+    assert row.result.hits == (row.result.runs, 0), "equal noise cancels: the difference is exact"
+
+
+def test_reports_for_which_no_coin_was_thrown_lift_a_victim_over_the_threshold(monkeypatch):
+    honest = p2b_release.bernoulli
+
+    def at_the_edge(stream, units, size):
+        coins = honest(stream, units, size)
+        coins[: size - releases.CELLS] = True  # the adversary's slots come first, and he throws none
+        return coins
+
+    monkeypatch.setattr(p2b_release, "bernoulli", at_the_edge)
+    row = attacked("injected-reports")
+    assert not row.passed
+    assert row.result.hits[1] == 0
+
+
+def test_a_public_metric_that_counts_content_shows_a_click(monkeypatch):
+    exposed = tuple(
+        replace(spec, metric_class="slot-public") if spec.name == "hushstream_events_total" else spec
+        for spec in metrics.METRICS
+    )
+    monkeypatch.setattr(metrics, "METRICS", exposed)
+    row = attacked("differenced-metrics")
+    assert not row.passed
+    assert row.result.hits == (row.result.runs, 0)
