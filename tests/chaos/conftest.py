@@ -17,12 +17,15 @@ import pytest_asyncio
 HERE = Path(__file__).parent
 PLACES = {
     "bench": HERE.parent / "agents" / "harness",
+    "faults": HERE / "harness",
     "frozen": HERE / "harness",
     "promises": HERE / "harness",
     "refusals": HERE / "harness",
     "related": HERE / "harness",
     "related_promises": HERE / "harness",
     "roles": HERE / "harness",
+    "schedule": HERE / "harness",
+    "sweep": HERE / "harness",
 }
 UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
 """Records in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
@@ -73,6 +76,20 @@ def related_promises() -> Any:
 def real_roles() -> Any:
     """The module that gives the real machines of a deployment's folder."""
     return load("roles")
+
+
+@pytest.fixture(scope="session")
+def schedule() -> Any:
+    """The module of seeded schedules of faults."""
+    return load("schedule")
+
+
+@pytest.fixture(scope="session")
+def sweep(schedule: Any, harness: Any, promises: Any) -> Any:
+    """The module that runs schedules of faults; it names the modules that are loaded before it."""
+    for name in ("frozen", "related", "related_promises", "roles", "faults"):
+        load(name)
+    return load("sweep")
 
 
 @pytest.fixture(scope="session")

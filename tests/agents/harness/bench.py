@@ -237,15 +237,25 @@ class Deployment:
         self, crash: tuple[str, int, int] | None = None, number: int = signal.SIGKILL, **other: Any
     ) -> Worker:
         """Start a worker; at ``crash`` = (stage, partition, least sequence) it gets signal ``number``."""
+        armed = []
+        if crash is not None:
+            stage, partition, sequence = crash
+            armed = [{"stage": stage, "partition": partition, "sequence": sequence, "signal": number}]
+        return await self.start_armed(armed, **other)
+
+    async def start_armed(
+        self, crashes: Sequence[Mapping[str, Any]], before: Mapping[str, Any] | None = None, **other: Any
+    ) -> Worker:
+        """Start a worker with crashes and calls as the zygote describes them."""
         order: dict[str, Any] = {
             "factory": self._factory,
             "arguments": self._arguments,
             "settings": {**self.values, **other},
             "pace": self.pace_seconds,
+            "crash": list(crashes),
         }
-        if crash is not None:
-            stage, partition, sequence = crash
-            order["crash"] = {"stage": stage, "partition": partition, "sequence": sequence, "signal": number}
+        if before is not None:
+            order["before"] = before
         worker = await self.bench.start(order)
         self._workers.append(worker)
         return worker
@@ -395,7 +405,8 @@ class Deployment:
                 time_of = "CreateTime" if name in frozen else "LogAppendTime"
                 config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
                 config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
-                topics.append(NewTopic(self.settings.physical(name), count, 1, topic_configs=config))
+                copies = len(self.bench.bootstrap.split(","))
+                topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
             await admin.create_topics(topics)
         finally:
             await admin.close()

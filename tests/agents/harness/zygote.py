@@ -3,8 +3,9 @@
 Reads one JSON object a line: {"id", "factory", "arguments", "settings", "log", "crash"} starts a worker.
 Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by that signal).
 
-``crash`` = {"stage", "partition", "sequence", "signal"}: the worker sends itself that signal when the stage
-is first reached with at least that sequence number.
+``crash`` = [{"stage", "partition", "sequence", "signal"}, ...]: the worker sends itself that signal when the stage
+is first reached with at least that sequence number, one after the other; with {"call", "arguments"} in the place
+of a signal it calls that function. ``before`` = {"call", "arguments"} is called before the worker begins.
 """
 
 from __future__ import annotations
@@ -40,9 +41,13 @@ def load(factory: str) -> Callable[..., Any]:
     return made
 
 
-def observer(crash: dict[str, Any] | None, pace_seconds: float) -> Callable[[str, int, int], None]:
-    """Sends this process the signal of ``crash`` once; each fold takes at least ``pace_seconds``."""
-    armed = [crash] if crash else []
+def call(order: dict[str, Any]) -> None:
+    load(order["call"])(**order["arguments"])
+
+
+def observer(crashes: list[dict[str, Any]], pace_seconds: float) -> Callable[[str, int, int], None]:
+    """Sends this process the signal of each crash once, in turn; each fold takes at least ``pace_seconds``."""
+    armed = list(crashes)
 
     def observe(stage: str, partition: int, sequence: int) -> None:
         if stage == "folded":
@@ -53,9 +58,13 @@ def observer(crash: dict[str, Any] | None, pace_seconds: float) -> Callable[[str
             and partition == armed[0]["partition"]
             and sequence >= armed[0]["sequence"]
         ):
-            number = armed.pop()["signal"]
-            print(f"observer: signal {number} at {stage} {partition}/{sequence}", flush=True)
-            os.kill(os.getpid(), number)
+            crash = armed.pop(0)
+            if "call" in crash:
+                print(f"observer: call {crash['call']} at {stage} {partition}/{sequence}", flush=True)
+                call(crash)
+                return
+            print(f"observer: signal {crash['signal']} at {stage} {partition}/{sequence}", flush=True)
+            os.kill(os.getpid(), crash["signal"])
 
     return observe
 
@@ -65,9 +74,11 @@ def child(order: dict[str, Any]) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    if "before" in order:
+        call(order["before"])
     make_machine, topics = load(order["factory"])(**order["arguments"])
     settings = WorkerSettings(**order["settings"])
-    return run_worker(settings, make_machine, topics, observe=observer(order.get("crash"), order["pace"]))
+    return run_worker(settings, make_machine, topics, observe=observer(order["crash"], order["pace"]))
 
 
 def start(order: dict[str, Any]) -> int:

@@ -1,0 +1,297 @@
+"""The operations of the fault sweep, and what must hold of a deployment that met them.
+
+Every operation leaves no worker behind; the next one begins with a fresh process on what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hushstream_test_schedule import Fault, Lane
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.snapshots import SnapshotStore
+from hushstream.ops.connection import Connection
+from hushstream.ops.verify import verify_live
+
+SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
+DISK_KIBIBYTES = 2048
+"""Room for the probe of a megabyte that a worker makes when it starts, and for little more."""
+
+PATIENCE_SECONDS = 60.0
+"""How long anything may take on a machine that many deployments share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kind of role over frozen inputs.
+
+    Attributes:
+        kind, role: its name in schedules, and the role.
+        frozen: the inputs, and what is true of them.
+        key_seed: of the keys that they were made under.
+        make: makes a `Deployment` of it, by name.
+        promises: checks what must hold of a run after any fault.
+        pace_seconds: a fold takes at least so long, so that a run can be disturbed.
+    """
+
+    kind: str
+    role: str
+    frozen: Any
+    key_seed: int
+    make: Callable[..., Any]
+    promises: Callable[..., Any]
+    pace_seconds: float
+
+
+class Disturbed:
+    """One lane while it runs."""
+
+    def __init__(self, subject: Subject, name: str, undisturbed: Any, say: Callable[[str], None]) -> None:
+        self._subject = subject
+        self._name = name
+        self._undisturbed = undisturbed
+        self._say = say
+        self._run: Any = None
+        self._copies: list[Any] = []
+        self.met: list[Fault] = []
+
+    async def meet(self, lane: Lane) -> None:
+        """Do all of a lane, let one worker finish, and hold what is left to the promises."""
+        self._run = self._subject.make(self._name)
+        try:
+            await self._run.__aenter__()
+            for fault in lane.faults:
+                await self._meet(fault)
+            await self.finish()
+        finally:
+            for run in (self._run, *self._copies):
+                await run.__aexit__()
+
+    async def _meet(self, fault: Fault) -> None:
+        self._run.pace_seconds = self._subject.pace_seconds
+        home, sequence = await self._place(fault)
+        if home is None:
+            self._say(f"{self._name}: {fault} not met: too few records are left")
+            return
+        await OPERATIONS[fault.operation](self, fault, home, sequence)
+        self.met.append(fault)
+
+    async def _place(self, fault: Fault) -> tuple[int | None, int]:
+        """A home partition with enough records to come, and the sequence number to wait for."""
+        ends = {p: end - 1 for (topic, p), end in (await self._run.output_ends()).items() if topic == self._journal}
+        left = {home: len(values) - 1 - ends[home] for home, values in self._undisturbed.journals.items()}
+        homes = [home for home, number in sorted(left.items()) if number >= fault.ahead + 4]
+        if not homes:
+            return None, 0
+        home = homes[fault.home % len(homes)]
+        return home, ends[home] + fault.ahead
+
+    @property
+    def _journal(self) -> str:
+        return str(self._run.make_machine(0).journal[0])
+
+    # The operations.
+
+    async def kill(self, fault: Fault, home: int, sequence: int) -> None:
+        """SIGKILL at a step."""
+        await self._killed(await self._run.start_armed([_signal(fault.step, home, sequence, signal.SIGKILL)]))
+
+    async def stop(self, fault: Fault, home: int, sequence: int) -> None:
+        """SIGSTOP at a step, past the session's end; another owner goes on; SIGCONT: two owners; both are killed."""
+        # The learner alone journals how its inputs were cut; all others must not depend on it.
+        unit = self._run.values["fixed_records"] + (0 if self._subject.role == "learner" else 1)
+        armed = [_signal(fault.step, home, sequence, signal.SIGSTOP)]
+        sleeper = await self._run.start_armed(armed, fixed_records=unit)
+        await sleeper.logged("observer: signal", PATIENCE_SECONDS)
+        before = await self._run.output_ends()
+        heir = await self._run.start()
+        await heir.logged(f"partition {home}: at journal record", PATIENCE_SECONDS)
+        await self._until(lambda ends: ends[self._journal, home] > before[self._journal, home], heir)
+        sleeper.kill(signal.SIGCONT)
+        await asyncio.sleep(0.5)
+        for worker in (heir, sleeper):
+            worker.kill()
+            await worker.exit_code(PATIENCE_SECONDS)
+
+    async def clock(self, fault: Fault, home: int, sequence: int) -> None:
+        """The wall clock jumps at a step; the worker goes on, and is killed two records later."""
+        moved = _call("move_clock", {"seconds": fault.amount}, fault.step, home, sequence)
+        killed = _signal("journal_acked", home, sequence + 2, signal.SIGKILL)
+        await self._killed(await self._run.start_armed([moved, killed]))
+
+    async def full_disk(self, fault: Fault, home: int, sequence: int) -> None:
+        """The data directory's disk fills up at a step; the worker goes on without snapshots, and is killed."""
+        folder = self._run.values["datadir"]
+        disk = {"folder": folder, "kibibytes": DISK_KIBIBYTES}
+        filled = _call("fill", {"folder": folder}, fault.step, home, sequence)
+        worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
+        await worker.logged("snapshot not written", PATIENCE_SECONDS)
+        worker.kill()
+        await worker.exit_code(PATIENCE_SECONDS)
+
+    async def no_room(self, fault: Fault, home: int, sequence: int) -> None:
+        """The disk is full before a worker starts: it must refuse, and say why."""
+        disk = {"folder": self._run.values["datadir"], "kibibytes": DISK_KIBIBYTES, "full": True}
+        before = await self._run.output_ends()
+        await self._refused(self._run, "free some space", before=_before("small_disk", disk))
+        assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
+
+    async def rebalance(self, fault: Fault, home: int, sequence: int) -> None:
+        """One worker, three, one: one of two ends cleanly, one is killed, and the third takes over what they held."""
+        first = await self._run.start()
+        await first.logged("at journal record", PATIENCE_SECONDS)
+        second, third = await self._run.start(), await self._run.start()
+        await asyncio.sleep(1.0)
+        first.kill(signal.SIGTERM)
+        code = await first.exit_code(PATIENCE_SECONDS)
+        assert code == 0, first.log.read_text()[-3000:]
+        second.kill()
+        await second.exit_code(PATIENCE_SECONDS)
+        await third.logged("at journal record", PATIENCE_SECONDS)
+        third.kill()
+        await third.exit_code(PATIENCE_SECONDS)
+
+    async def wiped(self, fault: Fault, home: int, sequence: int) -> None:
+        """All topics are empty, the snapshots are there: the worker must refuse. Then the topics are back."""
+        if not self._snapshots():
+            await self._run_until_snapshot(fault, home, sequence)
+        empty = self._other_topics("wiped", logs={})
+        empty.with_genesis = False
+        self._copies.append(await empty.__aenter__())
+        before = await empty.output_ends()
+        await self._refused(empty, "the topics were wiped or replaced")
+        assert await empty.output_ends() == before, "a worker that refuses writes nothing"
+
+    async def older_copy(self, fault: Fault, home: int, sequence: int) -> None:
+        """The topics come back as they were long before the snapshots: the worker must refuse.
+
+        Without the snapshots, as it is told, it goes on from the copy.
+        """
+        await self._run_until_snapshot(fault, home, sequence)
+        datadir = Path(self._run.values["datadir"])
+        kept = self._snapshots()
+        older = self._other_topics("older")
+        older.copied_journals = {}
+        outputs: dict[Any, list[tuple[int, bytes]]] = {}
+        for place, end in (await self._run.output_ends()).items():
+            values = await self._run.values_of(place)
+            if place[0] == self._journal:
+                older.copied_journals[place[1]] = values[: max(1, kept.get(place[1], 0) // 2)]
+            else:  # what was released later than the journal's copy was made stands there all the same
+                outputs[place] = [(1, value) for value in values[: end * 3 // 4]]
+        self._copies.append(self._run)
+        self._run = await older.__aenter__()
+        await self._run.append(outputs)
+        if set(kept) == set(self._undisturbed.journals) and all(kept.values()):
+            before = await self._run.output_ends()
+            await self._refused(self._run, "the topics were wiped or replaced")
+            assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
+        self._run.values["datadir"] = f"{datadir}-older"
+
+    # The end.
+
+    async def finish(self) -> None:
+        """Let one worker fold the rest; then nothing may tell the run from one without faults."""
+        run = self._run
+        run.pace_seconds = 0.0
+        worker = await run.start()
+        await run.folded_all(PATIENCE_SECONDS)
+        worker.kill(signal.SIGTERM)
+        code = await worker.exit_code(PATIENCE_SECONDS)
+        assert code == 0, worker.log.read_text()[-3000:]
+        audit = await run.audit()
+        assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
+        await self._subject.promises(self._subject.role, run, audit, self._subject.frozen)
+        await self._verify()
+
+    async def _verify(self) -> None:
+        connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
+        keys = KeySource(seed=self._subject.key_seed)
+        found = await asyncio.to_thread(
+            verify_live, connection, self._subject.frozen.system, keys, [self._subject.role]
+        )
+        assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
+
+    # Parts of operations.
+
+    async def _killed(self, worker: Any) -> None:
+        code = await worker.exit_code(PATIENCE_SECONDS)
+        assert code == -signal.SIGKILL, f"{self._name}: exit {code}\n{worker.log.read_text()[-3000:]}"
+
+    async def _refused(self, run: Any, says: str, **started: Any) -> None:
+        worker = await run.start_armed([], **started)
+        code = await worker.exit_code(PATIENCE_SECONDS)
+        log = worker.log.read_text()
+        assert (code, says in log, "Traceback" in log) == (1, True, False), f"{self._name}: exit {code}\n{log[-3000:]}"
+
+    async def _run_until_snapshot(self, fault: Fault, home: int, sequence: int) -> None:
+        await self._killed(await self._run.start_armed([_signal("snapshot", home, sequence, signal.SIGKILL)]))
+
+    def _other_topics(self, name: str, **logs: Any) -> Any:
+        """The same deployment on topics that are new, with the same data directory."""
+        kept = {name: self._run.values[name] for name in ("deployment", "role", "datadir")}
+        return self._subject.make(f"{self._name}-{name}{len(self._copies)}", **logs, **kept)
+
+    def _snapshots(self) -> dict[int, int]:
+        """The sequence numbers of the snapshots that are there, by home partition."""
+        store = SnapshotStore(self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])}))
+        found = {}
+        for home in self._undisturbed.journals:
+            users = None
+            if self._subject.role == "learner" and self._subject.frozen.system.name == "p2b":
+                if not store.path(home).with_suffix(".users").exists():
+                    continue
+                users = store.users(home)
+            snapshot = store.load(home)
+            if users is not None:
+                users.close()
+            if snapshot is not None:
+                found[home] = snapshot.sequence
+        return found
+
+    async def _until(self, reached: Callable[[Mapping[Any, int]], bool], worker: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not reached(await self._run.output_ends()):
+            assert time.monotonic() < deadline, worker.log.read_text()[-3000:]
+            await asyncio.sleep(0.2)
+
+
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "kill": Disturbed.kill,
+    "stop": Disturbed.stop,
+    "clock": Disturbed.clock,
+    "full-disk": Disturbed.full_disk,
+    "no-room": Disturbed.no_room,
+    "rebalance": Disturbed.rebalance,
+    "wiped": Disturbed.wiped,
+    "older-copy": Disturbed.older_copy,
+}
+
+
+def _signal(step: str, home: int, sequence: int, number: int) -> dict[str, Any]:
+    return {"stage": step, "partition": home, "sequence": sequence, "signal": number}
+
+
+def _before(function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {"call": f"{SURROUNDINGS}:{function}", "arguments": dict(arguments)}
+
+
+def _call(function: str, arguments: Mapping[str, Any], step: str, home: int, sequence: int) -> dict[str, Any]:
+    return {"stage": step, "partition": home, "sequence": sequence, **_before(function, arguments)}
+
+
+async def shrink(lane: Lane, fails: Callable[[Lane], Any]) -> Lane:
+    """Leave out what a failure does not need, one fault after the other."""
+    kept: Sequence[Fault] = lane.faults
+    for fault in lane.faults:
+        without = Lane(lane.kind, tuple(other for other in kept if other is not fault))
+        if without.faults and await fails(without):
+            kept = without.faults
+    return Lane(lane.kind, tuple(kept))

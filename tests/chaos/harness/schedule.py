@@ -1,0 +1,90 @@
+"""Seeded schedules of faults: what is done to which role's deployment, in which order, one line for each.
+
+    counter: kill@journal_acked+1/0 stop@folded+2/0 clock@released+1/0:-3600
+
+is a lane: one deployment of a role over frozen inputs, and what happens to its workers one after the other. A fault
+comes at a step of the protocol, so many journal records after where its home partition stands then.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
+CLOCK_SECONDS = (-400 * 86400, -3600, -5, 5, 3600, 400 * 86400)
+ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy")
+"""Operations that every role meets once before anything is drawn; it meets kills and stops at every step."""
+
+_FAULT = re.compile(r"([a-z-]+)@([a-z_]+)\+(\d+)/(\d+)(?::(-?\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        operation: by name; see `faults.OPERATIONS`.
+        step: of the protocol.
+        ahead: journal records to go before it happens.
+        home: counts through the home partitions that have so many records to come.
+        amount: seconds by which the clock moves.
+    """
+
+    operation: str
+    step: str
+    ahead: int
+    home: int
+    amount: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.operation}@{self.step}+{self.ahead}/{self.home}" + (f":{self.amount}" if self.amount else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One deployment of one kind of role, and its faults in order."""
+
+    kind: str
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {' '.join(map(str, self.faults))}"
+
+
+def parse(line: str) -> Lane:
+    """The lane that a line stands for."""
+    kind, _, text = line.partition(": ")
+    found = [_FAULT.fullmatch(word) for word in text.split()]
+    assert found, line
+    faults = []
+    for match in found:
+        assert match is not None, line
+        operation, step, ahead, home, amount = match.groups()
+        faults.append(Fault(operation, step, int(ahead), int(home), int(amount or 0)))
+    return Lane(kind, tuple(faults))
+
+
+def draw_lanes(seed: int, kinds: Sequence[str], faults: int, lane_faults: int) -> list[Lane]:
+    """A schedule of at least ``faults`` faults, ``lane_faults`` a lane: each kind meets all operations, the rest is
+    drawn."""
+    draw = random.Random(seed)
+    lanes = []
+    for kind in kinds:
+        due = [_fault(draw, operation) for operation in ONCE]
+        due += [_fault(draw, operation, step) for operation in ("kill", "stop") for step in STEPS]
+        due += [_fault(draw, "clock", amount=sign * abs(draw.choice(CLOCK_SECONDS))) for sign in (-1, 1)]
+        while len(due) * len(kinds) < faults or len(due) % lane_faults:
+            due.append(_fault(draw, draw.choices(("kill", "stop", "clock", *ONCE), (8, 4, 2, *[1] * len(ONCE)))[0]))
+        draw.shuffle(due)
+        lanes += [Lane(kind, tuple(due[at : at + lane_faults])) for at in range(0, len(due), lane_faults)]
+    draw.shuffle(lanes)
+    return lanes
+
+
+def _fault(draw: random.Random, operation: str, step: str = "", amount: int = 0) -> Fault:
+    if operation == "clock" and not amount:
+        amount = draw.choice(CLOCK_SECONDS)
+    return Fault(operation, step or draw.choice(STEPS), draw.randint(1, 2), draw.randrange(3), amount)

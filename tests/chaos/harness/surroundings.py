@@ -1,0 +1,67 @@
+"""What may happen to the machine that a worker runs on; called inside the worker's process by the zygote."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+
+
+def small_disk(folder: str, kibibytes: int, full: bool = False) -> None:
+    """Put a file system of this size in the place of a folder, for this process alone; it vanishes with it."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    if user:
+        _check(libc.unshare(_CLONE_NEWUSER), "unshare")
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+            Path(f"/proc/self/{name}").write_text(text)
+    _check(libc.unshare(_CLONE_NEWNS), "unshare")
+    _check(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
+    _check(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={kibibytes}k".encode()), "mount")
+    if full:
+        fill(folder)
+
+
+def fill(folder: str) -> None:
+    """Write until there is no room for one more byte."""
+    with (Path(folder) / "filler").open("ab", buffering=0) as file:
+        for size in (65536, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+def move_clock(seconds: float) -> None:
+    """Put this process's wall clock forward or back; the monotonic clock goes on, as after a step of NTP.
+
+    It is the clock as Python code reads it, in whichever module; C code that asks the kernel itself is not reached.
+    """
+    for name, unit in (("time", 1), ("time_ns", 1_000_000_000)):
+        _replace(getattr(time, name), _shifted(getattr(time, name), round(seconds * unit)))
+
+
+def _shifted(clock: Any, amount: int) -> Any:
+    return lambda: clock() + amount
+
+
+def _replace(old: Any, new: Any) -> None:
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is old:
+                setattr(module, name, new)
+
+
+def _check(result: int, what: str) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
