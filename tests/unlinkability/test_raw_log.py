@@ -43,11 +43,11 @@ pytestmark = pytest.mark.slow
         ),
     ],
 )
-def left(request: Any, deployed: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def left(request: Any, deployed: Any, raw: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The raw logs of one learner worker that met 360 users; slots are sealed on Kafka, in clear on the other."""
     embedded = request.param == "embedded"
     with deployed.embedded() if embedded else deployed.apache(BOOTSTRAP) as broker:
-        yield deployed.worked(broker, tmp_path_factory.mktemp("deployment"), sealed=not embedded)
+        yield deployed.worked(broker, tmp_path_factory.mktemp("deployment"), raw.records, sealed=not embedded)
 
 
 @pytest.fixture(scope="module")

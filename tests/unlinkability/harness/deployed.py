@@ -11,9 +11,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from kafka.admin import KafkaAdminClient
@@ -23,6 +24,8 @@ from hushstream.broker import server
 from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, generate_keys
 from hushstream.roles.learner import LearnerMachine
@@ -44,6 +47,7 @@ ARRIVE_SECONDS = 3.0
 WAIT_SECONDS = 90.0
 
 Segments = Mapping[tuple[str, int], Sequence[bytes]]
+Read = Callable[[str, int, Sequence[bytes]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,12 @@ class Broker:
 
 @dataclass(frozen=True)
 class Left:
-    """What a worker left: the raw logs by logical topic, and which user a report id stands for."""
+    """What a worker left: the logs by logical topic, raw and as copied, and which user a report id stands for."""
 
     system: P2BSystem
+    keys: KeySource
     logs: Segments
+    copy: LogCopy
     user_of: Mapping[bytes, str]
     clients: list[str] | None
 
@@ -135,22 +141,38 @@ def _folders(described: object) -> Iterator[str]:
         yield from _folders(described.to_object())
 
 
-def worked(broker: Broker, folder: Path, sealed: bool) -> Left:
-    """Let users come to a real learner worker, all their slots leave, and the worker stop."""
+def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool = False) -> Left:
+    """Let users come to a real learner worker, all their slots leave, and the worker stop.
+
+    Args:
+        broker: where.
+        folder: of the deployment.
+        read: reads the records of a partition's segments.
+        sealed: whether slots are.
+        killed: the worker gets SIGKILL when a third of the slots are in the log, and another one takes over.
+    """
     name = f"u{uuid.uuid4().hex[:10]}"
     prefix = f"{name}."
     generate_keys(folder / KEYS, (Zone.EDGE, Zone.SHUFFLER, Zone.SEALING))
     keys = KeySource(folder / KEYS)
     system = prepare(folder, _config(name, sealed), keys=keys)
     assert isinstance(system, P2BSystem)
-    asyncio.run(apply_async(Connection(broker.bootstrap, prefix), partition_counts(system)))
-    with _worker(broker.bootstrap, folder):
-        asyncio.run(_come(broker, prefix))
     machine = LearnerMachine(system, 0, keys.key(Zone.EDGE))
     users = [_name(number) for number in range(USERS)]
     user_of = {machine.user_key(user).digest("report-id", bytes(8)): user for user in users}
+
+    def sent() -> int:
+        logs = broker.segments(prefix)
+        found = (read(*source, segments) for source, segments in logs.items() if source[0] == "reports")
+        return len({record.value[10:26] for records in found for record in records} & user_of.keys())
+
+    connection = Connection(broker.bootstrap, prefix)
+    asyncio.run(apply_async(connection, partition_counts(system)))
+    with Worker(broker.bootstrap, folder) as worker:
+        asyncio.run(_come(broker.bootstrap, prefix, sent, worker.killed_and_started_again if killed else None))
+    copy = asyncio.run(copy_async(connection, partition_counts(system)))
     clients = None if broker.clients is None else broker.clients()
-    return Left(system, broker.segments(prefix), user_of, clients)
+    return Left(system, keys, broker.segments(prefix), copy, user_of, clients)
 
 
 def _config(name: str, sealed: bool) -> P2BConfig:
@@ -170,37 +192,53 @@ def _name(number: int) -> str:
     return f"canary-{number:04}"
 
 
-@contextlib.contextmanager
-def _worker(bootstrap: str, folder: Path) -> Iterator[None]:
-    command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
-    command += ["--bootstrap", bootstrap]
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    with (folder / "worker.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-    try:
-        yield
-        assert process.poll() is None, (folder / "worker.log").read_text()[-800:]
-    finally:
-        process.send_signal(signal.SIGTERM)
+class Worker:
+    """The learner's process."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        self._command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
+        self._command += ["--bootstrap", bootstrap]
+        self._log = folder / "worker.log"
+        self._process = self._start()
+
+    def killed_and_started_again(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+            return subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        assert failed or self._process.poll() is None, self._log.read_text()[-800:]
+        self._process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            self._process.wait(20)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            self._process.kill()
+            self._process.wait()
 
 
-async def _come(broker: Broker, prefix: str) -> None:
+async def _come(bootstrap: str, prefix: str, sent: Callable[[], int], disturb: Callable[[], None] | None) -> None:
     """Users come one by one, in an order that their names do not tell; then log time goes on until all have sent."""
     generator = np.random.default_rng(6)
-    log = KafkaEventLog(broker.bootstrap, prefix)
+    log = KafkaEventLog(bootstrap, prefix)
     await log.start(lambda partition, offset, value: None)
     try:
         for number in generator.permutation(USERS).tolist():
             await log.append("contexts", 0, _context(_name(number), f"event-{number:04}", int(generator.integers(3))))
             await asyncio.sleep(ARRIVE_SECONDS / USERS)
         deadline = time.monotonic() + WAIT_SECONDS
-        while _sent(broker.segments(prefix)) < USERS:
+        while sent() < USERS:
             assert time.monotonic() < deadline, "the worker has not sent all slots in time"
+            if disturb is not None and sent() > USERS // 3:
+                disturb()
+                disturb = None
             await asyncio.sleep(SPAN_SECONDS / 2)
             await log.append("contexts", 0, _context("late", f"late-{time.monotonic_ns()}", 0))
     finally:
@@ -210,15 +248,3 @@ async def _come(broker: Broker, prefix: str) -> None:
 def _context(user: str, event_id: str, code: int) -> bytes:
     point = np.full(3, 0.1) + 0.7 * np.eye(3)[code]
     return codec.encode("Context", {"event_id": event_id, "user": user, "context": point.astype("<f4").tobytes()})
-
-
-def _sent(logs: Segments) -> int:
-    """How many slots lie in the log: the end offsets are not asked, since the segments are at hand."""
-    total = 0
-    for (topic, _), segments in logs.items():
-        for segment in segments if topic == "reports" else ():
-            place = 0
-            while place + 61 <= len(segment) and (length := int.from_bytes(segment[place + 8 : place + 12], "big")):
-                total += int.from_bytes(segment[place + 57 : place + 61], "big")
-                place += 12 + length
-    return total

@@ -78,6 +78,8 @@ def records(topic: str, partition: int, segments: Sequence[bytes]) -> Iterator[R
             if not length:
                 break  # a segment file is made with zeros at its end
             batch = segment[place : place + _PLACEMENT_BYTES + length]
+            if len(batch) < _PLACEMENT_BYTES + length:
+                break  # it is being written
             yield from _batch(topic, partition, base, batch)
             place += len(batch)
 
