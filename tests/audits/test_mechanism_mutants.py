@@ -7,6 +7,7 @@ False alarms: an audit fails on an honest mechanism with probability at most 1e-
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 import pytest
 
@@ -191,33 +192,31 @@ def test_the_buffered_counter_with_half_the_noise_fails():
     assert not counters.audit_linear(mutant, counters.gaussian_family())(2_000, 1e-6).passed
 
 
-@pytest.mark.parametrize("kind", [HalfNegative, FlatNegative])
-def test_windows_through_a_counter_with_too_little_noise_fail(kind, monkeypatch):
+def test_windows_through_a_counter_without_its_level_factor_fail(monkeypatch):
     honest = p2b.window_tree_of
     audit = named("slot-sums-counter")
 
     def mutated(config, codes):
         tree = honest(config, codes)
-        return None if tree is None else same_settings(kind, tree)
+        return None if tree is None else same_settings(FlatNegative, tree)
 
-    monkeypatch.setattr(p2b, "window_tree_of", mutated)
+    monkeypatch.setattr(p2b, "window_tree_of", lru_cache(mutated))
     assert not quick(audit).passed
 
 
-@pytest.mark.parametrize("name", ["server-counter", "edge-counter"])
-def test_a_collaborative_counter_without_its_level_factor_fails(name, monkeypatch):
-    audit, honest = named(name), collaborative_release.plan_of
+def test_a_collaborative_counter_without_its_level_factor_fails(monkeypatch):
+    audit, honest = named("server-counter"), collaborative_release.plan_of
     monkeypatch.setattr(
         collaborative_release,
         "plan_of",
-        lambda release, features: same_settings(FlatNegative, honest(release, features)),
+        lru_cache(lambda release, features: same_settings(FlatNegative, honest(release, features))),
     )
     assert not quick(audit).passed
 
 
-@pytest.mark.parametrize("name", ["server-counter", "edge-counter"])
-def test_a_collaborative_counter_sized_by_l2_in_place_of_l1_fails(name, monkeypatch):
-    audit, honest = named(name), collaborative_release.lattice_sensitivity
-    monkeypatch.setattr(collaborative_release, "plan_of", collaborative_release.plan_of.__wrapped__)
+def test_a_collaborative_counter_sized_by_l2_in_place_of_l1_fails(monkeypatch):
+    audit, honest = named("edge-counter"), collaborative_release.lattice_sensitivity
+    unremembered = collaborative_release.plan_of.__wrapped__
+    monkeypatch.setattr(collaborative_release, "plan_of", lru_cache(unremembered))
     monkeypatch.setattr(collaborative_release, "lattice_sensitivity", lambda features, norm: honest(features, "L2"))
     assert not quick(audit).passed

@@ -76,7 +76,7 @@ def _mechanisms() -> tuple[Audit, ...]:
         _size("discrete-laplace-size", size(mechanisms.laplace_draw, laplace[0], mechanisms.laplace_sizes())),
         _mechanism("discrete-gaussian", 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
-        _mechanism("k-norm", 1_000, ratio(mechanisms.k_norm_score(), *k_norm)),
+        _mechanism("k-norm", 2_000, ratio(mechanisms.k_norm_score(), *k_norm)),
         _size("k-norm-size", size(mechanisms.k_norm_draw, k_norm[0], mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
@@ -89,7 +89,7 @@ def _mechanisms() -> tuple[Audit, ...]:
         ),
         _mechanism("local-reward-response", 1_000, ratio(mechanisms.reward_score(bit), bit.guarantee().cost, one)),
         _mechanism(
-            "local-reward-laplace", 1_000, ratio(mechanisms.reward_score(noised), noised.guarantee().cost, steps)
+            "local-reward-laplace", 2_000, ratio(mechanisms.reward_score(noised), noised.guarantee().cost, steps)
         ),
         _mechanism("exponential", 2_000, ratio(mechanisms.choice_score(), choice, mechanisms.choice_family())),
     )
@@ -121,7 +121,7 @@ def _releases() -> tuple[Audit, ...]:
     return (
         Audit("slot-sums-fresh", "release", slot, 3_000, releases.audit_slot_sums_release(fresh)),
         Audit("slot-sums-sampled", "release", slot, 3_000, releases.audit_slot_sums_release(sampled)),
-        Audit("slot-sums-counter", "release", slot, 1_000, releases.audit_slot_sums_release(running)),
+        Audit("slot-sums-counter", "release", slot, 2_000, releases.audit_slot_sums_release(running)),
         Audit("tuples", "release", slot, 5_000, releases.audit_tuples_release(tuples, WORST_CROWD), factor=10),
         Audit("tuples-unique", "release", unique, 1_000, releases.audit_unique_tuple(crowds, POPULAR)),
         Audit(
@@ -184,4 +184,4 @@ def _size(name: str, run: Callable[[int, float], AuditResult], runs: int = 10_00
 def _continual(name: str, release: ContinualConfig) -> Audit:
     system = releases.collaborative(release)
     about = "a reward of 1 against 0, all releases seen"
-    return Audit(name, "release", about, 5_000, releases.audit_counter_release(system))
+    return Audit(name, "release", about, 6_000, releases.audit_counter_release(system))

@@ -50,8 +50,12 @@ BUFFERED = BufferedToeplitz(budget=BUDGET, sensitivity=1 << 10, horizon=SEEN)
 
 def audit_tree(plan: NegativeDigitTree) -> Callable[[int, float], AuditResult]:
     """A digit tree with Laplace noise for one coordinate."""
-    family = pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
-    return partial(audit_attack, tree_attack(plan), plan.guarantee().cost, family)
+    return partial(audit_attack, tree_attack(plan), plan.guarantee().cost, tree_family(plan))
+
+
+def tree_family(plan: NegativeDigitTree) -> Family:
+    """All nodes of one leaf."""
+    return pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
 
 
 def audit_linear(plan: Plan, family: Family) -> Callable[[int, float], AuditResult]:

@@ -123,13 +123,15 @@ def response_score(response: RandomisedResponse) -> Score:
 def response_family(categories: int) -> Family:
     """The two categories in question, and the others."""
 
-    def curve(epsilon: float) -> Callable[[float], float]:
-        lie = 1 / (np.exp(epsilon) + categories - 1)
-        null = np.full(categories, lie)
-        null[0] = 1 - (categories - 1) * lie
-        return Pair(null, np.roll(null, 1)).power
+    return pure(lambda epsilon: response_pair(epsilon, categories).power)
 
-    return pure(curve)
+
+def response_pair(epsilon: float, categories: int) -> Pair:
+    """The answers to the first category, and to the second."""
+    lie = 1 / (np.exp(epsilon) + categories - 1)
+    null = np.full(categories, lie)
+    null[0] = 1 - (categories - 1) * lie
+    return Pair(null, np.roll(null, 1))
 
 
 def reward_score(reward: LocalReward) -> Score:
@@ -154,16 +156,16 @@ def choice_score() -> Score:
 
 def choice_family() -> Family:
     """The exact weights."""
-    utilities = _utilities()
+    return pure(lambda epsilon: choice_pair(epsilon).power)
 
-    def curve(epsilon: float) -> Callable[[float], float]:
-        laws = []
-        for present in (False, True):
-            weights = exponential_weights(utilities[present], epsilon_micro(epsilon), 1)
-            laws.append(np.array([weight / sum(weights) for weight in weights]))
-        return Pair(*laws).power
 
-    return pure(curve)
+def choice_pair(epsilon: float) -> Pair:
+    """The choices without the unit's favour, and with it."""
+    laws = []
+    for present in (False, True):
+        weights = exponential_weights(_utilities()[present], epsilon_micro(epsilon), 1)
+        laws.append(np.array([weight / sum(weights) for weight in weights]))
+    return Pair(*laws)
 
 
 def _utilities() -> dict[bool, NDArray[np.int64]]:

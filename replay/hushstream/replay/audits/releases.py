@@ -133,13 +133,18 @@ def audit_tuples_release(system: P2BSystem, others: int) -> Callable[[int, float
         counts = published(system, key, [slots(present, others)])[0, 0, :, TARGET]
         return np.asarray(counts - likelier + 0.5)
 
-    family = Family(
+    family = tuples_family(others, threshold)
+    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, family)
+
+
+def tuples_family(others: int, threshold: int) -> Family:
+    """Crowds of one size at every sampling probability p, sold for -ln(1-p)."""
+    return Family(
         lambda sampling: sampled_pair(sampling, others, threshold).power,
         lambda sampling: -math.log1p(-sampling),
         smallest=0.01,
         largest=0.9999,
     )
-    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, family)
 
 
 def unique_tuple_attack(system: P2BSystem, others: int) -> Attack:
@@ -188,8 +193,12 @@ def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float],
             total += (2 * np.clip(moments.sums(users), 0, step) - step).sum(axis=1) / step
         return total
 
-    family = pure(lambda epsilon: laplace_pair(epsilon, FEATURES * levels, LAPLACE_STEPS).power)
-    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, family)
+    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, sums_family(levels))
+
+
+def sums_family(levels: int) -> Family:
+    """All nodes of one reward, in all entries of its features."""
+    return pure(lambda epsilon: laplace_pair(epsilon, FEATURES * levels, LAPLACE_STEPS).power)
 
 
 def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
