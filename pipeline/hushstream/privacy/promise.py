@@ -189,7 +189,7 @@ class Guarantee:
             f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
             f"Relation: {self.relation}.",
             f"One report against another report: {self.report_against_report}.",
-            f"Lifetime: {self.lifetime.cost} for {_slots(self.lifetime)}.",
+            f"Lifetime: {self.lifetime.cost} for {_units(self.lifetime, self.unit)}.",
             f"Sensitivity: {self.sensitivity}, {self.norm}.",
             f"Residue of the noise tables, included in delta: {delta_text(self.residue_units)}.",
             f"Deployment: {self.deployment}.",
@@ -200,9 +200,10 @@ class Guarantee:
         return lines + [f"Not protected: {fact}." for fact in self.not_protected]
 
 
-def _slots(lifetime: Lifetime) -> str:
-    slots = f"{lifetime.slots} slot{'s' if lifetime.slots > 1 else ''} of one user"
-    return slots if lifetime.devices == 1 else f"{slots} on each of {lifetime.devices} unlinked devices"
+def _units(lifetime: Lifetime, unit: str) -> str:
+    noun = "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
+    units = f"{lifetime.slots} {noun}{'s' if lifetime.slots > 1 else ''} of one user"
+    return units if lifetime.devices == 1 else f"{units} on each of {lifetime.devices} unlinked devices"
 
 
 def _amounts(cost: Cost) -> dict[str, Any]:
