@@ -26,7 +26,7 @@ LAPLACE_STEPS = 16
 """Steps to a shift, where the real lattice is finer: see `laplace_pair`."""
 
 _REACH = 12
-_BISECTIONS = 30
+_BISECTIONS = 20
 _PLANE_REACH = 32
 
 Curve = Callable[[float], float]

@@ -159,12 +159,12 @@ def _attacks() -> tuple[Audit, ...]:
         _attack(
             "shifted-window", "a slot's content against null, all later windows seen", 120, attacks.shifted_window()
         ),
-        _attack("redrawn-noise", "one window released again and again", 1_000, attacks.redrawn_noise()),
+        _attack("redrawn-noise", "one window released again and again", 500, attacks.redrawn_noise()),
         _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons()),
         _attack("two-owners", "two workers on one journal, one lost the slots", 1_000, attacks.two_owners()),
         _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
         _attack(
-            "differenced-metrics", "the public endpoint before and after a click", 300, attacks.differenced_metrics()
+            "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()
         ),
     )
 

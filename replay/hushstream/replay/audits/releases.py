@@ -44,8 +44,8 @@ from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.p2b_release import release_address, release_window
 from hushstream.systems.p2b_running import open_running
 
-CELLS = 25
-"""Codes of a deployment, or its users: runs in one release."""
+CELLS, USERS = 25, 100
+"""Codes of a deployment of the shuffler, and users of a collaborative one: runs in one release."""
 
 ARMS = 2
 FEATURES = 4
@@ -164,10 +164,10 @@ def audit_unique_tuple(system: P2BSystem, others: int) -> Callable[[int, float],
 
 
 def collaborative(release: ContinualConfig) -> CollaborativeSystem:
-    """A deployment with `CELLS` users who have no ties."""
+    """A deployment with `USERS` users who have no ties."""
     config = CollaborativeConfig(deployment="audit", arms=1, features=FeatureConfig(FEATURES), release=release)
-    users = tuple(f"user-{number:02d}" for number in range(CELLS))
-    return CollaborativeSystem.of(config, SocialGraph(users, np.zeros((CELLS, CELLS))))
+    users = tuple(f"user-{number}" for number in range(USERS))
+    return CollaborativeSystem.of(config, SocialGraph(users, np.zeros((USERS, USERS))))
 
 
 def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
@@ -178,13 +178,13 @@ def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float],
     plan = plan_of(system.config.release, system.features)
     assert isinstance(plan, NegativeDigitTree)
     base, levels, key = plan.base, plan.levels, fresh_key()
-    features = np.full((CELLS, FEATURES), 1 / math.sqrt(FEATURES), dtype=np.float32)
+    features = np.full((USERS, FEATURES), 1 / math.sqrt(FEATURES), dtype=np.float32)
     step = int(features[0, 0] * (1 << GRID_BITS))
-    users = np.arange(CELLS, dtype=np.int64)
+    users = np.arange(USERS, dtype=np.int64)
 
     def scores(present: bool) -> NDArray[np.float64]:
         moments = system.moments(key, fresh_nonce(), 0, 0)
-        total = np.zeros(CELLS)
+        total = np.zeros(USERS)
         leaves = 0
         for level in range(levels):
             while leaves < base**level:
@@ -193,7 +193,7 @@ def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float],
             total += (2 * np.clip(moments.sums(users), 0, step) - step).sum(axis=1) / step
         return total
 
-    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, sums_family(levels))
+    return partial(audit_attack, side_by_side(scores, USERS), system.guarantee().cost, sums_family(levels))
 
 
 def sums_family(levels: int) -> Family:
@@ -204,9 +204,9 @@ def sums_family(levels: int) -> Family:
 def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
     """Each reward is noised once: a reward of 1 or 0, of features that have one entry."""
     key, law = fresh_key(), local_reward_of(system.config.release)
-    features = np.zeros((CELLS, FEATURES), dtype=np.float32)
+    features = np.zeros((USERS, FEATURES), dtype=np.float32)
     features[:, 0] = 1
-    users = np.arange(CELLS, dtype=np.int64)
+    users = np.arange(USERS, dtype=np.int64)
 
     def scores(present: bool) -> NDArray[np.float64]:
         moments = system.moments(key, fresh_nonce(), 0, 0)
@@ -215,9 +215,9 @@ def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], Au
 
     steps = law.levels if law.law == "laplace" else 1
     family = pure(lambda epsilon: laplace_pair(epsilon, 1, steps).power)
-    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, family)
+    return partial(audit_attack, side_by_side(scores, USERS), system.guarantee().cost, family)
 
 
 def _reward(moments: Moments, features: NDArray[np.float32], reward: float) -> None:
     """One reward for each user."""
-    moments.add(Rows(np.arange(CELLS, dtype=np.int32), features, np.full(CELLS, reward)))
+    moments.add(Rows(np.arange(USERS, dtype=np.int32), features, np.full(USERS, reward)))
