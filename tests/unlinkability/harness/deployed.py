@@ -45,6 +45,8 @@ SHUFFLERS = 3
 SPAN_SECONDS = 1.5
 ARRIVE_SECONDS = 3.0
 WAIT_SECONDS = 90.0
+SESSION_SECONDS = 6.0
+"""The least that Apache Kafka takes by default."""
 
 Segments = Mapping[tuple[str, int], Sequence[bytes]]
 Read = Callable[[str, int, Sequence[bytes]], Iterable[Any]]
@@ -197,7 +199,7 @@ class Worker:
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self._command = [sys.executable, "-m", "hushstream.cli", "worker", "learner", "--deployment", str(folder)]
-        self._command += ["--bootstrap", bootstrap]
+        self._command += ["--bootstrap", bootstrap, "--session-timeout", str(SESSION_SECONDS)]
         self._log = folder / "worker.log"
         self._process = self._start()
 
