@@ -177,14 +177,17 @@ class Disturbed:
         datadir = Path(self._run.values["datadir"])
         kept = self._snapshots()
         older = self._other_topics("older")
-        older.copied_journals = {}
+        ends = await self._run.output_ends()
+        records = {place: await self._run.records_of(place) for place in ends}
+        # One moment for all topics, at which no journal had more than half of what its snapshot holds.
+        moment = min(records[self._journal, home][number // 2].timestamp_ms for home, number in kept.items())
         outputs: dict[Any, list[tuple[int, bytes]]] = {}
-        for place, end in (await self._run.output_ends()).items():
-            values = await self._run.values_of(place)
+        for place, found in records.items():
+            values = [record.value for record in found if record.timestamp_ms <= moment]
             if place[0] == self._journal:
-                older.copied_journals[place[1]] = values[: max(1, kept[place[1]] // 2)]
-            else:  # what was released later than the journal's copy was made stands there all the same
-                outputs[place] = [(1, value) for value in values[: end * 3 // 4]]
+                older.copied_journals = {**older.copied_journals, place[1]: values[: max(1, kept[place[1]] // 2 + 1)]}
+            else:
+                outputs[place] = [(1, value) for value in values]
         self._copies.append(self._run)
         self._run = await older.__aenter__()
         await self._run.append(outputs)
