@@ -65,7 +65,6 @@ def _mechanisms() -> tuple[Audit, ...]:
     ratio, size = mechanisms.likelihood_ratio, mechanisms.sizes
     laplace = mechanisms.LAPLACE_COST, mechanisms.LAPLACE_FAMILY
     gaussian = mechanisms.GAUSSIAN_COST, mechanisms.GAUSSIAN_FAMILY
-    k_norm = mechanisms.K_NORM_COST, mechanisms.K_NORM_FAMILY
     epsilon = mechanisms.EPSILON
     response = RandomisedResponse.of(mechanisms.CATEGORIES, epsilon)
     bit, noised = LocalReward.of(1, epsilon, "response"), LocalReward.of(mechanisms.LEVELS, epsilon, "laplace")
@@ -76,8 +75,8 @@ def _mechanisms() -> tuple[Audit, ...]:
         _size("discrete-laplace-size", size(mechanisms.laplace_draw, laplace[0], mechanisms.laplace_sizes())),
         _mechanism("discrete-gaussian", 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
-        _mechanism("k-norm", 2_000, ratio(mechanisms.k_norm_score(), *k_norm)),
-        _size("k-norm-size", size(mechanisms.k_norm_draw, k_norm[0], mechanisms.k_norm_sizes()), 5_000),
+        _mechanism("k-norm", 2_000, mechanisms.audit_k_norm()),
+        _size("k-norm-size", size(mechanisms.k_norm_draw, mechanisms.K_NORM_COST, mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
             1_000,

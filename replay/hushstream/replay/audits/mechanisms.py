@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,12 @@ from hushstream.privacy.audit_laws import Family, Pair, Sizes, gaussian_pair, la
 from hushstream.privacy.exponential import exponential_choice, exponential_weights
 from hushstream.privacy.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
 from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.privacy.k_norm import discrete_k_norm, k_norm_guarantee
-from hushstream.privacy.noise import KeyedStream, discrete_laplace, laplace_scale
+from hushstream.privacy.k_norm import discrete_k_norm_joint, k_norm_guarantee
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import discrete_laplace, laplace_scale
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream
+from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream, side_by_side
 
 EPSILON = 1.0
 DELTA = 1e-6
@@ -27,10 +29,10 @@ STEP = 2
 """Sensitivity of Gaussian and K-norm noise, in steps of the lattice."""
 
 CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
-_DRAWS_PER_NONCE = 100
+_DRAWS_AT_ONCE = 100
 
-Draw = Callable[[KeyedStream, int], NDArray[np.float64]]
-"""So many draws of a noise: each an integer (n,), or a vector (n, d)."""
+Draw = Callable[[Key, int], NDArray[np.float64]]
+"""So many draws of a noise under new nonces: integers (n,), or vectors (n, d)."""
 
 
 def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
@@ -42,20 +44,21 @@ def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> 
     return Family(curve, epsilon, largest=16.0)
 
 
-def laplace_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+def laplace_draw(key: Key, count: int) -> NDArray[np.float64]:
     """Discrete Laplace noise for an integer that moves by 1."""
-    return discrete_laplace(stream, *laplace_scale(EPSILON, 1), count).astype(np.float64)
+    return discrete_laplace(fresh_stream(key, "laplace"), *laplace_scale(EPSILON, 1), count).astype(np.float64)
 
 
-def gaussian_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+def gaussian_draw(key: Key, count: int) -> NDArray[np.float64]:
     """Discrete Gaussian noise for an integer that moves by `STEP`."""
-    return discrete_gaussian(stream, *gaussian_variance_for(BUDGET.rho, STEP**2), count).astype(np.float64)
+    variance = gaussian_variance_for(BUDGET.rho, STEP**2)
+    return discrete_gaussian(fresh_stream(key, "gaussian"), *variance, count).astype(np.float64)
 
 
-def k_norm_draw(stream: KeyedStream, count: int) -> NDArray[np.float64]:
+def k_norm_draw(key: Key, count: int) -> NDArray[np.float64]:
     """K-norm noise for two integers that move by `STEP` in L2."""
-    scale = laplace_scale(EPSILON, STEP)
-    return np.array([discrete_k_norm(stream, *scale, 2) for _ in range(count)], dtype=np.float64)
+    streams = [fresh_stream(key, "k-norm") for _ in range(count)]
+    return discrete_k_norm_joint(streams, *laplace_scale(EPSILON, STEP), 2).astype(np.float64)
 
 
 LAPLACE_COST = slot_sums_guarantee(EPSILON).cost
@@ -73,12 +76,12 @@ def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Callable[[i
 
 
 def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Callable[[int, float], AuditResult]:
-    """The audit of the mean size of many draws, under a nonce for each hundred."""
+    """The audit of the mean size of many draws, under new nonces for each hundred."""
 
     def run(draws: int, false_alarm: float) -> AuditResult:
         key, total = fresh_key(), 0.0
-        for _ in range(draws // _DRAWS_PER_NONCE):
-            drawn = draw(fresh_stream(key, "sizes"), _DRAWS_PER_NONCE).reshape(_DRAWS_PER_NONCE, -1)
+        for _ in range(draws // _DRAWS_AT_ONCE):
+            drawn = draw(key, _DRAWS_AT_ONCE).reshape(_DRAWS_AT_ONCE, -1)
             total += float(np.linalg.norm(drawn, axis=1).sum())
         return audit_sizes(law, total / draws, claimed, draws, false_alarm)
 
@@ -88,25 +91,24 @@ def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Callable[[int, float], Audit
 def laplace_score() -> Score:
     """Whether a noised 0 or 1 reaches 1."""
     key = fresh_key()
-    return lambda present: present + laplace_draw(fresh_stream(key, "laplace"), 1)[0] - 0.5
+    return lambda present: present + laplace_draw(key, 1)[0] - 0.5
 
 
 def gaussian_score() -> Score:
     """On which side of the middle a noised integer lies."""
     key = fresh_key()
-    return lambda present: STEP * present + gaussian_draw(fresh_stream(key, "gaussian"), 1)[0] - STEP / 2
+    return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
 
 
-def k_norm_score() -> Score:
+def audit_k_norm() -> Callable[[int, float], AuditResult]:
     """Which of the two points the noised one is nearer to."""
     key = fresh_key()
 
-    def score(present: bool) -> float:
-        first, _ = k_norm_draw(fresh_stream(key, "k-norm"), 1)[0]
-        first += STEP * present
-        return float(first**2 - (first - STEP) ** 2)
+    def scores(present: bool) -> NDArray[np.float64]:
+        first = k_norm_draw(key, _DRAWS_AT_ONCE)[:, 0] + STEP * present
+        return np.asarray(first**2 - (first - STEP) ** 2)
 
-    return score
+    return partial(audit_attack, side_by_side(scores, _DRAWS_AT_ONCE), K_NORM_COST, K_NORM_FAMILY)
 
 
 def response_score(response: RandomisedResponse) -> Score:

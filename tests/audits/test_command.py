@@ -1,0 +1,112 @@
+"""``hushstream audit --all`` and ``--only``: the table, stable JSON, and the exit code of a broken claim."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hushstream.cli.main import app
+from hushstream.replay.audits.catalogue import all_audits, run_audits
+from hushstream.schemas.errors import HushstreamError
+from hushstream.shuffling import release
+from hushstream.systems import p2b_release
+
+KEYS = {
+    "name", "kind", "attack", "claimed", "paper_claims", "epsilon_lower_bound", "calibrated_lower_bound",
+    "confidence", "false_alarm", "runs", "verdict", "passed",
+}  # fmt: skip
+
+
+def hushstream(*arguments):
+    return CliRunner().invoke(app, ["audit", *arguments])
+
+
+def test_every_mechanism_counter_release_mode_and_attack_has_a_row():
+    names = {audit.name for audit in all_audits()}
+    assert len(names) == len(all_audits())
+    mechanisms = {"discrete-laplace", "discrete-gaussian", "k-norm", "randomised-response", "exponential"}
+    local = {"local-reward-response", "local-reward-laplace"}
+    counters = {"binary-tree", "honaker-tree", "negative-digit-tree", "buffered-toeplitz"}
+    modes = {
+        "slot-sums-fresh",
+        "slot-sums-counter",
+        "tuples",
+        "paper",
+        "server-counter",
+        "edge-counter",
+        "noisy-reward",
+    }
+    attacks = {
+        "shifted-window",
+        "redrawn-noise",
+        "two-epsilons",
+        "two-owners",
+        "injected-reports",
+        "differenced-metrics",
+    }
+    assert mechanisms | local | counters | modes | attacks <= names
+
+
+def test_rows_come_as_json_with_stable_keys():
+    answer = hushstream("--only", "discrete-laplace", "--only", "paper", "--quick", "--json")
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert set(found) == {"effort", "passed", "false_alarm_of_all", "audits"}
+    assert (found["effort"], found["passed"], found["false_alarm_of_all"]) == ("quick", True, 2e-6)
+    laplace, paper = found["audits"]
+    assert set(laplace) == set(paper) == KEYS
+    assert laplace["claimed"]["epsilon"] == 1
+    assert 0 < laplace["epsilon_lower_bound"] <= 1
+    assert paper["verdict"] == "NOT PRIVATE AS STATED"
+    assert paper["paper_claims"]["epsilon_lower_bound"] > paper["paper_claims"]["epsilon"]
+    assert paper["claimed"]["delta"] == 0.5, "what is really promised is as little as delta p"
+
+
+def test_the_table_shows_claim_bound_confidence_runs_and_verdict():
+    answer = hushstream("--only", "paper", "--quick")
+    assert answer.exit_code == 0
+    for word in ("claim (epsilon, delta)", "bound by curve", "1 - 1e-06", "1,000", "NOT PRIVATE AS STATED"):
+        assert word in answer.stdout
+
+
+def test_a_bound_above_its_claim_is_exit_code_one(monkeypatch):
+    honest = p2b_release.laplace_scale
+    monkeypatch.setattr(p2b_release, "laplace_scale", lambda epsilon, levels: honest(2 * epsilon, levels))
+    answer = hushstream("--only", "slot-sums-fresh", "--quick")
+    assert answer.exit_code == 1
+    assert "EXCEEDS the claim" in answer.stdout
+    assert "1 of 1 fail: slot-sums-fresh" in answer.stdout
+
+
+def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):
+    """Whoever repairs the paper's release must not go on saying that it is broken."""
+    monkeypatch.setattr(
+        p2b_release, "paper", lambda reports, threshold: release.tuples(reports, reports.codes >= 0, threshold)
+    )
+    answer = hushstream("--only", "paper", "--quick")
+    assert answer.exit_code == 1
+    assert "was not broken" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "expected a mechanism, --all or --only"),
+        (("slot-sums", "--all"), "--all or --only alone"),
+        (("--all", "--runs", "100"), "--all or --only alone"),
+        (("--all", "--quick", "--thorough"), "got both"),
+        (("--only", "nothing"), "expected one of discrete-laplace"),
+        (("--only", "paper", "--false-alarm", "1"), "false alarm in"),
+    ],
+)
+def test_wrong_usage_is_refused(arguments, message):
+    answer = hushstream(*arguments)
+    assert isinstance(answer.exception, HushstreamError)
+    assert message in str(answer.exception)
+
+
+def test_more_runs_are_taken_where_they_are_asked_for():
+    (quick,), (full,) = (list(run_audits(["injected-reports"], effort)) for effort in ("quick", "full"))
+    assert full.result.runs > quick.result.runs
