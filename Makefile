@@ -47,7 +47,8 @@ kafka-up-secured: $(VENV)/.installed-dev
 test-kafka: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
-	  $(BIN)/python -m pytest tests/broker/conformance tests/kafka/test_stream_on_kafka.py; \
+	  $(BIN)/python -m pytest tests/broker/conformance tests/kafka/test_stream_on_kafka.py \
+	  tests/unlinkability/test_raw_log.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
