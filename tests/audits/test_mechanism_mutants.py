@@ -16,23 +16,24 @@ from hushstream.privacy import exponential, rewards
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.catalogue import all_audits, run_audits
+from hushstream.replay.audits.catalogue import all_audits
 from hushstream.systems import collaborative_release, p2b, p2b_release
 
-NAMES = [audit.name for audit in all_audits()]
+AUDITS = {audit.name: audit for audit in all_audits()}
+"""Made before anything is mutated: their claims are the product's."""
 
 
 def named(name):
-    return next(audit for audit in all_audits() if audit.name == name)
+    return AUDITS[name]
 
 
 def quick(audit):
     return audit("quick", 1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", AUDITS)
 def test_the_product_keeps_its_claim(name):
-    (row,) = run_audits([name], "quick")
+    row = quick(named(name))
     assert row.passed, row.cells()
     assert row.result.strongest <= row.result.claimed.epsilon_micro / 1e6
 
