@@ -357,13 +357,25 @@ def bench(
     out: Annotated[Path, typer.Option(help="Where the rows are written.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
     only: Annotated[BenchSubject | None, typer.Option(help="One subject; both by default.")] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option(help="Measure the stream on this Kafka beside the embedded broker, and nothing else.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Measure what the project promises to reach; ratios within one run, medians."""
-    from hushstream.replay.bench.report import bench_table, run_bench
+    from hushstream.replay.bench.on_kafka import kafka_rows
+    from hushstream.replay.bench.report import bench_table, run_bench, write_bench
 
-    subjects = [subject.value for subject in BenchSubject if only in (None, subject)]
-    rows = run_bench(out, subjects, rounds=rounds, progress=lambda text: typer.echo(text, err=True))
+    def progress(text: str) -> None:
+        typer.echo(text, err=True)
+
+    if bootstrap is not None and only is BenchSubject.COMPUTE:
+        raise typer.BadParameter("expected it without --only compute, which needs no broker", param_hint="--bootstrap")
+    if bootstrap is not None:
+        rows = kafka_rows(bootstrap, progress, rounds)
+        write_bench(rows, out)
+    else:
+        rows = run_bench(out, [s.value for s in BenchSubject if only in (None, s)], rounds=rounds, progress=progress)
     if json:
         print_json([asdict(row) for row in rows])
     else:

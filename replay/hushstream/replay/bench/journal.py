@@ -33,9 +33,10 @@ class Folded:
 
 @dataclass(slots=True)
 class DecisionsTail:
-    """Follows partition 0 of one deployment's decisions, of which one worker is the only writer."""
+    """Follows one partition of a deployment's decisions, of which one worker is the only writer."""
 
     settings: WorkerSettings
+    partition: int = 0
     records: list[Folded] = field(default_factory=list)
     _offset: int = 0
 
@@ -49,7 +50,7 @@ class DecisionsTail:
         Raises:
             BenchFailed: nothing was folded for a minute.
         """
-        source = ("decisions", 0)
+        source = ("decisions", self.partition)
         progressed = time.monotonic()
         async with LogReader(self.settings) as reader:
             reader.open({source: self._offset})

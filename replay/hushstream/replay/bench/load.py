@@ -83,16 +83,16 @@ def reward_batches(load: Load, arms: Sequence[int], rewards: Sequence[float], ro
     return values
 
 
-async def append_all(producer: AIOKafkaProducer, topic: str, values: Iterable[bytes]) -> None:
-    """Append values to partition 0 of a topic, many to a request, and wait until all are acknowledged."""
+async def append_all(producer: AIOKafkaProducer, topic: str, values: Iterable[bytes], partition: int = 0) -> None:
+    """Append values to one partition of a topic, many to a request, and wait until all are acknowledged."""
     sent = []
     batch = producer.create_batch()
     for value in values:
         if batch.append(key=None, value=value, timestamp=None) is None:
-            sent.append(await producer.send_batch(batch, topic, partition=0))
+            sent.append(await producer.send_batch(batch, topic, partition=partition))
             batch = producer.create_batch()
             batch.append(key=None, value=value, timestamp=None)
     if batch.record_count():
-        sent.append(await producer.send_batch(batch, topic, partition=0))
+        sent.append(await producer.send_batch(batch, topic, partition=partition))
     for acknowledged in sent:
         await acknowledged

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from hushstream.replay.bench.load import (
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
 from hushstream.schemas.topics import physical
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig
+from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, PartitionConfig
 from hushstream.systems.p2b import P2BSystem
 
 BATCH_ROWS = 256
@@ -84,11 +85,17 @@ class Round:
     p99_ms: float
 
 
-def prepare_deployment(folder: Path, sizes: StreamSizes) -> P2BSystem:
+def prepare_deployment(folder: Path, sizes: StreamSizes, learners: int = 1) -> P2BSystem:
     """Make the folder of the deployment inside ``folder``, with a key for the learner's zone."""
+    folder.mkdir(parents=True, exist_ok=True)
     place = folder / _DEPLOYMENT
     config = P2BConfig(
-        "bench", sizes.arms, ContextConfig(sizes.dimension), expected_slots=1000, encoder=EncoderConfig(codes=8)
+        "bench",
+        sizes.arms,
+        ContextConfig(sizes.dimension),
+        expected_slots=1000,
+        encoder=EncoderConfig(codes=8),
+        partitions=PartitionConfig(learners),
     )
     make_folder(place, config)
     system = read_encoder(config, place / ENCODER)
@@ -102,10 +109,20 @@ def _new_folder(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def open_bench(folder: Path, system: P2BSystem, sizes: StreamSizes) -> AsyncIterator[Bench]:
-    """A fresh broker and a producer on it; ``folder`` is made, beside that of the deployment."""
+async def open_bench(
+    folder: Path, system: P2BSystem, sizes: StreamSizes, given: str | None = None
+) -> AsyncIterator[Bench]:
+    """A broker and a producer on it; ``folder`` is made, beside that of the deployment.
+
+    Args:
+        folder: for the files of the processes.
+        system: the deployment.
+        sizes: of the runs.
+        given: a broker's address; None for a fresh embedded one.
+    """
     _new_folder(folder)
-    async with embedded_broker(folder) as bootstrap:
+    async with AsyncExitStack() as stack:
+        bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:
@@ -125,24 +142,25 @@ class Bench:
         self._producer = producer
         self._system = system
         self._sizes = sizes
+        self._prefix = f"bench-{secrets.token_hex(4)}."  # a broker that was there before knows other runs
 
     async def round(self, progress: Progress) -> Round:
         """Measure each form once."""
         progress("pass-through")
         passthrough = await self._passthrough()
         progress("learner, one event a record, then paced")
-        events, waits = await self._events()
+        events, waits = await self.events()
         progress("learner, columnar records")
-        batches = await self._batches()
+        batches = await self.batches()
         p50, p99 = np.percentile(waits, [50, 99])
         return Round(passthrough, events, batches, float(p50), float(p99))
 
     async def _passthrough(self) -> float:
         """Records per second through a bare Faust agent: the same records as the learner's, in one topic."""
         pairs = self._sizes.event_pairs
-        load = self._load(pairs)
+        load = self.load(pairs)
         values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
-        source, target = "passthrough.source", "passthrough.target"
+        source, target = f"{self._prefix}passthrough.source", f"{self._prefix}passthrough.target"
         connection = Connection(self._bootstrap, "")
         async with connection.admin("create topics") as admin:
             settings = {"message.timestamp.type": "LogAppendTime"}
@@ -150,17 +168,17 @@ class Bench:
         await append_all(self._producer, source, values)
         arguments = ["-m", "hushstream.replay.bench.passthrough", self._bootstrap, source, target, str(self._folder)]
         async with started("passthrough", arguments, self._folder, kill=True) as agent:
-            times = await _log_times(connection, (target, 0), len(values), agent)
+            times = await log_times(connection, (target, 0), len(values), agent)
         seconds = (times[-1] - times[0]) / 1000
         return sum(moment > times[0] for moment in times) / seconds
 
-    async def _events(self) -> tuple[float, list[int]]:
+    async def events(self) -> tuple[float, list[int]]:
         """Events per second with one event a record, and the waits of contexts that come at a pace."""
         sizes = self._sizes
         paced = round(sizes.pace * sizes.paced_seconds)
-        load = self._load(2 * sizes.event_pairs + paced)
+        load = self.load(2 * sizes.event_pairs + paced)
         first, second, third = _split(load, sizes.event_pairs)
-        learner = await self._learner("events")
+        learner = await self.learner("events")
         await learner.append("contexts", context_events(first))
         async with learner.running() as worker:
             await learner.tail.until(len(first), 0, worker.check)
@@ -172,35 +190,35 @@ class Bench:
             seen = len(learner.tail.records)
             await learner.tail.until(2 * sizes.event_pairs, sizes.event_pairs, worker.check)
             rate = events_per_second(learner.tail.records[seen:], 1)
-            waits = await self._paced(learner, values, worker)
-        return rate, waits
+            low = learner.tail.position("contexts")
+            times = await self.paced(learner, values, worker, sizes.pace)
+        return rate, waits_ms(learner.tail.records, low, times)
 
-    async def _paced(self, learner: Learner, values: Sequence[bytes], worker: Running) -> list[int]:
-        """Append contexts at the stated pace; give how long each waited for its decision."""
-        sizes = self._sizes
+    async def paced(self, learner: Learner, values: Sequence[bytes], worker: Running, pace: int) -> list[int]:
+        """Append contexts at a pace (1/s); give their log times."""
         low = learner.tail.position("contexts")
         begun = time.monotonic()
         sent = 0
         tasks = []
         while sent < len(values):
-            due = min(len(values), round((time.monotonic() - begun) * sizes.pace))
+            due = min(len(values), round((time.monotonic() - begun) * pace))
             if due > sent:
                 tasks.append(asyncio.create_task(learner.append("contexts", values[sent:due])))
                 sent = due
             await asyncio.sleep(0.005)
         await asyncio.gather(*tasks)
         await learner.tail.until(low + len(values), 0, worker.check)
-        times = await _log_times(learner.connection, ("contexts", 0), low + len(values), worker, low)
+        times = await log_times(learner.connection, ("contexts", 0), low + len(values), worker, low)
         appended = (len(times) - 1) * 1000 / max(1, times[-1] - times[0])
-        if appended < PACE_TOLERANCE * sizes.pace:
-            raise BenchFailed(f"expected {sizes.pace} contexts/s to be appended, got {appended:.0f}")
-        return waits_ms(learner.tail.records, low, times)
+        if appended < PACE_TOLERANCE * pace:
+            raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")
+        return times
 
-    async def _batches(self) -> float:
+    async def batches(self) -> float:
         """Events per second with columnar records."""
         pairs = self._sizes.batch_pairs
-        first, second, _ = _split(self._load(2 * pairs), pairs)
-        learner = await self._learner("batches")
+        first, second, _ = _split(self.load(2 * pairs), pairs)
+        learner = await self.learner("batches")
         records = -(-pairs // BATCH_ROWS)
         await learner.append("contexts", context_batches(first, BATCH_ROWS))
         async with learner.running() as worker:
@@ -216,8 +234,8 @@ class Bench:
     async def memory(self) -> tuple[int, int]:
         """Peak bytes of a worker after the mark and at the end; snapshots are taken all the time."""
         sizes = self._sizes
-        learner = await self._learner("memory")
-        load = self._load(sizes.memory_events // 2)
+        learner = await self.learner("memory")
+        load = self.load(sizes.memory_events // 2)
         contexts = clicks = early = done = 0
         async with learner.running("--snapshot-interval", "1") as worker:
             while done < len(load):
@@ -235,12 +253,12 @@ class Bench:
                     early = worker.peak_memory_bytes()
             return early, worker.peak_memory_bytes()
 
-    def _load(self, events: int) -> Load:
+    def load(self, events: int) -> Load:
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED)
 
-    async def _learner(self, name: str) -> Learner:
+    async def learner(self, name: str) -> Learner:
         """Topics of its own for one run of the deployment."""
-        connection = Connection(self._bootstrap, f"{name}.")
+        connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
         await apply_async(connection, partition_counts(self._system), replication=1)
         return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
 
@@ -255,18 +273,23 @@ class Learner:
     producer: AIOKafkaProducer
     tail: DecisionsTail
 
-    async def append(self, topic: str, values: Sequence[bytes]) -> None:
+    async def append(self, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
         """Append to a logical topic."""
-        await append_all(self.producer, physical(self.connection.prefix, topic), values)
+        await append_all(self.producer, physical(self.connection.prefix, topic), values, partition)
 
     @asynccontextmanager
-    async def running(self, *options: str) -> AsyncIterator[Running]:
-        """The worker; it goes on where it ended before."""
+    async def running(self, *options: str, number: int = 1) -> AsyncIterator[Running]:
+        """The worker, or another one; it goes on where it ended before."""
         arguments = ["-m", "hushstream.cli", "worker", "learner"]
-        arguments += ["--deployment", str(self.folder.parent / _DEPLOYMENT), "--state", str(self.folder / self.name)]
+        arguments += [
+            "--deployment",
+            str(self.folder.parent / _DEPLOYMENT),
+            "--state",
+            str(self.folder / f"{self.name}-{number}"),
+        ]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
-        arguments += ["--group", f"{self.name}.learner", *options]
-        async with started(self.name, arguments, self.folder) as worker:
+        arguments += ["--group", f"{self.connection.prefix}learner", *options]
+        async with started(f"{self.name}-{number}", arguments, self.folder) as worker:
             yield worker
 
 
@@ -274,7 +297,7 @@ def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
     return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
 
 
-async def _log_times(
+async def log_times(
     connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
 ) -> list[int]:
     """Log times of the records from ``first`` up to ``end``, once all of them are there."""
