@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NoReturn, TypeAlias
 
@@ -222,6 +223,7 @@ def residue(scale_numerator: int, scale_denominator: int) -> Fraction:
     return laplace_tables(scale_numerator, scale_denominator).residue
 
 
+@lru_cache(maxsize=256)
 def laplace_variance(scale_numerator: int, scale_denominator: int) -> float:
     """Variance 2q/(1-q)^2 of one draw, q = exp(-denominator/numerator); the same float on every machine."""
     exact = context()
