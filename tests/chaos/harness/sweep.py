@@ -148,28 +148,33 @@ class Sweep:
 
         return await shrink(lane, fails)
 
-    async def without_brokers(self, folder: Path, numbers: Sequence[int]) -> int:
-        """Kill one broker after the other, then all at once, under a worker of every role; gives the broker faults."""
-        runs = {name: subject.make(f"brokers-{name.replace(' ', '-')}") for name, subject in self._subjects.items()}
+    async def without_brokers(self, folder: Path, fallen: Sequence[int]) -> None:
+        """Kill brokers at once under a worker of every role, and start them again."""
+        self._lanes += 1
+        names = {name: f"brokers{self._lanes}-{name.replace(' ', '-')}" for name in KINDS}
+        runs = {name: subject.make(names[name]) for name, subject in self._subjects.items()}
         try:
-            workers = {}
+            workers = dict(zip(runs, await asyncio.gather(*map(self._at_work, runs, runs.values())), strict=True))
             for name, run in runs.items():
-                await run.__aenter__()
-                run.pace_seconds = 3 * self._subjects[name].pace_seconds
-                workers[name] = await run.start(join_timeout_seconds=120.0)
-                await workers[name].logged("at journal record", PATIENCE_SECONDS)
-            singles = [[number] for number in numbers] if len(numbers) > 1 else []
-            for fallen in (*singles, numbers):
-                self._say(f"broker-kill {','.join(map(str, fallen))} of {len(numbers)}")
-                for number in fallen:
-                    await _kafka(folder, "kill", number)
-                await asyncio.gather(*(_kafka(folder, "start", number) for number in fallen))
+                ends = await run.output_ends()
+                left = [len(v) - ends[run.make_machine(h).journal] for h, v in self._undisturbed[name].journals.items()]
+                assert max(left) > 0, f"{name}: nothing was left to do when the brokers fell"
+            self._say(f"broker-kill {','.join(map(str, fallen))}")
+            for number in fallen:
+                await _kafka(folder, "kill", number)
+            await asyncio.gather(*(_kafka(folder, "start", number) for number in fallen))
             for name, run in runs.items():
                 await self._outlived(name, run, workers[name])
-            return len(singles) + 1
         finally:
             for run in runs.values():
                 await run.__aexit__()
+
+    async def _at_work(self, name: str, run: Any) -> Any:
+        await run.__aenter__()
+        run.pace_seconds = 4 * self._subjects[name].pace_seconds
+        worker = await run.start(join_timeout_seconds=120.0)
+        await worker.logged("at journal record", PATIENCE_SECONDS)
+        return worker
 
     async def _outlived(self, name: str, run: Any, worker: Any) -> None:
         subject = self._subjects[name]
