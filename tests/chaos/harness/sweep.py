@@ -130,11 +130,12 @@ class Sweep:
             async with places:
                 begun = time.monotonic()
                 try:
-                    met += len(await self.run(lane))
+                    found = await self.run(lane)
                 except Exception as error:  # noqa: BLE001 - told by the caller, with the line that repeats it
                     failures.append((lane, error))
                     self._say(f"BROKEN {lane}\n{type(error).__name__}: {error}")
                 else:
+                    met += len(found)
                     self._say(f"held   {lane} ({time.monotonic() - begun:.0f} s)")
 
         await asyncio.gather(*map(one, lanes))

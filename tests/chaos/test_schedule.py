@@ -1,0 +1,24 @@
+"""A schedule of faults is a function of its seed, can be repeated from its lines, and covers what it must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KINDS = ("counter", "related learner")
+
+
+def test_a_seed_gives_one_schedule_and_every_line_gives_its_lane_back(schedule: Any) -> None:
+    lanes = schedule.draw_lanes(3, KINDS, 60, 5)
+    assert lanes == schedule.draw_lanes(3, KINDS, 60, 5) != schedule.draw_lanes(4, KINDS, 60, 5)
+    assert [schedule.parse(str(lane)) for lane in lanes] == lanes
+
+
+def test_every_kind_is_killed_and_stopped_at_every_step_and_meets_every_other_fault(schedule: Any) -> None:
+    lanes = schedule.draw_lanes(3, KINDS, 60, 5)
+    assert sum(len(lane.faults) for lane in lanes) >= 60
+    for kind in KINDS:
+        faults = [fault for lane in lanes if lane.kind == kind for fault in lane.faults]
+        for operation in ("kill", "stop"):
+            assert {f.step for f in faults if f.operation == operation} == set(schedule.STEPS)
+        assert {*schedule.ONCE, "clock"} <= {fault.operation for fault in faults}
+        assert {f.amount > 0 for f in faults if f.operation == "clock"} == {True, False}
