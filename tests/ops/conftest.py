@@ -20,6 +20,7 @@ from hushstream.schemas import codec
 from hushstream.systems.configuration import (
     ContextConfig,
     EncoderConfig,
+    LiftConfig,
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
@@ -100,6 +101,7 @@ def configuration(name: str) -> P2BConfig:
         encoder=EncoderConfig(codes=4),
         slot=SlotConfig(after_interactions=3, lifetime_slots=2, settle_seconds=0.02),
         release=ReleaseConfig(epsilon=1.0, window_slots=8),
+        lift=LiftConfig(holdout=0.2, every_seconds=0.02),
         partitions=PartitionConfig(learner=2, shuffler=2),
         public_dataset=True,
     )

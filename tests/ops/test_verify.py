@@ -22,7 +22,7 @@ from hushstream.schemas.topics import topics_of
 
 BYTES_A_TOPIC = 5
 ROLES: tuple[RoleName, ...] = ("learner", "shuffler", "aggregator")
-P2B_TOPICS = topics_of("p2b", ROLES, public=True)
+P2B_TOPICS = topics_of("p2b", ROLES, public=True, holdout=True)
 
 CASES: list[tuple[str, str, tuple[RoleName, ...]]] = [
     *(
@@ -85,6 +85,9 @@ def test_a_dropped_record_is_found_in_every_topic(case: Any) -> None:
 
 def test_a_swapped_pair_is_found_in_every_topic(case: Any) -> None:
     deployment, editor, topic, roles, draw = case
+    if topic == "ledger-edge":
+        assert not editor.holding(topic, least=2), "a counter is paid for once: there is no pair"
+        return
     source = draw.choice(editor.holding(topic, least=2))
     records = editor.copy.part(source).records
     pairs = [i for i in range(len(records) - 1) if records[i].value != records[i + 1].value]
@@ -251,9 +254,12 @@ def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
 
 def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) -> None:
     # The first decision of a cold learner: every arm has the same score.
-    copy = _first_decision(deployment, lambda arm: (arm + 1) % 5, at=1)
+    journal = deployment.log.slice("decisions", 0, 0).records
+    # Nobody in the hold-out: there no score decides.
+    at = next(at for at in range(1, len(journal)) if codec.decode(journal[at].value)[1]["policies"][:1] == b"\0")
+    copy = _first_decision(deployment, lambda arm: (arm + 1) % 5, at)
     result = verify(copy, deployment.system, deployment.keys, ("learner",))
-    assert result.ok
+    assert result.ok, result.findings
     assert result.of("decisions")[Status.FLOAT_TIE] == 1
 
 

@@ -161,7 +161,7 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         HushstreamError: the code of a role does what is not declared.
     """
     rules = set()
-    for topic in topics_of(system.name, system.roles, system.config.public_dataset):
+    for topic in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
         name = physical(prefix, topic)
         for who in (Role.CLIENT, Role.OPERATOR):
             rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}

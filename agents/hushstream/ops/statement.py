@@ -286,7 +286,7 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
 
 
 def _topics(system: System) -> list[TopicSpec]:
-    return [TOPICS[name] for name in topics_of(system.name, system.roles, system.config.public_dataset)]
+    return [TOPICS[name] for name in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout)]
 
 
 def _names(roles: tuple[Role, ...]) -> str:

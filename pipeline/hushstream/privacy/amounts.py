@@ -116,7 +116,13 @@ def float_up(value: Fraction) -> float:
 def epsilon_float(micro: int) -> float:
     """Epsilon as a float that prints as the exact decimal (or, beyond 15 digits, is rounded up)."""
     value = epsilon_value(micro)
-    return float(value) if micro < 10**15 else float_up(value)
+    if micro < 10**15:
+        return float(value)
+    shown = float_up(value)
+    # The shortest decimal that reads back as this float may lie below it.
+    while Fraction(Decimal(repr(shown))) < value:
+        shown = math.nextafter(shown, math.inf)
+    return shown
 
 
 def epsilon_text(micro: int) -> str:

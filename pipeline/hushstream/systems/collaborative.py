@@ -78,6 +78,11 @@ class CollaborativeSystem:
         return ("learner", "counter", "aggregator")
 
     @property
+    def holdout(self) -> bool:
+        """See `System.holdout`: there is none."""
+        return False
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """See `System.counts`: one counter, as the relation couples all users; each home that releases is a scope."""
         learners = self.config.partitions.learner

@@ -108,6 +108,11 @@ class P2BSystem:
         return ("learner", "shuffler", "aggregator")
 
     @property
+    def holdout(self) -> bool:
+        """See `System.holdout`."""
+        return self.config.lift.holdout > 0
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """See `System.counts`: each shuffler partition is a scope of the ledger."""
         partitions = self.config.partitions

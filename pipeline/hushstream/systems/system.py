@@ -47,6 +47,10 @@ class System(Protocol):
         """Its roles, in the order in which data flows."""
 
     @property
+    def holdout(self) -> bool:
+        """Whether some users are never answered by a model, and the lift over them is released."""
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """Partitions by what is counted: learner, shuffler, counter, lines, scopes."""
 

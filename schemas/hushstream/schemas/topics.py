@@ -85,6 +85,8 @@ class TopicSpec:
     """Which systems have it."""
     public_only: bool = False
     """Whether only deployments on public data have it."""
+    holdout_only: bool = False
+    """Whether only deployments with a hold-out have it."""
     timestamp_type: str = "LogAppendTime"
     """Log time is the broker's for every topic: a writer cannot put a record into another period."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -117,13 +119,14 @@ def physical(prefix: str, name: str) -> str:
     return f"{prefix}{name}"
 
 
-def topics_of(system: str, roles: Collection[str], public: bool) -> tuple[str, ...]:
+def topics_of(system: str, roles: Collection[str], public: bool, holdout: bool = False) -> tuple[str, ...]:
     """The topics that a deployment has, in the order of the declaration.
 
     Args:
         system: its name.
         roles: the roles that it runs; client and operator are always there.
         public: whether its data is public.
+        holdout: whether some of its users are never answered by a model.
     """
     there = {*roles, Role.CLIENT, Role.OPERATOR}
     return tuple(
@@ -133,6 +136,7 @@ def topics_of(system: str, roles: Collection[str], public: bool) -> tuple[str, .
         and there.intersection(spec.writers)
         and there.intersection(spec.readers)
         and (public or not spec.public_only)
+        and (holdout or not spec.holdout_only)
     )
 
 
@@ -290,6 +294,7 @@ _SPECS = (
         count=Count.LEARNER,
         retention_ms=None,
         systems=("p2b",),
+        holdout_only=True,
     ),
     # What learners release themselves is paid for here: no ledger partition has two writers.
     TopicSpec(
@@ -302,6 +307,7 @@ _SPECS = (
         count=Count.LEARNER,
         retention_ms=None,
         systems=("p2b",),
+        holdout_only=True,
     ),
     _dead_letters("dead-letters-edge", Role.LEARNER, Zone.EDGE, Count.LEARNER),
     _dead_letters("dead-letters-shuffler", Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
