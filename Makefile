@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka lock clean
+.PHONY: demo test check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -59,6 +59,18 @@ test-kafka: $(VENV)/.installed-dev
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --brokers 3
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py; \
+	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
+
+# Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES.
+test-chaos: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
+	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
+
+chaos: $(VENV)/.installed-dev
+	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka HUSHSTREAM_CHAOS_MINUTES=$${HUSHSTREAM_CHAOS_MINUTES:-30} \
+	  $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 lock: $(VENV)/.installed-dev

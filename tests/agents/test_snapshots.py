@@ -13,7 +13,9 @@ SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"
 
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
-    return SnapshotStore(WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path))
+    return SnapshotStore(
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+    )
 
 
 def test_a_snapshot_comes_back_as_it_was(store: SnapshotStore) -> None:

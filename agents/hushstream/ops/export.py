@@ -82,9 +82,7 @@ class Manifest:
         return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
 
 
-def export(
-    connection: Connection, system: System, directory: Path, topics: Collection[str] | None = None
-) -> Manifest:
+def export(connection: Connection, system: System, directory: Path, topics: Collection[str] | None = None) -> Manifest:
     """`export_async`, for code without an event loop."""
     return asyncio.run(export_async(connection, system, directory, topics))
 
