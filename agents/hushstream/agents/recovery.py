@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
+from hushstream.agents.high_water import HighWater, pays
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
@@ -85,6 +86,11 @@ class Recovery:
     sender: Sender
     snapshots: SnapshotStore
     still_owner: Callable[[], bool]
+
+    @property
+    def high_water(self) -> HighWater:
+        """What was paid for on this machine."""
+        return HighWater(self.settings)
 
     async def run(self, partition: int, released: Callable[[bytes], int], cached: Held | None = None) -> Held:
         """Bring the partition's machine to the end of its journal and send again what may be unsent.
@@ -169,6 +175,10 @@ class Recovery:
             place = stop
         held.journal_offset = place
         self._check_owner()
+        partition = journal[1]
+        self.high_water.check(partition, held.genesis, held.sequence)
+        if pays(unsent):
+            await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
         await self._send(held, unsent)
         held.released = held.sequence
 

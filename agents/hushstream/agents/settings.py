@@ -27,6 +27,7 @@ class WorkerSettings(BaseModel):
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
+        paid_marks: where it is noted what was paid for (`hushstream.agents.high_water`); by default in ``datadir``.
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
@@ -43,6 +44,7 @@ class WorkerSettings(BaseModel):
     deployment: str = "default"
     topic_prefix: str = ""
     datadir: Path
+    paid_marks: Path | None = None
     security: Security = Security()
 
     metrics_host: str = "127.0.0.1"

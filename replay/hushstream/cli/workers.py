@@ -49,6 +49,9 @@ def worker(
     prefix: Prefix = None,
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
+    paid_marks: Annotated[
+        Path | None, typer.Option(help="Folder for marks of what was paid for; best not backed up with the state.")
+    ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
     metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = "127.0.0.1",
     zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = "127.0.0.1",
@@ -95,6 +98,7 @@ def worker(
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / "state" / role.value if state is None else state,
+        paid_marks=paid_marks,
         security=read_security(security),
         metrics_host=metrics_host,
         zone_metrics_host=zone_metrics_host,

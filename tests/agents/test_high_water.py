@@ -1,0 +1,74 @@
+"""What was paid for is noted before its release is sent; a journal that is older than that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hushstream.agents.errors import JournalLost
+from hushstream.agents.high_water import HighWater, OlderThanPaid, pays
+from hushstream.agents.settings import WorkerSettings
+from hushstream.roles.machine import Output
+
+GENESIS = b"the first record"
+
+
+def marks(folder: Path, **changes: object) -> HighWater:
+    values = {"bootstrap": "127.0.0.1:1", "role": "shuffler", "group": "g", "deployment": "dep", "datadir": folder}
+    return HighWater(WorkerSettings(**{**values, **changes}))
+
+
+def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
+    high = marks(tmp_path)
+    high.raise_to(2, GENESIS, 7)
+    high.check(2, GENESIS, 7)
+    high.check(2, GENESIS, 12)
+    with pytest.raises(OlderThanPaid, match=r"ends at record 6, but a release was paid with record 7"):
+        high.check(2, GENESIS, 6)
+
+
+def test_without_a_mark_or_with_one_of_another_journal_any_journal_is_taken(tmp_path: Path) -> None:
+    high = marks(tmp_path)
+    high.check(0, GENESIS, 0)
+    high.raise_to(0, b"another first record", 7)
+    high.check(0, GENESIS, 0)
+    high.check(1, GENESIS, 0)
+
+
+def test_the_mark_outlives_its_writer_and_belongs_to_one_role_of_one_deployment(tmp_path: Path) -> None:
+    marks(tmp_path).raise_to(0, GENESIS, 7)
+    with pytest.raises(OlderThanPaid):
+        marks(tmp_path).check(0, GENESIS, 3)
+    marks(tmp_path, role="counter").check(0, GENESIS, 3)
+    marks(tmp_path, deployment="other").check(0, GENESIS, 3)
+
+
+def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
+    high = marks(tmp_path / "state", paid_marks=tmp_path / "marks")
+    high.raise_to(0, GENESIS, 7)
+    assert high.path(0).parent == tmp_path / "marks"
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("position", [0, 20, 40, -2])
+def test_a_damaged_mark_is_refused_not_believed(tmp_path: Path, position: int) -> None:
+    high = marks(tmp_path)
+    high.raise_to(0, GENESIS, 7)
+    content = bytearray(high.path(0).read_bytes())
+    content[position] ^= 1
+    high.path(0).write_bytes(bytes(content))
+    with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
+        high.check(0, GENESIS, 9)
+
+
+def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
+    (tmp_path / "paid").write_text("in the way")
+    with pytest.raises(JournalLost, match="could not be noted"):
+        marks(tmp_path).raise_to(0, GENESIS, 7)
+
+
+def test_only_a_ledger_entry_says_that_a_release_is_paid_for() -> None:
+    assert pays([Output("crowds", 0, b""), Output("ledger", 0, b"")])
+    assert pays([Output("ledger-edge", 0, b"")])
+    assert not pays([Output("reports", 0, b""), Output("decisions", 0, b"")])
