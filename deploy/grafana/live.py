@@ -47,6 +47,13 @@ START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 SCRAPES_BEFORE = 2
 """A counter that was never scraped at 0 shows no increase."""
+FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
+    ("public", 'hushstream_decisions_total{role="learner"}'),
+    ("public", 'hushstream_windows_sealed_total{role="shuffler"}'),
+    ("public", 'hushstream_batch_seconds_count{role="shuffler"}'),
+    ("zone", 'hushstream_dead_letters_total{role="learner"}'),
+)
+"""They are there once a worker holds its partitions."""
 SCRAPES_AFTER = 3
 """Prometheus goes on for so many seconds after the last event, so that the last values and rules are in."""
 
@@ -212,10 +219,21 @@ class LiveRun:
     async def _play(self) -> None:
         refused = KafkaEventLog(self._bootstrap, f"{NAME}.")
         await refused.start(lambda *_: None)
-        await asyncio.sleep(SCRAPES_BEFORE)
+        await self._scraped_before()
         await refused.append("contexts", 0, b"no record at all")
         await refused.stop()
         await ClosedLoop(self._world, self._plan).run(KafkaEventLog(self._bootstrap, f"{NAME}."))
+
+    async def _scraped_before(self) -> None:
+        """Wait until every counter that the play will move was scraped at 0, twice."""
+        deadline = time.monotonic() + START_SECONDS
+        for endpoint, counter in FIRST_COUNTERS:
+            expr = f"min(count_over_time({counter}[1m]))"
+            while not (found := self.ask(endpoint, expr)) or found[0].points[0][1] < SCRAPES_BEFORE:
+                self._require_alive()
+                if time.monotonic() > deadline:
+                    raise LiveError(f"{endpoint}: expected {counter} to be scraped {SCRAPES_BEFORE} times, it was not")
+                await asyncio.sleep(0.2)
 
     def _get(self, endpoint: Endpoint, what: str, **parameters: str) -> list[Any]:
         url = f"http://127.0.0.1:{self._ports[f'prometheus-{endpoint}']}/api/v1/{what}"
