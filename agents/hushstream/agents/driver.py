@@ -31,6 +31,10 @@ from hushstream.schemas.errors import HushstreamError
 logger = logging.getLogger(__name__)
 
 
+_SNAPSHOT_RETRY_SECONDS = 2.0
+"""After a snapshot that could not be written, beside the interval."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a driver needs from its worker.
@@ -281,6 +285,7 @@ class PartitionDriver:
             await asyncio.to_thread(self._tools.snapshots.save, self.partition, snapshot)
         except OSError as error:
             logger.warning("partition %d: snapshot not written: %s", self.partition, error)
+            self._last_snapshot = time.monotonic() + _SNAPSHOT_RETRY_SECONDS
             return
         self._snapshot_place = place
         self._tools.observe("snapshot", self.partition, self._sequence)

@@ -30,7 +30,8 @@ _PUT = "INSERT OR REPLACE INTO users VALUES (?, ?, ?)"
 _GET = "SELECT value FROM users WHERE key = ?"
 _UNSEEN = "SELECT key, seen_ms, value FROM users WHERE seen_ms < ?"
 _CACHE = "PRAGMA cache_size = -8192"
-_BUSY_SECONDS = 5.0
+_BUSY_SECONDS = 0.5
+"""Another process may hold the file for as long as it sleeps: whoever waits for it folds nothing meanwhile."""
 
 
 class DamagedUserStore(WorkerError):

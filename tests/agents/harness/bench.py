@@ -427,6 +427,7 @@ class Deployment:
         try:
             sent = []
             for (topic, partition), log in logs.items():
+                await _known(producer, self.settings.physical(topic), partition)
                 for timestamp, value in log:
                     sent.append(
                         await producer.send(
@@ -498,3 +499,11 @@ async def _pump(
             writer.write(data.replace(said, put) if said else data)
             await writer.drain()
     writer.close()
+
+
+async def _known(producer: AIOKafkaProducer, topic: str, partition: int) -> None:
+    """Wait until the client knows the partition of a topic that was just created."""
+    async with asyncio.timeout(20):
+        while partition not in (await producer.partitions_for(topic) or ()):
+            await producer.client.force_metadata_update()
+            await asyncio.sleep(0.02)
