@@ -31,16 +31,16 @@ class BenchRow:
 
 def figure(name: str, values: Sequence[float], unit: str) -> BenchRow:
     """The median of some rounds, without a target."""
-    return BenchRow(name, median(values), unit)
+    return BenchRow(name, float(median(values)), unit)
 
 
 def at_least(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
     """The median of some rounds, which should not lie below ``bound``."""
-    value = median(values)
+    value = float(median(values))
     return BenchRow(name, value, unit, f"at least {bound:g}", value >= bound)
 
 
 def at_most(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
     """The median of some rounds, which should not lie above ``bound``."""
-    value = median(values)
+    value = float(median(values))
     return BenchRow(name, value, unit, f"at most {bound:g}", value <= bound)
