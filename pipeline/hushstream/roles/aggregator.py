@@ -8,27 +8,26 @@ sealed. The models topic is the journal; what is in it is public, so its digests
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, running_digest
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
 from hushstream.roles.machine import (
-    InputRange,
     InputRecord,
     InputSlice,
-    JournalEntry,
     Output,
     ReplayMismatch,
     Step,
-    TopicPartition,
 )
 from hushstream.roles.models import aggregator_identity
+from hushstream.roles.one_input import OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.seals import SealsSeen
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
@@ -41,10 +40,8 @@ REMEMBERED_IDS = 100_000
 FLOAT_MARGIN = 1e-9
 """Relative difference that a recomputed model may have (another CPU's rounding); the journaled one stands."""
 
-_START = bytes(16)
 
-
-class AggregatorMachine:
+class AggregatorMachine(OneInput):
     """The aggregator of one model line."""
 
     def __init__(self, system: P2BSystem, line: int) -> None:
@@ -55,67 +52,16 @@ class AggregatorMachine:
         """
         if not 0 <= line < system.line_count:
             raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
+        identity, digester = aggregator_identity(system, line), PublicDigester()
+        source = ("crowds" if line == 0 else "interactions", line)
+        super().__init__(Chain(identity, digester, "Model"), digester, identity.journal, source)
         self.system = system
         self.line = line
         self.version = 0
-        self.position = 0
-        self.journaled = 0
-        self.running = _START
-        self.seals: dict[int, int] = {}
-        self.sealed_phase = -1
+        self.seals = SealsSeen(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
-        self._digester = PublicDigester()
-        self.chain = Chain(aggregator_identity(system, line), self._digester, "Model")
-        self._letters = DeadLetters("server", "aggregator", line, self._digester)
+        self._letters = DeadLetters("server", "aggregator", line, digester)
         self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
-
-    @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
-        return ("models", self.line)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
-        return (("crowds" if self.line == 0 else "interactions", self.line),)
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`: none."""
-        return ()
-
-    @property
-    def float_ties(self) -> int:
-        """See `Machine.float_ties`: none, no decisions are made here."""
-        return 0
-
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: a running one."""
-        return running_digest(self._digester, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
-        return self.chain.read(value)[0]
-
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
-        return {self.inputs[0]: self.position}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`."""
-        return {self.inputs[0]: self.journaled}
-
-    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: nothing waits here."""
-        return slices
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for every new version, and one for what is left."""
@@ -132,10 +78,6 @@ class AggregatorMachine:
             steps.append(Step(None, (), tuple(dead), counts))
         return steps
 
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`: from where this machine stands."""
-        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
-
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: the journaled model stands if the recomputed one equals it to `FLOAT_MARGIN`."""
         fields = self.chain.check(value, self.committed())
@@ -149,13 +91,9 @@ class AggregatorMachine:
                 f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
             )
         self.chain.accept(value, self.committed())
-        self._advance(end)
+        self._published(end)
         self.position = end
         return Step(None, (), tuple(dead), counts)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: none is needed."""
-        return None
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`."""
@@ -212,36 +150,30 @@ class AggregatorMachine:
         return False
 
     def _seal(self, fields: dict[str, Any], record: InputRecord, dead: list[Output], counts: Counter[str]) -> bool:
-        origins = range(self.system.config.partitions.learner)
-        if fields["origin"] not in origins or fields["phase"] < 0:
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
             self._refuse(dead, counts, Refusal.UNKNOWN_ORIGIN, record)
             return False
         counts[Outcome.SEAL] += 1
-        self.seals[fields["origin"]] = max(self.seals.get(fields["origin"], -1), fields["phase"])
-        complete = min(self.seals.get(origin, -1) for origin in origins)
-        if complete <= self.sealed_phase:
-            return False
-        self.sealed_phase = complete
-        counts[Outcome.MODEL] += 1
-        return True
+        if complete:
+            counts[Outcome.MODEL] += 1
+        return complete
 
     def _publish(self, high: int) -> bytes:
         journal = self.chain.append(self._fields(high))
-        self._advance(high)
+        self._published(high)
         return journal
 
-    def _advance(self, high: int) -> None:
+    def _published(self, high: int) -> None:
         self.version += 1
-        self.journaled, self.running = high, _START
+        self._close(high)
 
     def _fields(self, high: int) -> dict[str, Any]:
-        topic, partition = self.inputs[0]
-        covered = InputRange(topic, partition, self.journaled, high)
         model = self.totals.model()
         gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
         return {
             "head": head_fields(
-                self.chain.sequence + 1, 0, [covered], self.running, digest_outputs(self._digester, ())
+                self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._digester, ())
             ),
             "line": LINES[self.line],
             "version": self.version + 1,

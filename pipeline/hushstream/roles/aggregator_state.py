@@ -50,8 +50,8 @@ def dump(machine: AggregatorMachine) -> bytes:
         "position": machine.position,
         "journaled": machine.journaled,
         "running": machine.running,
-        "seals": {str(origin): phase for origin, phase in machine.seals.items()},
-        "sealed_phase": machine.sealed_phase,
+        "seals": {str(origin): phase for origin, phase in machine.seals.by_origin.items()},
+        "sealed_phase": machine.seals.complete,
         "known": [identity for identity, _ in machine.known.items()],
         "totals": machine.totals.dump(),
     }
@@ -73,8 +73,8 @@ def restore(machine: AggregatorMachine, snapshot: bytes) -> None:
     machine.chain.resume(state["chain"])
     machine.version, machine.position = state["model_version"], state["position"]
     machine.journaled, machine.running = state["journaled"], state["running"]
-    machine.seals = {int(origin): phase for origin, phase in state["seals"].items()}
-    machine.sealed_phase = state["sealed_phase"]
+    machine.seals.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
+    machine.seals.complete = state["sealed_phase"]
     machine.known = BoundedMap(machine.known.capacity)
     for identity in state["known"]:
         machine.known.put(identity, None)

@@ -8,7 +8,7 @@ in the order of their nodes, so that versions do not depend on how the partition
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,16 @@ from numpy.typing import NDArray
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.roles import collaborative_aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, running_digest
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
 from hushstream.roles.machine import (
-    InputRange,
     InputRecord,
     InputSlice,
-    JournalEntry,
     Output,
     ReplayMismatch,
     Step,
-    TopicPartition,
 )
 from hushstream.roles.models import aggregator_identity
+from hushstream.roles.one_input import OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.seals import SealsSeen
@@ -42,7 +40,6 @@ REMEMBERED_IDS = 100_000
 FLOAT_MARGIN = 1e-6
 """Relative difference that a recomputed model may have (another CPU's rounding); the journaled one stands."""
 
-START = bytes(16)
 _INPUT = "releases"
 
 
@@ -55,17 +52,16 @@ class ParsedRelease:
     sums: NDArray[np.float64]
 
 
-class CollaborativeAggregatorMachine:
+class CollaborativeAggregatorMachine(OneInput):
     """The aggregator of the one model line."""
 
     def __init__(self, system: CollaborativeSystem, line: int) -> None:
         """Bind to a deployment; ``line`` is 0."""
+        identity, digester = aggregator_identity(system, line), PublicDigester()
+        super().__init__(Chain(identity, digester, "CollaborativeModel"), digester, identity.journal, (_INPUT, line))
         self.system = system
         self.line = line
         self.version = 0
-        self.position = 0
-        self.journaled = 0
-        self.running = START
         self.counts = np.zeros(system.nodes, dtype=np.int64)
         """Rows of each user that the newest version rests on."""
         self.as_stated = True
@@ -75,65 +71,7 @@ class CollaborativeAggregatorMachine:
         self.estimator = system.estimator()
         self.seals = SealsSeen(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
-        self._digester = PublicDigester()
-        self.chain = Chain(aggregator_identity(system, line), self._digester, "CollaborativeModel")
-        self._letters = DeadLetters("server", "aggregator", line, self._digester)
-
-    @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
-        return ("models", self.line)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
-        return ((_INPUT, self.line),)
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`: none."""
-        return ()
-
-    @property
-    def float_ties(self) -> int:
-        """See `Machine.float_ties`: none, no decisions are made here."""
-        return 0
-
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: a running one."""
-        return running_digest(self._digester, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
-        return self.chain.read(value)[0]
-
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
-        return {self.inputs[0]: self.position}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`."""
-        return {self.inputs[0]: self.journaled}
-
-    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: nothing waits here."""
-        return slices
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`: from where this machine stands."""
-        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: none is needed."""
-        return None
+        self._letters = DeadLetters("server", "aggregator", line, digester)
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`."""
@@ -153,7 +91,7 @@ class CollaborativeAggregatorMachine:
                 if self._feed(record, dead, counts):
                     fields = self._fields(record.offset + 1)
                     steps.append(Step(self.chain.append(fields), (), tuple(dead), counts))
-                    self._advance(record.offset + 1)
+                    self._published(record.offset + 1)
                     dead, counts = [], Counter()
             self.position = part.high
         if dead or counts:
@@ -173,7 +111,7 @@ class CollaborativeAggregatorMachine:
                 f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
             )
         self.chain.accept(value, self.committed())
-        self._advance(end)
+        self._published(end)
         self.position = end
         return Step(None, (), tuple(dead), counts)
 
@@ -235,19 +173,18 @@ class CollaborativeAggregatorMachine:
         self.estimator.observe_batch(rows.nodes, rows.features.astype(np.float64))
         self.estimator.set_moment(self.moment)
 
-    def _advance(self, high: int) -> None:
+    def _published(self, high: int) -> None:
         self.version += 1
-        self.journaled, self.running = high, START
+        self._close(high)
 
     def _fields(self, high: int) -> dict[str, Any]:
-        covered = InputRange(_INPUT, self.line, self.journaled, high)
         parameters = self.estimator.parameters().astype("<f8").tobytes()
         factor = self.system.width_factor(self.counts.tolist())
         widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
         price = self.system.guarantee()
         return {
             "head": head_fields(
-                self.chain.sequence + 1, 0, [covered], self.running, digest_outputs(self._digester, ())
+                self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._digester, ())
             ),
             "line": LINE,
             "version": self.version + 1,

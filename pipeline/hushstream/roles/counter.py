@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,17 +24,15 @@ import numpy as np
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.roles import counter_state
-from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields, running_digest
+from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
 from hushstream.roles.machine import (
-    InputRange,
     InputRecord,
     InputSlice,
-    JournalEntry,
     Output,
     ReplayMismatch,
     Step,
-    TopicPartition,
 )
+from hushstream.roles.one_input import START, OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.seals import SealsSeen
@@ -46,7 +44,6 @@ from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, BadRows, Ro
 REMEMBERED_IDS = 100_000
 """How many ids of batches are known again, so that what is sent twice counts once."""
 
-START = bytes(16)
 _KINDS = frozenset({"Rewards", "Seal", "Tick"})
 _INPUT = "rewards"
 
@@ -70,20 +67,17 @@ class _Made:
     leaves: bytes
 
 
-class CounterMachine:
+class CounterMachine(OneInput):
     """The counter on one partition of rewards."""
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the counter zone's key."""
+        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
+        super().__init__(Chain(identity, key, "CounterJournal"), key, identity.journal, (_INPUT, partition))
         self.system = system
         self.partition = partition
         self.key = key
-        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
-        self.chain = Chain(identity, key, "CounterJournal")
         self._letters = DeadLetters("counter", "counter", partition, key)
-        self.position = 0
-        self.journaled = 0
-        self.running = START
         self.leaf = 0
         self.epoch = 0
         self.leaves = START
@@ -101,21 +95,6 @@ class CounterMachine:
     # What a driver asks before it reads.
 
     @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
-        return ("journal-counter", self.partition)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
-        return ((_INPUT, self.partition),)
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`: none."""
-        return ()
-
-    @property
     def exhausted(self) -> bool:
         """Whether no further epoch is allowed: nothing is released any more."""
         return self.epoch >= self.system.config.release.epochs
@@ -125,43 +104,10 @@ class CounterMachine:
         """How many epochs have released something."""
         return min(self.epoch + (1 if self.leaf else 0), self.system.config.release.epochs)
 
-    @property
-    def float_ties(self) -> int:
-        """See `Machine.float_ties`: none, everything here is whole numbers."""
-        return 0
-
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: a running one."""
-        return running_digest(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
-        return self.chain.genesis(nonce)
-
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
-        self.chain.start(genesis)
+        super().start(genesis)
         self.open_epoch(0)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
-        return self.chain.read(value)[0]
-
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
-        return {self.inputs[0]: self.position}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: the open step is read again by whoever has only the journal."""
-        return {self.inputs[0]: self.journaled}
-
-    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: nothing waits here."""
-        return slices
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`: from where this machine stands, which may be inside the step."""
-        return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
 
     def tick(self, idle_ms: int) -> Output | None:
         """See `Machine.tick`: log time must go on while a step waits for its end."""
@@ -333,9 +279,8 @@ class CounterMachine:
         self.leaf += 1
         outputs = () if self.exhausted else self._outputs(rows, first)
         debit = self.system.debit(self._scope, charged=first and not self.exhausted)
-        covered = InputRange(*self.inputs[0], self.journaled, high)
         head = head_fields(
-            self.chain.sequence + 1, self.epoch, [covered], self.running, digest_outputs(self.key, outputs)
+            self.chain.sequence + 1, self.epoch, [self._covered(high)], self.running, digest_outputs(self.key, outputs)
         )
         fields = {
             "head": head,
@@ -351,7 +296,7 @@ class CounterMachine:
 
     def _release(self, made: _Made, gathered: _Gathered) -> Step:
         journal = self.chain.append(made.fields)
-        self.journaled, self.running = made.fields["head"]["inputs"][0]["high"], START
+        self._close(made.fields["head"]["inputs"][0]["high"])
         self._remember(gathered)
         gathered.counts[Outcome.RELEASE if made.outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)

@@ -9,7 +9,7 @@ and the window's number, so the same log gives the same release, never a second 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,18 +27,15 @@ from hushstream.roles.chain import (
     digest_outputs,
     extend_digest,
     head_fields,
-    running_digest,
 )
 from hushstream.roles.machine import (
-    InputRange,
     InputRecord,
     InputSlice,
-    JournalEntry,
     Output,
     ReplayMismatch,
     Step,
-    TopicPartition,
 )
+from hushstream.roles.one_input import OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.schemas import codec
@@ -53,7 +50,6 @@ from hushstream.systems.p2b_running import RunningSums, open_running, require_ru
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
 _SEALED_KINDS = frozenset({"SealedSlot", "Seal", "Tick"})
 """Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
-_START = bytes(16)
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
     SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
@@ -68,7 +64,7 @@ class _Gathered:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class ShufflerMachine:
+class ShufflerMachine(OneInput):
     """The shuffler on one partition of reports."""
 
     def __init__(self, system: P2BSystem, partition: int, key: Key, sealing: Key | None = None) -> None:
@@ -77,73 +73,26 @@ class ShufflerMachine:
         Raises:
             HushstreamError: slots are sealed to another key than ``sealing``, or there is none.
         """
+        identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
+        super().__init__(Chain(identity, key, "WindowJournal"), key, identity.journal, ("reports", partition))
         self.system = system
         self._opener = None if system.sealing is None else _opener(system.sealing, sealing)
         self.partition = partition
         self._key = key
-        identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
-        self._chain = Chain(identity, key, "WindowJournal")
         self._letters = DeadLetters("shuffler", "shuffler", partition, key)
         self._windows = Windows(system.window_rules())
-        self._position = 0
-        self._journaled = 0
-        self._running = _START
         self._running_sums: RunningSums | None = None
-
-    @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
-        return ("journal-shuffler", self.partition)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
-        return (("reports", self.partition),)
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`: none."""
-        return ()
 
     @property
     def windows_released(self) -> int:
         """How many windows this journal has released."""
-        return max(0, self._chain.sequence)
-
-    @property
-    def float_ties(self) -> int:
-        """See `Machine.float_ties`: none, everything here is whole numbers."""
-        return 0
-
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: a running one."""
-        return running_digest(self._key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
-        return self._chain.genesis(nonce)
+        return max(0, self.chain.sequence)
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
-        self._chain.start(genesis)
-        address = release_address(self.system, self._chain.genesis_nonce, self.partition)
+        super().start(genesis)
+        address = release_address(self.system, self.chain.genesis_nonce, self.partition)
         self._running_sums = open_running(self.system.window_tree, self._key, address)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
-        return self._chain.read(value)[0]
-
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
-        return {("reports", self.partition): self._position}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: the open window is read again by whoever has only the journal."""
-        return {("reports", self.partition): self._journaled}
-
-    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: a slot never waits."""
-        return slices
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
@@ -152,26 +101,22 @@ class ShufflerMachine:
         for part in slices:
             for record in part.records:
                 gathered = self._feed(record, gathered, steps)
-            self._position = part.high
+            self.position = part.high
         if gathered.dead or gathered.counts:
             steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
         return steps
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`: from where this machine stands, which may be inside the window."""
-        return tuple(part._replace(low=max(part.low, self._position)) for part in self.entry(value).inputs)
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
 
         After a `ReplayMismatch` the machine must be thrown away.
         """
-        self._chain.check(value, self.committed())
+        self.chain.check(value, self.committed())
         end = self.entry(value).inputs[0].high
         steps = self.fold(slices)
-        if len(steps) != 1 or steps[0].journal != value or self._journaled != end:
+        if len(steps) != 1 or steps[0].journal != value or self.journaled != end:
             raise ReplayMismatch(
-                f"journal-shuffler/{self.partition} record {self._chain.sequence}: its inputs give another release; "
+                f"journal-shuffler/{self.partition} record {self.chain.sequence}: its inputs give another release; "
                 f"nothing is sent"
             )
         return steps[0]
@@ -190,11 +135,11 @@ class ShufflerMachine:
             "deployment": self.system.config.deployment,
             "config_digest": self.system.digest,
             "partition": self.partition,
-            "chain": self._chain.dump(),
+            "chain": self.chain.dump(),
             "windows": self._windows.dump(),
-            "position": self._position,
-            "journaled": self._journaled,
-            "running": self._running,
+            "position": self.position,
+            "journaled": self.journaled,
+            "running": self.running,
             "running_sums": b"" if self._running_sums is None else self._running_sums.dump(),
         }
         return packed.write(state, _STATE)
@@ -206,16 +151,16 @@ class ShufflerMachine:
         expected = (_STATE_VERSION, self.partition, self.system.config.deployment, self.system.digest)
         if found != expected:
             raise HushstreamError(f"snapshot: expected version, partition, deployment {expected[:3]}, got {found[:3]}")
-        self._chain.resume(state["chain"])
+        self.chain.resume(state["chain"])
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
-        self._position, self._journaled = state["position"], state["journaled"]
-        self._running = state["running"]
+        self.position, self.journaled = state["position"], state["journaled"]
+        self.running = state["running"]
         require_running(self._running_sums, state["running_sums"])
 
     # One record.
 
     def _feed(self, record: InputRecord, gathered: _Gathered, steps: list[Step]) -> _Gathered:
-        self._running = extend_digest(self._key, self._running, record)
+        self.running = extend_digest(self._key, self.running, record)
         sealed = self._windows.advance(record.timestamp_ms)
         try:
             name, fields = codec.decode(record.value, _KINDS if self._opener is None else _SEALED_KINDS)
@@ -225,7 +170,7 @@ class ShufflerMachine:
             sealed = self._handle(name, fields, record, gathered) or sealed
         if sealed is None:
             return gathered
-        steps.append(self._close(sealed, record.offset + 1, gathered))
+        steps.append(self._release(sealed, record.offset + 1, gathered))
         return _Gathered()
 
     def _handle(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
@@ -281,8 +226,8 @@ class ShufflerMachine:
 
     # One window.
 
-    def _close(self, sealed: Sealed, high: int, gathered: _Gathered) -> Step:
-        running, nonce = self._running_sums, self._chain.genesis_nonce
+    def _release(self, sealed: Sealed, high: int, gathered: _Gathered) -> Step:
+        running, nonce = self._running_sums, self.chain.genesis_nonce
         if running is not None and running.exhausted:
             # The counter's price covers no further window: this one is sealed, and nothing of it leaves.
             return self._journaled_step(sealed, high, (), withheld_window(self.system, self.partition), gathered)
@@ -296,16 +241,17 @@ class ShufflerMachine:
     def _journaled_step(
         self, sealed: Sealed, high: int, outputs: tuple[Output, ...], release: WindowRelease, gathered: _Gathered
     ) -> Step:
-        journal = self._chain.append(self._journal_fields(sealed, high, outputs, release))
-        self._journaled, self._running = high, _START
+        journal = self.chain.append(self._journal_fields(sealed, high, outputs, release))
+        self._close(high)
         gathered.counts[Outcome.WINDOW if outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
 
     def _journal_fields(
         self, sealed: Sealed, high: int, outputs: Sequence[Output], release: WindowRelease
     ) -> dict[str, Any]:
-        covered = InputRange("reports", self.partition, self._journaled, high)
-        head = head_fields(self._chain.sequence + 1, 0, [covered], self._running, digest_outputs(self._key, outputs))
+        head = head_fields(
+            self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._key, outputs)
+        )
         return {
             "head": head,
             "window": sealed.window,

@@ -282,6 +282,8 @@ class P2BConfig:
         whole("arms", self.arms, 2, 65_536)
         whole("expected_slots", self.expected_slots, 1, 10**12)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+        counted = self.kind == "hosted" or not self.lift.holdout
+        require(counted, "lift.holdout", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout)
         require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "p2b", "system", "p2b", self.system)
         after, owed = self.users.expire_after_seconds, 2 * self.slot.settle_seconds + self.feedback.reward_wait_seconds
