@@ -150,8 +150,11 @@ def test_known_answers_stay_the_same_on_every_machine_and_version(stream, numera
     assert drawn.tolist() == [int(value) for value in expected.split()]
 
 
+@pytest.mark.parametrize("rows", [200, 2_000])
 @pytest.mark.parametrize(("numerator", "denominator"), [*SCALES, (10**12, 7)])
-def test_tables_agree_with_decimal_arithmetic_and_draws_with_a_plain_reading_of_them(stream, numerator, denominator):
+def test_tables_agree_with_decimal_arithmetic_and_draws_with_a_plain_reading_of_them(
+    stream, numerator, denominator, rows
+):
     """An independent computation: Python's decimal module for the tables, bisect for the digits."""
     with decimal.localcontext(decimal.Context(prec=80)):
         rate = decimal.Decimal(denominator) / numerator
@@ -167,13 +170,13 @@ def test_tables_agree_with_decimal_arithmetic_and_draws_with_a_plain_reading_of_
     tables = laplace_tables(numerator, denominator)
     assert [table.tolist() for table in tables.digits] == thresholds
     assert int(tables.negative_below) == negative
-    words = stream().words((1 + len(thresholds)) * 200, "discrete-laplace", numerator, denominator).tolist()
+    words = stream().words((1 + len(thresholds)) * rows, "discrete-laplace", numerator, denominator).tolist()
     expected = []
-    for row in range(200):
+    for row in range(rows):
         sign, *digits = words[row * (1 + len(thresholds)) : (row + 1) * (1 + len(thresholds))]
         size = sum(bisect.bisect_right(t, d) * 256**i for i, (t, d) in enumerate(zip(thresholds, digits, strict=True)))
         expected.append(-1 - size if sign < negative else size)
-    assert discrete_laplace(stream(), numerator, denominator, 200).tolist() == expected
+    assert discrete_laplace(stream(), numerator, denominator, rows).tolist() == expected
 
 
 @pytest.mark.parametrize(("numerator", "denominator"), SCALES)

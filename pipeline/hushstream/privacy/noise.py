@@ -209,13 +209,16 @@ def discrete_laplace(stream: KeyedStream, scale_numerator: int, scale_denominato
     width = 1 + len(tables.digits)
     words = stream.words(size * width, "discrete-laplace", scale_numerator, scale_denominator)
     columns = words.reshape(size, width)
-    draw = np.zeros(size, dtype=np.int64)
-    for place, thresholds in enumerate(tables.digits):
-        digit = np.searchsorted(thresholds, columns[:, 1 + place], side="right")
-        draw |= digit.astype(np.int64) << (BASE_BITS * place)
+    draw = tables.lookups[0].passed(columns[:, 1])
+    for place, lookup in enumerate(tables.lookups[1:], 1):
+        digit = lookup.passed(columns[:, 1 + place])
+        digit <<= BASE_BITS * place
+        draw |= digit
     # The complement of g is -1-g: exactly the negative side of the decomposition.
-    negative = columns[:, 0] < tables.negative_below
-    return draw ^ -negative.astype(np.int64)
+    negative = (columns[:, 0] < tables.negative_below).astype(np.int64)
+    np.negative(negative, out=negative)
+    draw ^= negative
+    return draw
 
 
 def residue(scale_numerator: int, scale_denominator: int) -> Fraction:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from hushstream.privacy.bounds import context, to_fraction
 from hushstream.privacy.errors import BadNoise
+from hushstream.privacy.lookup import ThresholdLookup
 
 BASE_BITS = 8
 BASE = 1 << BASE_BITS
@@ -51,11 +52,13 @@ class LaplaceTables:
     Attributes:
         digits: for each base-256 digit, least significant first, its increasing uint64 thresholds; values
             that round to 2^64 are left out, since no word reaches them.
+        lookups: of each digit's thresholds.
         negative_below: words below this give a negative draw, P(X < 0) = q/(1+q) in units of 2^-64.
         residue: upper bound on the total variation distance of one draw from the exact law.
     """
 
     digits: tuple[NDArray[np.uint64], ...]
+    lookups: tuple[ThresholdLookup, ...]
     negative_below: np.uint64
     residue: Fraction
 
@@ -92,7 +95,8 @@ def _laplace_tables(numerator: int, denominator: int) -> LaplaceTables:
     negative = ratio / (1 + ratio)
     negative_below = _nearest(negative)
     residue += abs(Fraction(negative_below, 1 << WORD_BITS) - to_fraction(negative)) + _ROUNDING
-    return LaplaceTables(tuple(digits), np.uint64(negative_below), residue)
+    lookups = tuple(ThresholdLookup(thresholds) for thresholds in digits)
+    return LaplaceTables(tuple(digits), lookups, np.uint64(negative_below), residue)
 
 
 def _digit_table(ratio: Any) -> tuple[NDArray[np.uint64], Fraction]:

@@ -1,0 +1,47 @@
+"""How many of some thresholds a uniform word has passed, by the word's first bits."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FIRST_BITS = 14
+"""2^14 entries of two bytes stay in a core's first cache; 255 thresholds leave 1.6 % of the words undecided."""
+
+_SHIFT = np.uint64(64 - _FIRST_BITS)
+_UNDECIDED = -1
+_FEW = 256
+"""Words below which a binary search costs less than the calls that it would save."""
+
+
+class ThresholdLookup:
+    """`numpy.searchsorted(thresholds, words, side="right")` for uniform words, several times as fast.
+
+    Where all words of equal first bits have passed the same thresholds, a table has their number. The others, few,
+    are searched for. Both are comparisons of integers alone, so the results are the same everywhere.
+    """
+
+    __slots__ = ("_counts", "_thresholds")
+
+    def __init__(self, thresholds: NDArray[np.uint64]) -> None:
+        """Make the table.
+
+        Args:
+            thresholds: (n,) uint64, ascending, fewer than 2^15.
+        """
+        first = np.arange(1 << _FIRST_BITS, dtype=np.uint64) << _SHIFT
+        counts = np.searchsorted(thresholds, first, side="right").astype(np.int16)
+        within = (thresholds >> _SHIFT).astype(np.int64)
+        # A threshold that is the first word of its entry parts it from the entry before, and divides none.
+        counts[within[thresholds != first[within]]] = _UNDECIDED
+        self._counts = counts
+        self._thresholds = thresholds
+
+    def passed(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """How many thresholds are at or below each word, int64, for words of shape (n,)."""
+        if len(words) < _FEW:
+            return np.searchsorted(self._thresholds, words, side="right").astype(np.int64, copy=False)
+        counts = self._counts.take((words >> _SHIFT).astype(np.int64))
+        undecided = np.flatnonzero(counts < 0)
+        counts[undecided] = np.searchsorted(self._thresholds, words[undecided], side="right")
+        return counts.astype(np.int64)
