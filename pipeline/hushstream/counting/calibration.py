@@ -55,10 +55,10 @@ class _JoinedStream(KeyedStream):
         self._streams = tuple(streams)
 
     def words(self, count: int, *label: Part) -> NDArray[np.uint64]:
-        if len(self._streams) == 1:
-            return self._streams[0].words(count, *label)
-        share = count // len(self._streams)
-        return np.concatenate([stream.words(share, *label) for stream in self._streams])
+        words = np.empty((len(self._streams), count // len(self._streams)), dtype="<u8")
+        for stream, share in zip(self._streams, words, strict=True):
+            stream.fill(share, *label)
+        return words.ravel().astype(np.uint64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

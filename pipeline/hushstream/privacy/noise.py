@@ -140,14 +140,23 @@ class KeyedStream:
         Raises:
             BadNoise: a negative count, or one beyond the reach of the cipher's counter.
         """
-        if count < 0 or count * WORD_BYTES > LARGEST_DRAW_BYTES:
-            raise BadNoise(f"words: expected 0 to {LARGEST_DRAW_BYTES // WORD_BYTES} in one draw, got {count}")
+        _require_count(count)
+        words = np.empty(count, dtype="<u8")
+        self.fill(words, *label)
+        return words if sys.byteorder == "little" else words.astype(np.uint64)
+
+    def fill(self, words: NDArray[np.uint64], *label: Part) -> None:
+        """The next draw, written into ``words``, which are contiguous and of type ``<u8``.
+
+        Raises:
+            BadNoise: more words than the cipher's counter reaches.
+        """
+        _require_count(words.size)
         stream_key = self._key.prf("noise", self._address, self._draws, *label)
         self._draws += 1
         # The key is used once, so the nonce (and the block counter in it) starts at zero.
         encryptor = Cipher(ChaCha20(stream_key, bytes(16)), mode=None).encryptor()
-        words = np.frombuffer(encryptor.update(bytes(count * WORD_BYTES)), dtype="<u8")
-        return words if sys.byteorder == "little" else words.astype(np.uint64)
+        encryptor.update_into(bytes(words.nbytes), words.data.cast("B"))
 
     def __repr__(self) -> str:
         """How far the stream was read; never its key."""
@@ -156,6 +165,11 @@ class KeyedStream:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse: a pickled stream would carry its key out of the zone."""
         raise PrivacyError("keyed stream: expected to stay in this process, got a request to pickle it")
+
+
+def _require_count(count: int) -> None:
+    if count < 0 or count * WORD_BYTES > LARGEST_DRAW_BYTES:
+        raise BadNoise(f"words: expected 0 to {LARGEST_DRAW_BYTES // WORD_BYTES} in one draw, got {count}")
 
 
 def laplace_scale(epsilon: Number, sensitivity: int) -> tuple[int, int]:
