@@ -12,7 +12,8 @@ from dp_accounting.rdp import RdpAccountant
 from hushstream.counting import BadPlan, BufferedToeplitz, Concentrated, NegativeDigitTree, PureEpsilon
 from hushstream.counting.blt import BltCounter
 from hushstream.counting.blt_shapes import lower_bound, shape_for
-from hushstream.counting.calibration import epsilon_of_rho
+from hushstream.privacy.amounts import delta_units, epsilon_micro
+from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.errors import PrivacyError
 
 
@@ -24,15 +25,17 @@ def test_epsilon_of_rho_is_that_of_dp_accounting(rho: float, delta: float) -> No
     accountant = RdpAccountant(orders)
     accountant.compose(dp_accounting.GaussianDpEvent(math.sqrt(1 / (2 * rho))))
     expected = accountant.get_epsilon(delta)
-    assert epsilon_of_rho(Fraction(rho), delta) / 1e6 == pytest.approx(expected, rel=2e-3, abs=2e-6)
+    assert rho_to_epsilon_micro(epsilon_micro(rho), delta_units(delta)) / 1e6 == pytest.approx(
+        expected, rel=2e-3, abs=2e-6
+    )
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", 1, 8])
 def test_the_rho_for_an_epsilon_is_the_largest(epsilon: float | str) -> None:
     budget = Concentrated.for_epsilon(epsilon, 1e-6)
     target = int(Fraction(epsilon) * 1_000_000)
-    assert epsilon_of_rho(Fraction(budget.rho), 1e-6) <= target
-    assert epsilon_of_rho(Fraction(budget.rho) + Fraction(1, 1_000_000), 1e-6) > target
+    rho, units = epsilon_micro(budget.rho), delta_units(1e-6)
+    assert rho_to_epsilon_micro(rho, units) <= target < rho_to_epsilon_micro(rho + 1, units)
     plan = NegativeDigitTree(budget=budget, horizon=1000)
     assert plan.guarantee().cost.epsilon_micro <= target
 

@@ -147,9 +147,9 @@ prices = st.one_of(
 def test_no_order_of_debits_overspends_and_what_is_spent_never_falls(name, debits):
     ledger = Ledger({"scope": FILTERS[name]})
     before = ledger.spent("scope")
-    for number, (cost, curve) in enumerate(debits):
+    for cost, curve in debits:
         left = ledger.left("scope")
-        answer = ledger.try_debit(Debit("scope", "m", cost, "r", "u", curve), number.to_bytes(4, "big"))
+        answer = ledger.try_debits([Debit("scope", "m", cost, "r", "u", curve)])
         now = ledger.spent("scope")
         assert now.epsilon_micro >= before.epsilon_micro
         assert now.delta_units >= before.delta_units
@@ -166,24 +166,21 @@ def test_no_order_of_debits_overspends_and_what_is_spent_never_falls(name, debit
 def test_what_is_said_to_be_left_is_admitted_and_not_a_millionth_more(name, epsilons):
     filter_ = FILTERS[name]
     ledger = Ledger({"scope": filter_})
-    for number, epsilon in enumerate(epsilons):
-        ledger.try_debit(Debit("scope", "m", Cost(epsilon), "r", "u"), number.to_bytes(4, "big"))
+    for epsilon in epsilons:
+        ledger.try_debits([Debit("scope", "m", Cost(epsilon), "r", "u")])
     left = ledger.left("scope")
     more = Cost(left.epsilon_micro + 1, left.delta_units)
-    assert isinstance(ledger.try_debit(Debit("scope", "m", more, "r", "u"), b"more"), Exhausted)
-    assert not isinstance(ledger.try_debit(Debit("scope", "m", left, "r", "u"), b"left"), Exhausted)
+    assert isinstance(ledger.try_debits([Debit("scope", "m", more, "r", "u")]), Exhausted)
+    assert ledger.try_debits([Debit("scope", "m", left, "r", "u")]) is None
 
 
 def test_many_small_releases_cost_less_under_the_tighter_filters():
     spent = {}
     for name, filter_ in FILTERS.items():
         ledger = Ledger({"scope": filter_})
-        for number in range(10_000):
-            if isinstance(
-                ledger.try_debit(Debit("scope", "m", Cost(20_000), "r", "u"), number.to_bytes(4, "big")), Exhausted
-            ):
-                break
-        spent[name] = number
+        spent[name] = 0
+        while ledger.try_debits([Debit("scope", "m", Cost(20_000), "r", "u")]) is None:
+            spent[name] += 1
     assert spent["basic"] == 250
     assert spent["zcdp"] > 1_500
     assert spent["renyi"] > 1_500
@@ -194,8 +191,8 @@ def test_a_tighter_filter_promises_what_the_oracle_promises_for_the_same_release
     accountant.compose(dp_accounting.GaussianDpEvent(math.sqrt(1 / (2 * 0.001))), 100)
     filter_ = FILTERS["renyi"]
     ledger = Ledger({"scope": filter_})
-    for number in range(100):
-        ledger.try_debit(Debit("scope", "m", Cost(10**6), "r", "u", (1_000, 0)), number.to_bytes(4, "big"))
+    for _ in range(100):
+        ledger.try_debits([Debit("scope", "m", Cost(10**6), "r", "u", (1_000, 0))])
     oracle = accountant.get_epsilon(filter_.delta_units / DELTA_ONE)
     assert ledger.spent("scope").epsilon_micro / 1e6 >= oracle - 1e-9
 
@@ -205,7 +202,7 @@ def test_a_curve_of_another_length_is_refused(length):
     debit = Debit("scope", "m", Cost(1), "r", "u", (1,) * length)
     for name in ("zcdp", "renyi"):
         with pytest.raises(LedgerError, match="expected a curve of 0, 2 or"):
-            Ledger({"scope": FILTERS[name]}).try_debit(debit, b"x")
+            Ledger({"scope": FILTERS[name]}).try_debits([debit])
 
 
 def test_a_renyi_debit_is_taken_by_both_filters():
@@ -223,3 +220,17 @@ def test_a_budget_that_no_tighter_filter_can_keep_is_refused():
         RenyiFilter(9, 1, 1, 1)
     with pytest.raises(LedgerError, match="expected an epsilon that order 2 reaches"):
         RenyiFilter.for_cost(Cost(1, 1 << 40), 2)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_parts_of_a_limit_stay_within_it_together(name):
+    filter_ = FILTERS[name]
+    small, large = filter_.part(Fraction(1, 3)), filter_.part(Fraction(2, 3))
+    spent = [0, 0]
+    for index, part in enumerate((small, large)):
+        ledger = Ledger({"scope": part})
+        while ledger.try_debits([Debit("scope", "m", Cost(20_000, 7), "r", "u")]) is None:
+            spent[index] += 1
+    price = filter_.price(Debit("scope", "m", Cost(20_000, 7), "r", "u"))
+    assert filter_.admits(tuple(sum(spent) * one for one in price))
+    assert 0 < spent[0] < spent[1]

@@ -33,6 +33,7 @@ KEYS = {
     "private_as_stated",
     "claimed",
     "computational",
+    "renewals",
     "reproducible",
 }
 EVERY = [
@@ -162,13 +163,6 @@ def test_a_seeded_key_marks_the_text_and_the_json():
     assert marked.as_text().splitlines()[0] == "REPRODUCIBLE, NOT PRIVATE"
     assert marked.as_json()["reproducible"] is True
     assert "REPRODUCIBLE" not in slot_sums_guarantee(1).as_text()
-
-
-def test_the_debit_of_a_release_is_the_price_of_the_guarantee():
-    guarantee = tuples_guarantee(50, "0.5")
-    debit = guarantee.debit("window/3")
-    assert debit.cost == guarantee.cost
-    assert (debit.scope, debit.relation, debit.unit) == ("window/3", guarantee.relation, guarantee.unit)
 
 
 def test_hosted_and_edge_name_whom_contexts_and_clicks_are_open_to():

@@ -19,12 +19,12 @@ from hushstream.privacy.amounts import (
     Number,
     delta_text,
     delta_units,
-    delta_value,
     epsilon_micro,
     epsilon_text,
     epsilon_value,
 )
-from hushstream.privacy.bounds import exp_above, log_above
+from hushstream.privacy.bounds import exp_above
+from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.encoding import Part
 from hushstream.privacy.gaussian import (
     discrete_gaussian_joint,
@@ -43,7 +43,6 @@ from hushstream.privacy.noise import (
 from hushstream.privacy.tables import BASE, laplace_tables
 
 _LARGEST_USEFUL_EXPONENT = 100
-_ORDERS = 2_000
 
 
 class _JoinedStream(KeyedStream):
@@ -174,16 +173,13 @@ class Concentrated:
         Raises:
             BadPlan: an epsilon that not even a millionth of rho gives at this delta.
         """
-        target = epsilon_micro(epsilon)
+        target, units = epsilon_micro(epsilon), delta_units(delta)
         low, high = 0, 1
-        while epsilon_of_rho(Fraction(high, MICRO), delta) <= target:
+        while rho_to_epsilon_micro(high, units) <= target:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            if epsilon_of_rho(Fraction(middle, MICRO), delta) <= target:
-                low = middle
-            else:
-                high = middle
+            low, high = (middle, high) if rho_to_epsilon_micro(middle, units) <= target else (low, middle)
         if not low:
             raise BadPlan(f"epsilon: expected one that some rho gives at delta {delta}, got {epsilon!r}")
         return cls(Fraction(low, MICRO), delta)
@@ -209,7 +205,7 @@ class Concentrated:
         return self._cost(units, changed_draws, residue)
 
     def _cost(self, distance: int, changed_draws: int, residue: Fraction) -> Cost:
-        micro = epsilon_of_rho(distance**2 * epsilon_value(epsilon_micro(self.rho)), self.delta)
+        micro = rho_to_epsilon_micro(distance**2 * epsilon_micro(self.rho), delta_units(self.delta))
         tail = _residue_delta(distance * changed_draws * residue, micro)
         return Cost(micro, min(DELTA_ONE, delta_units(self.delta) + tail))
 
@@ -223,25 +219,6 @@ class Concentrated:
 
 
 Budget: TypeAlias = PureEpsilon | Concentrated
-
-
-def epsilon_of_rho(rho: Fraction, delta: Number) -> int:
-    """The epsilon that follows from Renyi divergences of at most alpha rho, in millionths, rounded up.
-
-    Only whole orders alpha >= 2 are used (the counters' adaptive proof gives those). Any of them is a valid
-    bound; a float search picks one and exact arithmetic evaluates it:
-    epsilon = alpha rho + (ln(1/delta) + (alpha-1) ln(1-1/alpha) - ln alpha) / (alpha-1).
-
-    Source: Canonne, Kamath, Steinke 2020, Proposition 12.
-    """
-    chance = delta_value(delta_units(delta))
-    middle = 1 + math.sqrt(max(1.0, -math.log(chance)) / float(rho))
-    orders = np.unique(np.geomspace(2, max(4.0, 4 * middle), _ORDERS).astype(np.int64))
-    lengths = orders.astype(np.float64)
-    offset = -math.log(chance) + (lengths - 1) * np.log1p(-1 / lengths) - np.log(lengths)
-    order = int(orders[np.argmin(lengths * float(rho) + offset / (lengths - 1))])
-    logarithm = log_above(1 / chance) + (order - 1) * log_above(1 - Fraction(1, order)) + log_above(Fraction(1, order))
-    return max(0, math.ceil((order * rho + logarithm / (order - 1)) * MICRO))
 
 
 def _residue_delta(variation: Fraction, micro: int) -> int:

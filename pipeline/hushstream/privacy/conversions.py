@@ -91,28 +91,29 @@ def curve_to_epsilon_micro(curve: Sequence[int], delta_units: int) -> int:
 def rho_to_epsilon_micro(rho_micro: int, delta_units: int) -> int:
     """The epsilon at ``delta_units`` that zCDP gives, in millionths, rounded up.
 
-    Every whole order gives a valid bound. The bound falls and then climbs with the order: the search doubles the
-    order while that helps, and then cuts the interval by thirds.
+    Every whole order gives a valid bound. The bound falls and then climbs with the order: a float search doubles the
+    order while that helps, then cuts the interval by thirds; the order that it picks is priced exactly.
 
     Raises:
         BadAmount: a delta that is not above 0 and below 1.
     """
     if rho_micro == 0:
         return 0
+    if not 0 < delta_units < DELTA_ONE:
+        raise BadAmount(f"delta: expected above 0 and below 1, got {delta_units} units of 2^-80")
+    rho, logarithm = rho_micro / MICRO, -math.log(delta_units / DELTA_ONE)
 
-    def price(order: int) -> int:
-        return renyi_to_epsilon_micro(rho_to_renyi_micro(rho_micro, order), order, delta_units)
+    def near(order: int) -> float:
+        return order * rho + (logarithm - math.log(order)) / (order - 1) + math.log1p(-1 / order)
 
     low, high = 2, 4
-    while price(high) < price(high // 2):
+    while near(high) < near(high // 2):
         low, high = high // 2, 2 * high
     while high - low > 2:
-        third = (high - low) // 3
-        if price(low + third) <= price(high - third):
-            high -= max(1, third)
-        else:
-            low += max(1, third)
-    return min(price(order) for order in range(low, high + 1))
+        third = max(1, (high - low) // 3)
+        low, high = (low, high - third) if near(low + third) <= near(high - third) else (low + third, high)
+    best = min(range(low, high + 1), key=near)
+    return renyi_to_epsilon_micro(rho_to_renyi_micro(rho_micro, best), best, delta_units)
 
 
 def pure_curve(epsilon_micro: int) -> tuple[int, ...]:

@@ -20,7 +20,8 @@ Guarantee:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.conversions import (
@@ -87,6 +88,10 @@ class ConcentratedFilter:
         """The largest single (epsilon, delta) that would still be admitted; zCDP prices fit further."""
         rho, residue = total or (0, 0)
         return Cost(largest_pure_epsilon(max(0, self.rho_micro - rho)), max(0, self.residue_units - residue))
+
+    def part(self, share: Fraction) -> ConcentratedFilter:
+        """See `DivisibleFilter.part`: rho and residues are divided, the delta of printing is common to all."""
+        return replace(self, rho_micro=int(self.rho_micro * share), residue_units=int(self.residue_units * share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,11 @@ class RenyiFilter:
         room = self.divergence_micro - spent
         epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= room) if room > 0 else 0
         return Cost(epsilon, max(0, self.residue_units - residue))
+
+    def part(self, share: Fraction) -> RenyiFilter:
+        """See `DivisibleFilter.part`: divergence and residues are divided, the delta of printing is common to all."""
+        divergence, residue = int(self.divergence_micro * share), int(self.residue_units * share)
+        return replace(self, divergence_micro=divergence, residue_units=residue)
 
     def _at_order(self, total: tuple[int, ...]) -> int:
         return total[ORDERS.index(self.order)]

@@ -19,7 +19,6 @@ from hushstream.privacy.amounts import (
     float_up,
 )
 from hushstream.privacy.errors import BadGuarantee
-from hushstream.privacy.ledger import Debit
 
 Deployment = Literal["hosted", "edge"]
 
@@ -71,6 +70,23 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewals:
+    """Noise that may be drawn anew over the same units, each time at a price: the figures of one time.
+
+    Attributes:
+        most: how many times, the first among them.
+        price: what each of them costs a unit.
+    """
+
+    most: int
+    price: Cost
+
+    def as_json(self) -> dict[str, Any]:
+        """Stable keys most, epsilon, delta."""
+        return {"most": self.most, **_amounts(self.price)}
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """What one mechanism promises.
 
@@ -78,7 +94,7 @@ class Guarantee:
         mechanism: name and every parameter, in words.
         relation: which inputs are neighbours.
         unit: what differs between neighbours.
-        cost: epsilon and delta for one unit.
+        cost: epsilon and delta for one unit, over all that is ever released of it.
         report_against_report: epsilon and delta between two reports, where null is not one of them.
         lifetime: for all units of one person.
         sensitivity: how far one unit moves the exact result.
@@ -91,6 +107,9 @@ class Guarantee:
         private_as_stated: False when the claim beside it is not what holds.
         claimed: the claim of the paper whose calibration this is, if it is one.
         reproducible: True when the key comes from a seed.
+        renewals: where noise may be drawn more than once over a unit; None: it is drawn once.
+        rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
+            None where the mechanism is priced by (epsilon, delta) alone.
     """
 
     mechanism: str
@@ -110,6 +129,8 @@ class Guarantee:
     claimed: Claim | None = None
     reproducible: bool = False
     computational: str = COMPUTATIONAL
+    renewals: Renewals | None = None
+    rho_micro: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a guarantee that leaves something open.
@@ -141,13 +162,14 @@ class Guarantee:
         marks = () if self.private_as_stated else (NOT_PRIVATE,)
         return (*marks, REPRODUCIBLE) if self.reproducible else marks
 
+    @property
+    def price(self) -> Cost:
+        """What one charge costs a unit: all of `cost`, or the part of one renewal."""
+        return self.cost if self.renewals is None else self.renewals.price
+
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release really uses."""
         return replace(self, reproducible=reproducible)
-
-    def debit(self, scope: str) -> Debit:
-        """What one release under this guarantee costs the budget ``scope``."""
-        return Debit(scope, self.mechanism, self.cost, self.relation, self.unit)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
@@ -169,6 +191,7 @@ class Guarantee:
             "claimed": None if self.claimed is None else self.claimed.as_json(),
             "computational": self.computational,
             "reproducible": self.reproducible,
+            "renewals": None if self.renewals is None else self.renewals.as_json(),
         }
 
     def as_text(self) -> str:
@@ -187,6 +210,7 @@ class Guarantee:
             f"Mechanism: {self.mechanism}.",
             f"Epsilon: {epsilon_text(self.epsilon_micro)} for {self.unit}.",
             f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
+            *self._renewal_lines(),
             f"Relation: {self.relation}.",
             f"One report against another report: {self.report_against_report}.",
             f"Lifetime: {self.lifetime.cost} for {_units(self.lifetime, self.unit)}.",
@@ -198,6 +222,12 @@ class Guarantee:
         ]
         lines += [f"Condition: {fact}." for fact in self.conditions]
         return lines + [f"Not protected: {fact}." for fact in self.not_protected]
+
+    def _renewal_lines(self) -> list[str]:
+        if self.renewals is None:
+            return []
+        most, price = self.renewals.most, self.renewals.price
+        return [f"One epoch of noise: {price}; the figures above are for all {most} that there may be."]
 
 
 def _units(lifetime: Lifetime, unit: str) -> str:
