@@ -49,7 +49,7 @@ def test_windows_that_do_not_count_null_slots_are_shifted(monkeypatch):
 def test_noise_that_is_drawn_again_for_a_replay_averages_out(monkeypatch):
     honest = p2b_release.release_address
     monkeypatch.setattr(
-        p2b_release, "release_address", lambda system, nonce, partition: honest(system, os.urandom(32), partition)
+        p2b_release, "release_address", lambda system, nonce, *place: honest(system, os.urandom(32), *place)
     )
     assert not attacked("redrawn-noise", attacks.redrawn_noise).passed
 

@@ -1,4 +1,4 @@
-"""Keys that were turned: a journal is followed under the key it was begun with, until that key is destroyed."""
+"""Keys that turned: a journal begins under one key, names the next, and is followed through while both are kept."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
+from hushstream.contribution.slots import Report, pack
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
@@ -17,6 +18,7 @@ from hushstream.privacy.key_files import load_ring, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec
 
 
 @pytest.fixture
@@ -52,6 +54,88 @@ def test_what_was_released_before_a_turn_stays_verifiable(played):
     assert before.ok
     assert after.totals == before.totals
     assert keys.key(Zone.SHUFFLER) != load_ring(key_path(folder, Zone.SHUFFLER)).of(0)
+
+
+class Worker:
+    """A shuffler that reads, journals and releases into a log in memory, and is restarted."""
+
+    def __init__(self, rigs, folder):
+        self.system, self.keys, self.log, self.rigs = rigs.make_system(), KeySource(folder=folder), MemoryLog(), rigs
+        self.maker = role_work("shuffler", self.system, self.keys).make_machine
+        self.machine = self.maker(0)
+        self.genesis = self.machine.genesis(bytes(range(32)))
+        self.log.append("journal-shuffler", 0, self.genesis)
+        self.machine.start(self.genesis)
+
+    def restart(self):
+        snapshot = self.machine.snapshot()
+        self.machine = self.maker.of_journal(0, self.genesis, resumed=True)
+        self.machine.start(self.genesis)
+        self.machine.restore(snapshot)
+
+    def window(self, number):
+        for slot in range(4 * number, 4 * number + 4):
+            fields = {
+                "report_id": slot.to_bytes(16, "big"),
+                "period": bytes(8),
+                "config_digest": self.system.digest,
+                "content": pack(Report(slot % self.rigs.CODES, slot % self.rigs.ARMS, slot % 2)),
+            }
+            self.log.append("reports", 0, codec.encode("SlotReport", fields))
+        arrived = self.log.slice("reports", 0, self.machine.position)
+        for step in self.machine.fold([arrived]):
+            self.log.append("journal-shuffler", 0, step.journal)
+            for output in (*step.releases, *step.dead_letters):
+                self.log.append(output.topic, output.partition, output.value)
+
+    def verified(self):
+        return verify(LogCopy.of(self.log), self.system, self.keys, ["shuffler"])
+
+
+@pytest.fixture
+def turned(rigs, tmp_path):
+    """Two windows under the first key, one that names the second, and two under the second."""
+    generate_keys(tmp_path, (Zone.SHUFFLER,))
+    worker = Worker(rigs, tmp_path)
+    for number in range(2):
+        worker.window(number)
+    turn(tmp_path, Zone.SHUFFLER)
+    worker.restart()
+    for number in range(2, 5):
+        worker.window(number)
+    return worker, tmp_path
+
+
+def test_a_journal_that_turned_is_equal_from_its_first_record_to_its_last(turned):
+    worker, _ = turned
+    found = worker.verified()
+    assert found.ok
+    assert found.of("journal-shuffler")[Status.EQUAL] == 6
+    assert found.of("crowds")[Status.EQUAL] == 5
+    journal = worker.log.slice("journal-shuffler", 0, 1).records
+    heads = [codec.decode(record.value)[1]["head"]["epoch"] for record in journal]
+    assert heads == [0, 0, 0, 1, 1]
+
+
+def test_a_release_after_the_turn_that_is_changed_is_found(turned):
+    worker, _ = turned
+    crowds = worker.log.slice("crowds", 0, 0).records
+    name, fields = codec.decode(crowds[4].value)
+    put = [*crowds[:4], crowds[4]._replace(value=codec.encode(name, {**fields, "slots": 5}))]
+    worker.log.load("crowds", 0, put)
+    assert not worker.verified().ok
+
+
+def test_when_the_first_key_is_destroyed_the_worker_goes_on_and_its_past_is_uncheckable(turned):
+    worker, folder = turned
+    retire(key_path(folder, Zone.SHUFFLER), 0)
+    worker.restart()
+    worker.window(5)
+    found = worker.verified()
+    assert found.ok
+    assert found.of("journal-shuffler")[Status.UNCHECKABLE] == 7
+    with pytest.raises(RetiredKey, match="retired"):
+        worker.maker.of_journal(0, worker.genesis)
 
 
 def test_a_worker_goes_on_with_a_journal_under_the_key_it_was_begun_with(played):

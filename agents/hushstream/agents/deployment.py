@@ -29,7 +29,7 @@ from hushstream.agents.prepared import (
 )
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.learners.relation import SocialGraph
-from hushstream.privacy.key_files import load_key, load_ring
+from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, Zone, key_path, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -70,6 +70,12 @@ class KeySource:
             raise HushstreamError("keys: expected a key folder; `hushstream keys generate` makes one")
         return load_key(key_path(self.folder, zone))
 
+    def ring(self, zone: Zone) -> KeyRing:
+        """All keys of one zone that are kept, and which one new journals begin with; raises as `key` does."""
+        if self.seed is not None or self.folder is None:
+            return KeyRing(0, 0, (), self.key(zone))
+        return load_ring(key_path(self.folder, zone))
+
     def of_journal(self, zone: Zone, genesis: bytes) -> Key:
         """The key that a journal was begun with, from its first record: keys may have been turned since.
 
@@ -80,7 +86,7 @@ class KeySource:
         if self.seed is not None or self.folder is None:
             return self.key(zone)
         _, fields = codec.decode(genesis, frozenset({"Genesis"}))
-        return load_ring(key_path(self.folder, zone)).named(fields["key_id"])
+        return self.ring(zone).named(fields["key_id"])
 
 
 def parse_config(values: Any, source: str = "configuration") -> AnyConfig:

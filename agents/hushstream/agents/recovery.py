@@ -49,8 +49,8 @@ Observe = Callable[[str, int, int], None]
 class OfJournal(Protocol):
     """A machine factory that finds the key that a journal was begun with."""
 
-    def of_journal(self, partition: int, genesis: bytes) -> Machine:
-        """The machine of a home partition whose journal begins with this record."""
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
+        """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
 
 
 class Superseded(Exception):
@@ -133,7 +133,7 @@ class Recovery:
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         genesis = await self._genesis(reader, journal, first, snapshot)
         if isinstance(self.make_machine, OfJournal):
-            machine = self.make_machine.of_journal(partition, genesis)
+            machine = self.make_machine.of_journal(partition, genesis, resumed=snapshot is not None)
         machine.start(genesis)
         if snapshot is None:
             return Held(machine, genesis, sequence=0, journal_offset=1)

@@ -10,6 +10,8 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.worker import Reporting
 from hushstream.feedback.join import JoinOutcome
+from hushstream.privacy.errors import RetiredKey
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.roles.aggregator import AggregatorMachine
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
@@ -46,12 +48,12 @@ class MachineMaker:
     """Makes the machines of a role: for a journal to come under the zone's current key, else under the journal's own.
 
     Attributes:
-        make: from a home partition and a key (ignored by roles that have none).
+        make: from a home partition, a key (ignored by roles that have none), and the zone's key file.
         keys: where keys come from.
         zone: whose key; None for roles without one.
     """
 
-    make: Callable[[int, Key], Machine]
+    make: Callable[[int, Key, KeyRing | None], Machine]
     keys: KeySource
     zone: Zone | None
 
@@ -66,15 +68,29 @@ class MachineMaker:
 
     def __call__(self, partition: int) -> Machine:
         """The machine of a home partition whose journal is not known."""
-        return self.make(partition, NO_KEY if self.zone is None else self.keys.key(self.zone))
+        if self.zone is None:
+            return self.make(partition, NO_KEY, None)
+        ring = self.keys.ring(self.zone)
+        return self.make(partition, ring.of(ring.current), ring)
 
-    def of_journal(self, partition: int, genesis: bytes) -> Machine:
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
         """The machine of a home partition, under the key that its journal was begun with.
+
+        Where that key was destroyed, a machine that is ``resumed`` from a snapshot is given the current one: the
+        snapshot says which key it is under.
 
         Raises:
             HushstreamError: that key is not at hand any more, or never was.
         """
-        return self.make(partition, NO_KEY if self.zone is None else self.keys.of_journal(self.zone, genesis))
+        if self.zone is None:
+            return self(partition)
+        try:
+            key = self.keys.of_journal(self.zone, genesis)
+        except RetiredKey:
+            if not resumed:
+                raise
+            return self(partition)
+        return self.make(partition, key, self.keys.ring(self.zone))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +124,20 @@ def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
         writes = ("reports", "dead-letters-edge", *(("interactions",) if system.config.public_dataset else ()))
         writes += ("lift", "ledger-edge") if system.config.lift.holdout else ()
         topics = RoleTopics(("contexts", "clicks"), writes, system.config.partitions.learner)
-        maker = MachineMaker(lambda home, key: LearnerMachine(system, home, key), keys, Zone.EDGE)
+        maker = MachineMaker(lambda home, key, _: LearnerMachine(system, home, key), keys, Zone.EDGE)
         return RoleWork(maker, topics, reporting)
     if role == "shuffler":
         topics = RoleTopics(
             ("reports",), ("crowds", "ledger", "dead-letters-shuffler"), system.config.partitions.shuffler
         )
         sealing = None if system.sealing is None else keys.key(Zone.SEALING)
-        maker = MachineMaker(lambda home, key: ShufflerMachine(system, home, key, sealing), keys, Zone.SHUFFLER)
+        maker = MachineMaker(
+            lambda home, key, ring: ShufflerMachine(system, home, key, sealing, ring), keys, Zone.SHUFFLER
+        )
         return RoleWork(maker, topics, reporting)
     inputs = ("crowds", "interactions") if system.config.public_dataset else ("crowds",)
     topics = RoleTopics(inputs, ("dead-letters-server",), system.line_count)
-    return RoleWork(MachineMaker(lambda line, _: AggregatorMachine(system, line), keys, None), topics, reporting)
+    return RoleWork(MachineMaker(lambda line, *_: AggregatorMachine(system, line), keys, None), topics, reporting)
 
 
 def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> RoleWork:
@@ -127,14 +145,14 @@ def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySo
     if role == "learner":
         sent = ("rewards",) if system.config.release.trust == "server" else ("releases", "ledger")
         topics = RoleTopics(("contexts", "clicks"), (*sent, "dead-letters-edge"), system.counts["learner"])
-        maker = MachineMaker(lambda home, key: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
+        maker = MachineMaker(lambda home, key, _: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
         return RoleWork(maker, topics, reporting)
     if role == "counter":
         topics = RoleTopics(("rewards",), ("releases", "ledger", "dead-letters-counter"), system.counts["counter"])
-        maker = MachineMaker(lambda home, key: CounterMachine(system, home, key), keys, Zone.COUNTER)
+        maker = MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
         return RoleWork(maker, topics, reporting)
     topics = RoleTopics(("releases",), ("dead-letters-server",), system.counts["lines"])
-    maker = MachineMaker(lambda line, _: CollaborativeAggregatorMachine(system, line), keys, None)
+    maker = MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
     return RoleWork(maker, topics, reporting)
 
 
@@ -169,7 +187,7 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
         covered: dict[str, float] = {}
         if tree is not None:
             covered = {
-                "slot_releases": min(machine.windows_released, tree.horizon),
+                "slot_releases": machine.windows_covered,
                 "slot_releases_limit": tree.horizon,
             }
         return {

@@ -154,7 +154,7 @@ def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, log
     journal = logs.part((_journal_topic(role), home))
     zone = ZONE_OF_ROLE[role]
     if zone is None or journal.low > 0 or not journal.records:
-        return walk(role, make(home), digester, logs)
+        return walk(role, make(home), (digester,), logs)
     try:
         begun_with = make.keys.of_journal(zone, journal.records[0].value)
     except (RetiredKey, KeyFileError, CodecError) as error:
@@ -162,7 +162,8 @@ def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, log
         status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
         tally.find(status, journal.low, str(error), len(journal.records))
         return Walk(tally, complete=False)
-    return walk(role, make.make(home, begun_with), begun_with, logs)
+    ring = make.keys.ring(zone)
+    return walk(role, make.make(home, begun_with, ring), ring.kept(), logs)
 
 
 def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:

@@ -64,22 +64,22 @@ def value_digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
-def walk(role: str, machine: Machine, digester: Digester, copy: LogCopy) -> Walk:
+def walk(role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy) -> Walk:
     """Follow the journal of one fresh machine through a copy of the logs.
 
     Args:
         role: its name.
         machine: fresh; it is used up.
-        digester: the key of its zone, or the public digester.
+        digesters: the keys of its zone, which its journal may turn through, or the public digester.
         copy: the logs.
     """
-    return _Walker(role, machine, digester, copy).run()
+    return _Walker(role, machine, digesters, copy).run()
 
 
 class _Walker:
-    def __init__(self, role: str, machine: Machine, digester: Digester, copy: LogCopy) -> None:
+    def __init__(self, role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy) -> None:
         self._machine = machine
-        self._digester = digester
+        self._digesters = digesters
         self._copy = copy
         self._authentic: dict[int, set[bytes]] = {-1: {_BLANK}}
         self._head = _BLANK
@@ -130,7 +130,7 @@ class _Walker:
         content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
         candidates = self._authentic.get(sequence - 1, set())
         for previous in sorted(candidates, key=lambda digest: digest != self._head):
-            if self._digester.digest("chain", previous, content) == closing:
+            if any(digester.digest("chain", previous, content) == closing for digester in self._digesters):
                 return previous
         return None
 

@@ -66,10 +66,14 @@ class KeyRing:
             )
         if epoch > self.current:
             raise KeyFileError(f"key of epoch {epoch}: expected an epoch up to the current one ({self.current})")
-        key = self.key
-        for step in range(self.oldest + 1, epoch + 1):
-            key = next_key(key, step)
-        return key
+        return self.kept()[epoch - self.oldest]
+
+    def kept(self) -> tuple[Key, ...]:
+        """The keys of all epochs that are kept, oldest first."""
+        keys = [self.key]
+        for step in range(self.oldest + 1, self.current + 1):
+            keys.append(next_key(keys[-1], step))
+        return tuple(keys)
 
     def named(self, key_id: bytes) -> Key:
         """The key with a public id: the one that a journal was begun with.
@@ -81,9 +85,7 @@ class KeyRing:
         for epoch, retired in self.retired:
             if retired == key_id:
                 return self.of(epoch)
-        key = self.key
-        for step in range(self.oldest, self.current + 1):
-            key = key if step == self.oldest else next_key(key, step)
+        for key in self.kept():
             if key.key_id == key_id:
                 return key
         raise KeyFileError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -190,20 +190,26 @@ class Chain:
         }
         return self._closed(codec.encode("Genesis", fields), _BLANK)
 
-    def start(self, value: bytes) -> None:
+    def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
+
+        Args:
+            value: the record.
+            retired: public ids of destroyed keys. Under one of them the record cannot be checked: only a snapshot,
+                which names the same nonce, leads on from it.
 
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
         """
         _, found = codec.decode(value, frozenset({"Genesis"}))
+        checkable = found["key_id"] not in retired
         who = self._identity
         expected = {
             "deployment": who.deployment,
             "role": who.role,
             "partition": who.journal[1],
             "config_digest": who.config_digest,
-            "key_id": self._digester.key_id,
+            **({"key_id": self._digester.key_id} if checkable else {}),
         }
         for name, wanted in expected.items():
             if found[name] != wanted:
@@ -212,7 +218,7 @@ class Chain:
                     f"found {_shown(found[name])}; use the configuration and keys that it was begun with, "
                     f"or a new deployment name"
                 )
-        if self._closed(value, _BLANK) != value:
+        if checkable and self._closed(value, _BLANK) != value:
             raise ForeignJournal(f"journal {who.journal[0]}/{who.journal[1]}: its first record was altered")
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
@@ -275,6 +281,10 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
         return fields
+
+    def turn_to(self, digester: Digester) -> None:
+        """Close what comes from now on under another key: the last record said so, under the one before."""
+        self._digester = digester
 
     def dump(self) -> dict[str, Any]:
         """The chain's place, for a snapshot."""

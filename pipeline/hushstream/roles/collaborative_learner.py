@@ -38,7 +38,7 @@ from hushstream.roles.models import ModelReader
 from hushstream.roles.outcomes import Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_release import Moments
+from hushstream.systems.collaborative_moments import Moments
 from hushstream.systems.collaborative_rows import short_enough
 
 

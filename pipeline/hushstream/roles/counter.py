@@ -8,6 +8,9 @@ else happens, so what is released does not depend on how the partitions of learn
 The journal record holds a keyed hash chain of the quantised leaves. When a replay finds other leaves than the
 journal says, nothing is sent for that record again; the next release opens an epoch with new noise, at its full
 price (PRIVACY rule 7), or nothing more is released if that price is not allowed.
+
+Where the zone's key has turned (`hushstream.roles.turned_keys`), the next record says so and the one after it opens an
+epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.roles import counter_state
 from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
@@ -36,9 +40,11 @@ from hushstream.roles.one_input import START, OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.seals import SealsSeen
+from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_moments import Moments
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 
 REMEMBERED_IDS = 100_000
@@ -70,16 +76,19 @@ class _Made:
 class CounterMachine(OneInput):
     """The counter on one partition of rewards."""
 
-    def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
-        """Bind to a deployment, a home partition and the counter zone's key."""
+    def __init__(self, system: CollaborativeSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
         identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
         super().__init__(Chain(identity, key, "CounterJournal"), key, identity.journal, (_INPUT, partition))
         self.system = system
         self.partition = partition
-        self.key = key
+        self.keys = KeyInForce(key, ring)
+        self._retired = self.keys.retired
         self._letters = DeadLetters("counter", "counter", partition, key)
         self.leaf = 0
         self.epoch = 0
+        self.renoised = 0
+        """How many epochs noised again, at their full price, what an earlier one had released."""
         self.leaves = START
         """Keyed hash chain of the epoch's quantised leaves."""
         self.diverged = False
@@ -92,22 +101,27 @@ class CounterMachine(OneInput):
         """How many rewards of each user have counted: his allowance."""
         self.moments = system.moments(key, b"", 0, partition)
 
+    @property
+    def key(self) -> Key:
+        """The zone's key in force."""
+        return self.keys.key
+
     # What a driver asks before it reads.
 
     @property
     def exhausted(self) -> bool:
         """Whether no further epoch is allowed: nothing is released any more."""
-        return self.epoch >= self.system.config.release.epochs
+        return self.renoised >= self.system.config.release.epochs
 
     @property
     def epochs_paid(self) -> int:
         """How many epochs have released something."""
-        return min(self.epoch + (1 if self.leaf else 0), self.system.config.release.epochs)
+        return min(self.renoised + (1 if self.leaf else 0), self.system.config.release.epochs)
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         super().start(genesis)
-        self.open_epoch(0)
+        self._open_epoch(0)
 
     def tick(self, idle_ms: int) -> Output | None:
         """See `Machine.tick`: log time must go on while a step waits for its end."""
@@ -134,7 +148,7 @@ class CounterMachine(OneInput):
             for record in part.records:
                 closed_by = self._feed(record, gathered)
                 if closed_by is not None:
-                    steps.append(self._release(self._make(closed_by, record.offset + 1), gathered))
+                    steps.append(self._release(self._make(closed_by, record.offset + 1, self.keys.due), gathered))
                     gathered = _Gathered()
             self.position = part.high
         self._remember(gathered)
@@ -147,13 +161,13 @@ class CounterMachine(OneInput):
 
         After a `ReplayMismatch` the machine's state is as it was, and `reopen` may be asked for.
         """
-        self.chain.check(value, self.committed())
+        turned_to = self.chain.check(value, self.committed())["turned_to"]
         before = counter_state.hold(self)
         gathered = _Gathered()
         end = self.entry(value).inputs[0].high
         closings = [self._feed(record, gathered) for part in slices for record in part.records]
         closed_by = closings[-1] if closings and not any(closings[:-1]) else None
-        made = None if closed_by is None else self._make(closed_by, end)
+        made = None if closed_by is None else self._make(closed_by, end, turned_to)
         if made is None or self.chain.would_append(made.fields) != value:
             counter_state.put_back(self, before)
             raise ReplayMismatch(
@@ -184,6 +198,8 @@ class CounterMachine(OneInput):
         self.running = START
         self.leaf, self.diverged = fields["leaf"], True
         self.epoch = max(self.epoch, fields["head"]["epoch"])
+        if fields["turned_to"] != STAYS:
+            self.put_key(fields["turned_to"])
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts)
 
@@ -260,17 +276,41 @@ class CounterMachine(OneInput):
 
     # One step.
 
-    def open_epoch(self, epoch: int) -> None:
-        """Begin an epoch of noise over the sums that are held."""
-        held = self.moments.held()
+    def _open_epoch(self, epoch: int) -> Moments:
+        """Begin an epoch of noise; gives the sums of the one before."""
+        earlier = self.moments
         self.epoch, self.leaves, self.diverged = epoch, START, False
         self.moments = self.system.moments(self.key, self.chain.genesis_nonce, epoch, self.partition)
-        self.moments.carry(*held)
+        return earlier
 
-    def _make(self, closed_by: str, high: int) -> _Made:
+    def _renoise(self) -> None:
+        """Begin an epoch over the exact sums that are held: all of them are noised, and pay, again."""
+        self.renoised += 1
+        earlier = self._open_epoch(self.epoch + 1)
+        self.moments.renoise(earlier)
+
+    def _turn(self, key_id: bytes) -> None:
+        """Begin an epoch under the key that the last record named, on what was released."""
+        if key_id == STAYS:
+            return
+        self.put_key(key_id)
+        earlier = self._open_epoch(self.epoch + 1)
+        self.moments.continue_from(earlier, released=not self.exhausted)
+
+    def put_key(self, key_id: bytes) -> None:
+        """Go on under the zone's key with this public id.
+
+        Raises:
+            KeyFileError: it was destroyed, or the zone never had it.
+        """
+        key = self.keys.turn_to(key_id)
+        self._turn_digests(key)
+        self._letters = DeadLetters("counter", "counter", self.partition, key)
+
+    def _make(self, closed_by: str, high: int, turned_to: bytes) -> _Made:
         """Close the open step: its rows go into the sums, and what follows is put together."""
         if self.diverged:
-            self.open_epoch(self.epoch + 1)
+            self._renoise()
         first = self.leaves == START
         rows = Rows.joined(self.pending)
         self.pending = []
@@ -291,6 +331,7 @@ class CounterMachine(OneInput):
             "parameters": json.dumps(dict(self.moments.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
             "debit": debit,
+            "turned_to": turned_to,
         }
         return _Made(fields, outputs, self.leaves)
 
@@ -299,6 +340,7 @@ class CounterMachine(OneInput):
         self._close(made.fields["head"]["inputs"][0]["high"])
         self._remember(gathered)
         gathered.counts[Outcome.RELEASE if made.outputs else Outcome.RELEASE_WITHHELD] += 1
+        self._turn(made.fields["turned_to"])
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
     def _outputs(self, rows: Rows, first: bool) -> tuple[Output, ...]:

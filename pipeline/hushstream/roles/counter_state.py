@@ -13,13 +13,13 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative_release import Moments
+from hushstream.systems.collaborative_moments import Moments
 from hushstream.systems.collaborative_rows import Rows, parse_rows
 
 if TYPE_CHECKING:
     from hushstream.roles.counter import CounterMachine
 
-VERSION = 1
+VERSION = 2
 _SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
@@ -30,11 +30,13 @@ _SCHEMA = fastavro.parse_schema(
             {"name": "config_digest", "type": "bytes"},
             {"name": "partition", "type": "int"},
             {"name": "chain", "type": CHAIN_STATE},
+            {"name": "key_id", "type": "bytes"},
             {"name": "position", "type": "long"},
             {"name": "journaled", "type": "long"},
             {"name": "running", "type": "bytes"},
             {"name": "leaf", "type": "long"},
             {"name": "epoch", "type": "int"},
+            {"name": "renoised", "type": "int"},
             {"name": "leaves", "type": "bytes"},
             {"name": "diverged", "type": "boolean"},
             {"name": "open_since_ms", "type": "long"},
@@ -51,7 +53,7 @@ _SCHEMA = fastavro.parse_schema(
 )
 
 
-_PLAIN = ("position", "running", "leaf", "epoch", "leaves", "diverged", "open_since_ms")
+_PLAIN = ("position", "running", "leaf", "epoch", "renoised", "leaves", "diverged", "open_since_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,13 @@ def dump(machine: CounterMachine) -> bytes:
         "config_digest": machine.system.digest,
         "partition": machine.partition,
         "chain": machine.chain.dump(),
+        "key_id": machine.key.key_id,
         "position": machine.position,
         "journaled": machine.journaled,
         "running": machine.running,
         "leaf": machine.leaf,
         "epoch": machine.epoch,
+        "renoised": machine.renoised,
         "leaves": machine.leaves,
         "diverged": machine.diverged,
         "open_since_ms": machine.open_since_ms,
@@ -131,9 +135,11 @@ def restore(machine: CounterMachine, snapshot: bytes) -> None:
     if found != expected:
         raise HushstreamError(f"snapshot: expected version, partition, deployment {expected[:3]}, got {found[:3]}")
     machine.chain.resume(state["chain"])
+    machine.put_key(state["key_id"])
     machine.position, machine.journaled, machine.running = state["position"], state["journaled"], state["running"]
     machine.leaf, machine.epoch, machine.leaves = state["leaf"], state["epoch"], state["leaves"]
-    machine.diverged, machine.open_since_ms = state["diverged"], state["open_since_ms"]
+    machine.renoised, machine.diverged = state["renoised"], state["diverged"]
+    machine.open_since_ms = state["open_since_ms"]
     machine.seals.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
     machine.seals.complete = state["sealed_phase"]
     machine.known = BoundedMap(machine.known.capacity)

@@ -30,6 +30,7 @@ class OneInput:
         self._digester = digester
         self._journal = journal
         self._source = source
+        self._retired: frozenset[bytes] = frozenset()
 
     @property
     def journal(self) -> TopicPartition:
@@ -61,7 +62,7 @@ class OneInput:
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
-        self.chain.start(genesis)
+        self.chain.start(genesis, self._retired)
 
     def entry(self, value: bytes) -> JournalEntry:
         """See `Machine.entry`."""
@@ -90,6 +91,11 @@ class OneInput:
     def _covered(self, high: int) -> InputRange:
         """The input that the next journal record covers."""
         return InputRange(*self._source, self.journaled, high)
+
+    def _turn_digests(self, digester: Digester) -> None:
+        """Digest and close under another key from now on; nothing is open."""
+        self._digester = digester
+        self.chain.turn_to(digester)
 
     def _close(self, high: int) -> None:
         """Note that the journal covers the input up to ``high``."""

@@ -4,6 +4,9 @@ A journal record is written when a window closes, and only then: before that the
 reports that anyone with the log can repeat. The record holds the window's range, a keyed digest of its
 input, a keyed digest of the release, and the debit. Noise comes from the key, the journal's genesis nonce
 and the window's number, so the same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
+
+Where the zone's key has turned (`hushstream.roles.turned_keys`), the next window's record says so, and windows after it
+are released under the new key. A counter over windows begins anew then: no slot is in two of them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import fastavro
 from hushstream.contribution.errors import BadSeal, BadSlot
 from hushstream.contribution.sealed import SealOpener, SlotPlace
 from hushstream.contribution.slots import unpack
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.roles import packed
 from hushstream.roles.chain import (
@@ -38,13 +42,14 @@ from hushstream.roles.machine import (
 from hushstream.roles.one_input import OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.shuffling.errors import ShufflingError
 from hushstream.shuffling.windows import Sealed, SlotOutcome, Windows
 from hushstream.systems.p2b import LINES, P2BSystem
-from hushstream.systems.p2b_release import WindowRelease, release_address, release_window, withheld_window
+from hushstream.systems.p2b_release import FIRST_EPOCH, WindowRelease, release_address, release_window, withheld_window
 from hushstream.systems.p2b_running import RunningSums, open_running, require_running
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
@@ -67,8 +72,17 @@ class _Gathered:
 class ShufflerMachine(OneInput):
     """The shuffler on one partition of reports."""
 
-    def __init__(self, system: P2BSystem, partition: int, key: Key, sealing: Key | None = None) -> None:
-        """Bind to a deployment, a home partition, the shuffler's key, and the one that opens sealed slots.
+    def __init__(
+        self, system: P2BSystem, partition: int, key: Key, sealing: Key | None = None, ring: KeyRing | None = None
+    ) -> None:
+        """Bind to a deployment, a home partition, keys, and the zone's key file.
+
+        Args:
+            system: the deployment.
+            partition: the home partition.
+            key: the shuffler's key that the journal begins with.
+            sealing: the key that opens sealed slots, where slots are sealed.
+            ring: what the shuffler's key file holds: where the key turns next.
 
         Raises:
             HushstreamError: slots are sealed to another key than ``sealing``, or there is none.
@@ -78,7 +92,9 @@ class ShufflerMachine(OneInput):
         self.system = system
         self._opener = None if system.sealing is None else _opener(system.sealing, sealing)
         self.partition = partition
-        self._key = key
+        self._keys = KeyInForce(key, ring)
+        self._retired = self._keys.retired
+        self._epoch = FIRST_EPOCH
         self._letters = DeadLetters("shuffler", "shuffler", partition, key)
         self._windows = Windows(system.window_rules())
         self._running_sums: RunningSums | None = None
@@ -88,19 +104,27 @@ class ShufflerMachine(OneInput):
         """How many windows this journal has released."""
         return max(0, self.chain.sequence)
 
+    @property
+    def windows_covered(self) -> int:
+        """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
+        return 0 if self._running_sums is None else self._running_sums.windows
+
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         super().start(genesis)
-        address = release_address(self.system, self.chain.genesis_nonce, self.partition)
-        self._running_sums = open_running(self.system.window_tree, self._key, address)
+        self._running_sums = self._open_running()
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
+        return self._fold(slices, self._keys.due)
+
+    def _fold(self, slices: Sequence[InputSlice], turned_to: bytes) -> Sequence[Step]:
+        """Fold; the first window that closes names the key of what follows."""
         steps: list[Step] = []
         gathered = _Gathered()
         for part in slices:
             for record in part.records:
-                gathered = self._feed(record, gathered, steps)
+                gathered = self._feed(record, gathered, steps, STAYS if steps else turned_to)
             self.position = part.high
         if gathered.dead or gathered.counts:
             steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
@@ -111,9 +135,9 @@ class ShufflerMachine(OneInput):
 
         After a `ReplayMismatch` the machine must be thrown away.
         """
-        self.chain.check(value, self.committed())
+        turned_to = self.chain.check(value, self.committed())["turned_to"]
         end = self.entry(value).inputs[0].high
-        steps = self.fold(slices)
+        steps = self._fold(slices, turned_to)
         if len(steps) != 1 or steps[0].journal != value or self.journaled != end:
             raise ReplayMismatch(
                 f"journal-shuffler/{self.partition} record {self.chain.sequence}: its inputs give another release; "
@@ -136,6 +160,8 @@ class ShufflerMachine(OneInput):
             "config_digest": self.system.digest,
             "partition": self.partition,
             "chain": self.chain.dump(),
+            "key_id": self._keys.key.key_id,
+            "epoch": self._epoch,
             "windows": self._windows.dump(),
             "position": self.position,
             "journaled": self.journaled,
@@ -152,6 +178,7 @@ class ShufflerMachine(OneInput):
         if found != expected:
             raise HushstreamError(f"snapshot: expected version, partition, deployment {expected[:3]}, got {found[:3]}")
         self.chain.resume(state["chain"])
+        self._put_key(state["key_id"], state["epoch"])
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
         self.position, self.journaled = state["position"], state["journaled"]
         self.running = state["running"]
@@ -159,8 +186,8 @@ class ShufflerMachine(OneInput):
 
     # One record.
 
-    def _feed(self, record: InputRecord, gathered: _Gathered, steps: list[Step]) -> _Gathered:
-        self.running = extend_digest(self._key, self.running, record)
+    def _feed(self, record: InputRecord, gathered: _Gathered, steps: list[Step], turned_to: bytes) -> _Gathered:
+        self.running = extend_digest(self._keys.key, self.running, record)
         sealed = self._windows.advance(record.timestamp_ms)
         try:
             name, fields = codec.decode(record.value, _KINDS if self._opener is None else _SEALED_KINDS)
@@ -170,7 +197,7 @@ class ShufflerMachine(OneInput):
             sealed = self._handle(name, fields, record, gathered) or sealed
         if sealed is None:
             return gathered
-        steps.append(self._release(sealed, record.offset + 1, gathered))
+        steps.append(self._release(sealed, record.offset + 1, gathered, turned_to))
         return _Gathered()
 
     def _handle(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> Sealed | None:
@@ -226,31 +253,57 @@ class ShufflerMachine(OneInput):
 
     # One window.
 
-    def _release(self, sealed: Sealed, high: int, gathered: _Gathered) -> Step:
+    def _release(self, sealed: Sealed, high: int, gathered: _Gathered, turned_to: bytes) -> Step:
         running, nonce = self._running_sums, self.chain.genesis_nonce
         if running is not None and running.exhausted:
             # The counter's price covers no further window: this one is sealed, and nothing of it leaves.
-            return self._journaled_step(sealed, high, (), withheld_window(self.system, self.partition), gathered)
-        release = release_window(self.system, self._key, nonce, self.partition, sealed, running)
+            withheld = withheld_window(self.system, self.partition, self._epoch)
+            return self._journaled_step(sealed, high, (), withheld, gathered, turned_to)
+        release = release_window(self.system, self._keys.key, nonce, self.partition, sealed, running, self._epoch)
         outputs = (
             Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
             Output("ledger", self.partition, codec.encode("LedgerEntry", release.ledger_entry)),
         )
-        return self._journaled_step(sealed, high, outputs, release, gathered)
+        return self._journaled_step(sealed, high, outputs, release, gathered, turned_to)
 
     def _journaled_step(
-        self, sealed: Sealed, high: int, outputs: tuple[Output, ...], release: WindowRelease, gathered: _Gathered
+        self,
+        sealed: Sealed,
+        high: int,
+        outputs: tuple[Output, ...],
+        release: WindowRelease,
+        gathered: _Gathered,
+        turned_to: bytes,
     ) -> Step:
-        journal = self.chain.append(self._journal_fields(sealed, high, outputs, release))
+        fields = self._journal_fields(sealed, high, outputs, release)
+        journal = self.chain.append({**fields, "turned_to": turned_to})
         self._close(high)
+        if turned_to != STAYS:
+            self._put_key(turned_to, self._epoch + 1)
         gathered.counts[Outcome.WINDOW if outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
+
+    def _put_key(self, key_id: bytes, epoch: int) -> None:
+        """Go on under the zone's key with this public id, in an epoch of noise of its own."""
+        key = self._keys.turn_to(key_id)
+        self._turn_digests(key)
+        self._letters = DeadLetters("shuffler", "shuffler", self.partition, key)
+        self._epoch = epoch
+        self._running_sums = self._open_running()
+
+    def _open_running(self) -> RunningSums | None:
+        address = release_address(self.system, self.chain.genesis_nonce, self.partition, self._epoch)
+        return open_running(self.system.window_tree, self._keys.key, address)
 
     def _journal_fields(
         self, sealed: Sealed, high: int, outputs: Sequence[Output], release: WindowRelease
     ) -> dict[str, Any]:
         head = head_fields(
-            self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._key, outputs)
+            self.chain.sequence + 1,
+            self._epoch,
+            [self._covered(high)],
+            self.running,
+            digest_outputs(self._keys.key, outputs),
         )
         return {
             "head": head,
@@ -275,7 +328,7 @@ def _opener(published: bytes, sealing: Key | None) -> SealOpener:
     return opener
 
 
-_STATE_VERSION = 2
+_STATE_VERSION = 3
 _STATE = fastavro.parse_schema(
     {
         "type": "record",
@@ -286,6 +339,8 @@ _STATE = fastavro.parse_schema(
             {"name": "config_digest", "type": "bytes"},
             {"name": "partition", "type": "int"},
             {"name": "chain", "type": CHAIN_STATE},
+            {"name": "key_id", "type": "bytes"},
+            {"name": "epoch", "type": "int"},
             {"name": "windows", "type": "bytes"},
             {"name": "position", "type": "long"},
             {"name": "journaled", "type": "long"},

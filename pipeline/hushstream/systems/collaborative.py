@@ -28,7 +28,8 @@ from hushstream.systems.collaborative_configuration import (
     FeatureConfig,
     collaborative_digest,
 )
-from hushstream.systems.collaborative_release import Moments, open_moments, release_guarantee
+from hushstream.systems.collaborative_moments import Moments, open_moments
+from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 from hushstream.systems.collaborative_width import lemma_alpha
 from hushstream.systems.p2b import MAX_RECORD_BYTES

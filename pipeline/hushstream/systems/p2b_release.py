@@ -35,8 +35,8 @@ from hushstream.shuffling.windows import Sealed
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.p2b_running import RunningSums
 
-EPOCH = 0
-"""A journal has one epoch: inputs that do not give the journaled release again stop the role (`ReplayMismatch`)."""
+FIRST_EPOCH = 0
+"""A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
 
 
 class Charge(NamedTuple):
@@ -64,6 +64,7 @@ def release_window(
     partition: int,
     sealed: Sealed,
     running: RunningSums | None = None,
+    epoch: int = FIRST_EPOCH,
 ) -> WindowRelease:
     """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
 
@@ -73,28 +74,29 @@ def release_window(
         genesis_nonce: of the partition's journal.
         partition: the home partition of the window.
         sealed: the window.
-        running: the counter over the partition's windows, where there is one; it takes this window.
+        running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
+        epoch: of the noise.
     """
     parameters = _parameters(system)
-    address = replace(release_address(system, genesis_nonce, partition), window=sealed.window)
+    address = replace(release_address(system, genesis_nonce, partition, epoch), window=sealed.window)
     sums, variance = _release(system, key, address, sealed, running)
     window_id = key.digest(
         "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
     charge = Charge(f"window/{window_id.hex()}", True)
     if running is not None:
-        charge = Charge(f"counter/{partition}/{EPOCH}", running.windows == 1)
+        charge = Charge(f"counter/{partition}/{epoch}", running.windows == 1)
     return _records(system, key, parameters, window_id, sums, variance, len(sealed.contents), charge)
 
 
-def withheld_window(system: P2BSystem, partition: int) -> WindowRelease:
+def withheld_window(system: P2BSystem, partition: int, epoch: int = FIRST_EPOCH) -> WindowRelease:
     """A sealed window of which nothing leaves, and which costs nothing."""
-    debit = _debit(system, Charge(f"counter/{partition}/{EPOCH}", False))
+    debit = _debit(system, Charge(f"counter/{partition}/{epoch}", False))
     return WindowRelease(system.config.release.mode, _canonical(_parameters(system)), debit, {}, {})
 
 
-def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int) -> NoiseAddress:
-    """What names the noise of a partition's releases, all windows alike."""
+def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
+    """What names the noise of a partition's releases in one epoch, all windows alike."""
     return NoiseAddress(
         purpose="release-noise",
         deployment=system.config.deployment,
@@ -103,7 +105,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int) -> 
         mechanism=system.config.release.mode,
         parameters=_parameters(system),
         config_digest=system.digest,
-        epoch=EPOCH,
+        epoch=epoch,
         partition=partition,
     )
 

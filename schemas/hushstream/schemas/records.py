@@ -162,6 +162,7 @@ class WindowJournal(TypedDict):
     mechanism: str
     parameters: str
     debit: Debit
+    turned_to: bytes
     chain: bytes
 
 
@@ -253,6 +254,7 @@ class CounterJournal(TypedDict):
     parameters: str
     leaves: bytes
     debit: Debit
+    turned_to: bytes
     chain: bytes
 
 

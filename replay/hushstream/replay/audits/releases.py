@@ -37,7 +37,8 @@ from hushstream.systems.collaborative_configuration import (
     ContinualConfig,
     FeatureConfig,
 )
-from hushstream.systems.collaborative_release import Moments, local_reward_of, plan_of
+from hushstream.systems.collaborative_moments import Moments
+from hushstream.systems.collaborative_release import local_reward_of, plan_of
 from hushstream.systems.collaborative_rows import Rows
 from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b import P2BSystem

@@ -13,7 +13,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.shuffling.windows import Sealed
 from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.p2b_release import EPOCH, WindowRelease
+from hushstream.systems.p2b_release import FIRST_EPOCH, WindowRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,6 @@ def _sampling_address(system: P2BSystem, genesis_nonce: bytes, sealed: Sealed, r
         mechanism=release.mechanism,
         parameters=json.loads(release.parameters),
         config_digest=system.digest,
-        epoch=EPOCH,
+        epoch=FIRST_EPOCH,
         window=sealed.window,
     )
