@@ -119,7 +119,7 @@ def load_ring(path: str | Path) -> KeyRing:
 
 
 def rotate(path: str | Path) -> KeyRing:
-    """Turn a zone's ratchet by one epoch: what begins from now on uses the next key.
+    """Turn a zone's ratchet by one epoch: journals go on under the next key once their workers have read the file.
 
     Keys of earlier epochs are kept until `retire` destroys them, so what was released stays verifiable.
 

@@ -183,7 +183,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
 
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """Seal the current key epoch of a zone: journals that begin from now on use the next key."""
+    """Seal the current key epoch of a zone: its workers, restarted, go on under the next key from their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:
