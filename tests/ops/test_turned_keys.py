@@ -115,6 +115,10 @@ def test_a_journal_that_turned_is_equal_from_its_first_record_to_its_last(turned
     journal = worker.log.slice("journal-shuffler", 0, 1).records
     heads = [codec.decode(record.value)[1]["head"]["epoch"] for record in journal]
     assert heads == [0, 0, 0, 1, 1]
+    ring = worker.keys.ring(Zone.SHUFFLER)
+    (tally,) = [one for one in found.tallies if one.source[0] == "journal-shuffler"]
+    assert tally.key_ids == [key.key_id.hex() for key in ring.kept()]
+    assert f"key {ring.of(0).key_id.hex()} then {ring.of(1).key_id.hex()}" in found.as_text()
 
 
 def test_a_release_after_the_turn_that_is_changed_is_found(turned):

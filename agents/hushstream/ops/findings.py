@@ -76,6 +76,8 @@ class Tally:
         findings: what is not equal, with its reason.
         uncovered: records of the role's own inputs that its journal does not cover yet, by input partition;
             only on a journal's tally. Nothing followed from them, so nothing can be said of them.
+        key_ids: public ids of the keys that a journal has been under, in hexadecimal, the one in force last; empty
+            for outputs, and for roles without a key.
     """
 
     role: str
@@ -83,6 +85,7 @@ class Tally:
     counts: Counter[Status] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     uncovered: dict[TopicPartition, int] = field(default_factory=dict)
+    key_ids: list[str] = field(default_factory=list)
 
     def count(self, status: Status, number: int = 1) -> None:
         """Count records that need no reason."""
@@ -101,6 +104,7 @@ class Tally:
             "partition": self.source[1],
             **{str(status): self.counts[status] for status in Status},
             "uncovered": {f"{topic}/{partition}": number for (topic, partition), number in self.uncovered.items()},
+            "key_ids": self.key_ids,
         }
 
 
@@ -175,4 +179,5 @@ def _in_words(tally: Tally) -> str:
     said = ", ".join(f"{tally.counts[status]} {status}" for status in Status if tally.counts[status]) or "empty"
     waiting = sum(tally.uncovered.values())
     note = f"; {waiting} input records not covered yet" if waiting else ""
-    return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}"
+    keys = f"; key {' then '.join(tally.key_ids)}" if tally.key_ids else ""
+    return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}{keys}"

@@ -149,7 +149,13 @@ class _Walker:
             self._tally.find(Status.CHANGED, record.offset, str(error))
         else:
             self._tally.count(Status.EQUAL)
+            self._note_key(codec.decode(record.value)[1]["key_id"])
         self._advance(record)
+
+    def _note_key(self, key_id: bytes) -> None:
+        """Note the key that the journal is under from here on; nothing where it stays, or where there is none."""
+        if any(key_id):
+            self._tally.key_ids.append(key_id.hex())
 
     def _advance(self, record: InputRecord) -> None:
         self._head = record.value[-CHAIN_BYTES:]
@@ -184,6 +190,7 @@ class _Walker:
         else:
             self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
             self._expect((*step.releases, *step.dead_letters), record.offset)
+            self._note_key(codec.decode(record.value)[1].get("turned_to", b""))
         self._advance(record)
 
     def _lose(self, record: InputRecord, status: Status, reason: str) -> None:
