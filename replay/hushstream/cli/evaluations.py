@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, nested, print_json, require_folder
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
+from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
     from hushstream.replay.audits.row import Effort
-
-PLAIN_WIDTH = 160
-"""Columns of a table that goes into a file or a pipe."""
 
 
 class Mechanism(StrEnum):
@@ -93,7 +89,7 @@ def evaluate(
     if json:
         print_json(found.as_json())
     else:
-        Console().print(found.table())
+        print_table(found.table())
         for path in written:
             typer.echo(str(path))
     if found.changed:
@@ -146,7 +142,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
     if json:
         print_json(as_json(rows, effort))
     else:
-        Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(as_table(rows))
+        print_table(as_table(rows))
     raise typer.Exit(0 if all(row.passed for row in rows) else 1)
 
 

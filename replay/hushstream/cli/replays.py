@@ -12,6 +12,7 @@ from rich.console import Console
 
 from hushstream.cli.options import AsJson, OwnKafka, assignments, nested, print_json, require_folder
 from hushstream.cli.progress import progress_bar
+from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -151,7 +152,7 @@ def experiment(
     if json:
         print_json(outcome.as_json())
     else:
-        Console().print(outcome.table())
+        print_table(outcome.table())
         for path in outcome.files:
             typer.echo(str(path))
 

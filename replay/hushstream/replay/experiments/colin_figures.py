@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -189,7 +190,8 @@ def _rows(plot: Plot, front: Row, tasks: Sequence[Task], played: Mapping[Task, P
         row = {**front, "events": int(events[place])}
         for name, of_seeds in values.items():
             row.update(seed_columns(name, of_seeds[:, place]))
-        yield row
+        if not all(math.isnan(row[name]) for name in values):
+            yield row
 
 
 def _targets(plot: Plot, rows: Sequence[Row]) -> list[BenchRow]:

@@ -42,7 +42,7 @@ from hushstream.replay.experiments.colin_play import (
     WorldSetting,
     exposure_for,
 )
-from hushstream.replay.experiments.findings import Description, Findings
+from hushstream.replay.experiments.findings import Description, Findings, targets_table
 from hushstream.replay.experiments.points import Row, privacy_columns
 from hushstream.replay.experiments.population_run import Progress
 
@@ -312,13 +312,3 @@ def regret_text(row: Row) -> str:
     """Mean and standard deviation, as the paper prints them."""
     std = float(row["regret_std"])
     return f"{row['regret']:.0f}" if math.isnan(std) else f"{row['regret']:.0f} ± {std:.0f}"
-
-
-def targets_table(rows: Sequence[BenchRow]) -> Table:
-    """Targets for a terminal."""
-    table = Table("name", "value", "unit", "target", "reached", title="Targets")
-    for row in rows:
-        table.add_row(
-            row.name, f"{row.value:.4g}", row.unit, row.target, {True: "yes", False: "no", None: ""}[row.reached]
-        )
-    return table

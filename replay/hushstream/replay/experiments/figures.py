@@ -330,6 +330,7 @@ def legend(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
         loc="upper left",
         bbox_to_anchor=(0.0, below_title),
         borderpad=0.2,
+        handlelength=3.4,  # long enough to tell dashes from a line behind its marker
         ncols=columns or (3 if len(entries) == 3 else math.ceil(len(entries) / 2)),
     )
     # Its place is reserved already; the panels' layout is not to make room for it again.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
@@ -134,8 +134,8 @@ class Findings:
         return target.getvalue()
 
     def table(self) -> Group:
-        """The rows and targets, for a terminal."""
-        return Group(_rows_table(self), _targets_table(self.targets), Text("\n".join(self.description.facts())))
+        """The rows (of what was played over time, its end) and targets, for a terminal."""
+        return Group(_rows_table(self), targets_table(self.targets), Text("\n".join(self.description.facts())))
 
 
 def provenance(played: Sequence[Played]) -> tuple[Provenance, ...]:
@@ -192,26 +192,42 @@ _HIDDEN = frozenset(
     }
 )
 
+_LINE = ("users", "T", "calibration", "algorithm")
+"""What names a line of a figure over time."""
+
 
 def _rows_table(findings: Findings) -> Table:
     names = [name for name in dict.fromkeys(name for row in findings.rows for name in row) if name not in _HIDDEN]
     shown = [name for name in names if not name.endswith(("_low", "_high"))]
-    table = Table(*shown, title=findings.description.title)
-    for row in findings.rows:
+    table = Table(*(Column(name, overflow="fold") for name in shown), title=findings.description.title)
+    rows = _ends(findings.rows)
+    for row in rows:
         table.add_row(*(_cell(row, name) for name in shown))
+    if len(rows) < len(findings.rows):
+        table.caption = f"at the end; {len(findings.rows):,} rows over time are in {findings.description.name}.csv"
     return table
+
+
+def _ends(rows: Sequence[Row]) -> list[Row]:
+    """The last row of each line that was played over time; all rows where nothing was."""
+    last: dict[tuple[Any, ...], Row] = {}
+    for place, row in enumerate(rows):
+        line = tuple(row.get(name) for name in _LINE) if "events" in row else place
+        last[(line,)] = row
+    return list(last.values())
 
 
 def _cell(row: Row, name: str) -> str:
     value = row.get(name, "")
     if not isinstance(value, float):
         return str(value)
-    text = f"{value:.4g}"
+    text = "" if math.isnan(value) else f"{value:.4g}"
     half = (row.get(f"{name}_high", math.nan) - row.get(f"{name}_low", math.nan)) / 2
     return text if math.isnan(half) else f"{text} ± {half:.2g}"
 
 
-def _targets_table(targets: Sequence[BenchRow]) -> Table:
+def targets_table(targets: Sequence[BenchRow]) -> Table:
+    """Targets, for a terminal."""
     table = Table("name", "value", "unit", "target", "reached", title="Targets")
     for row in targets:
         reached = {True: "yes", False: "no", None: ""}[row.reached]

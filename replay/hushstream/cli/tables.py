@@ -1,0 +1,15 @@
+"""How a table is printed: as wide as the terminal; into a file or a pipe, wide enough to lose nothing."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console, RenderableType
+
+PLAIN_WIDTH = 160
+"""Columns where no terminal says how many it has."""
+
+
+def print_table(table: RenderableType) -> None:
+    """Print a table on standard output."""
+    Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
