@@ -218,7 +218,7 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
         assert isinstance(machine, CollaborativeLearnerMachine)
         if not machine.shared.version:
             return {"model_version": 0}
-        return {"model_version": machine.shared.version, "model_age_seconds": _age(machine.reader.published_ms)}
+        return {"model_version": machine.shared.version, "model_age_seconds": _age(machine.models[0].published_ms)}
 
     def counter(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CounterMachine)

@@ -6,11 +6,7 @@ Everything that depends on log time happens row by row, so that where a batch wa
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,25 +14,19 @@ from numpy.typing import NDArray
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import ParkedClick, PastDecision
 from hushstream.roles.collaborative_models import decode_parameters
-from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, clicks_of, eligible_mask
-from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
+from hushstream.roles.intake import DecodedContexts, eligible_mask
+from hushstream.roles.machine import InputSlice, Output
+from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
-from hushstream.roles.refusals import WHOLE_RECORD
+from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
 from hushstream.schemas import codec
-from hushstream.schemas.columns import SealMark, gather_feedback
-from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.columns import ForgetMark
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import LINE
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
-
-ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
-CERTAIN = 10**9
-"""The propensity of a choice without chance, in units of 1e-9."""
-
-_MODEL, _REPEATED = 0, 2
 
 
 class OpenRow(NamedTuple):
@@ -51,78 +41,24 @@ class OpenRow(NamedTuple):
     reward: float | None = None
 
 
-class Journaled(NamedTuple):
-    """What a journal record says was answered, row by row."""
+class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
+    """See `TwoInputsFold`; what is due here is the row of a decision."""
 
-    arms: list[int]
-    propensities: list[int]
-
-
-class CollaborativeFold:
-    """Folds one batch into a machine, which it changes, and gathers the answers and outputs."""
-
-    def __init__(self, machine: CollaborativeLearnerMachine, sequence: int, journaled: Journaled | None = None) -> None:
-        """Begin the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
-        self._machine = machine
+    def __init__(self, machine: CollaborativeLearnerMachine, sequence: int, journaled: Journaled | None) -> None:
+        """Begin the batch that journal record ``sequence`` covers; see `TwoInputsFold`."""
+        super().__init__(machine, journaled)
         self._sequence = sequence
-        self._journaled = journaled
-        self._event_ids: list[str] = []
-        self._arms: list[int] = []
-        self._policies = bytearray()
-        self._versions: list[int] = []
         self._settled: list[OpenRow] = []
         self._records_out = 0
-        self._rows_out = 0
-        self.releases: list[Output] = []
-        self.dead: list[Output] = []
-        self.counts: Counter[str] = Counter()
 
-    def run(self, slices: Sequence[InputSlice]) -> None:
-        """Fold one slice of every input: models first, then clicks, then contexts."""
-        machine = self._machine
-        places = {part.topic: part for part in slices}
-        self._adopt_models(places["models"])
-        clicks, contexts = places["clicks"], places["contexts"]
-        if clicks.records:
-            self._join(clicks)
-        machine.read["clicks", machine.partition] = clicks.high
-        if contexts.records:
-            self._decide_slice(contexts, machine.decode(contexts))
-        machine.read["contexts", machine.partition] = contexts.high
+    @property
+    def _policy(self) -> str:
+        return self._machine.system.config.learner.algorithm
 
-    def fields(self) -> dict[str, Any]:
-        """What the journal record says beside its head."""
-        return {
-            "log_time_ms": self._machine.now_ms,
-            "event_ids": self._event_ids,
-            "arms": np.array(self._arms, "<i4").tobytes(),
-            "propensities": np.full(len(self._arms), CERTAIN, "<u4").tobytes(),
-            "policy": self._machine.system.config.learner.algorithm,
-            "policies": bytes(self._policies),
-            "model_versions": np.array(self._versions, "<i4").tobytes(),
-            "slots": self._rows_out,
-        }
-
-    def _adopt_models(self, part: InputSlice) -> None:
-        machine = self._machine
-        for record in machine.reader.read(part):
-            try:
-                machine.shared = decode_parameters(machine.system, record.fields)
-            except HushstreamError:
-                self._refuse(Refusal.MALFORMED_MODEL, part, record.offset, WHOLE_RECORD)
-            else:
-                self.counts[Outcome.MODEL_ADOPTED] += 1
+    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
+        self._machine.shared = decode_parameters(self._machine.system, record.fields)
 
     # Clicks.
-
-    def _join(self, part: InputSlice) -> None:
-        machine = self._machine
-        columns = gather_feedback(part.records)
-        for reject in columns.rejects:
-            self._refuse(reject.reason, part, reject.offset, reject.row)
-        machine.last_click_ms = max(machine.last_click_ms, part.records[-1].timestamp_ms)
-        for click in clicks_of(columns):
-            self._feed(click, part)
 
     def _feed(self, click: ParkedClick, part: InputSlice) -> None:
         machine = self._machine
@@ -131,14 +67,12 @@ class CollaborativeFold:
         if row is not None:
             if machine.system.graph.index.get(click.user) != row.node:
                 self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-            elif click.arm >= machine.system.config.arms:
+            elif click.arm >= machine.arms:
                 self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
             else:
                 machine.open[click.event_id] = self._heard(row, click)
         elif past is None:
-            self.counts[Outcome.PARKED] += 1
-            for evicted in machine.parking.park(click):
-                self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+            self._park(click, part)
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
         else:
@@ -162,39 +96,19 @@ class CollaborativeFold:
 
     # Contexts.
 
-    def _decide_slice(self, part: InputSlice, decoded: DecodedContexts) -> None:
+    def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
         columns = decoded.columns
-        for reject in columns.rejects:
-            self._refuse(reject.reason, part, reject.offset, reject.row)
-        for offset in decoded.oversized:
-            self._refuse(Refusal.TOO_MANY_ROWS, part, offset, WHOLE_RECORD)
-        done = 0
-        for mark in columns.seals:
-            self._decide_rows(decoded, done, mark.position, part)
-            done = mark.position
-            self._seal(mark, part)
-        self._decide_rows(decoded, done, len(columns.event_ids), part)
-        self._send_rows()
-
-    def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:
-        machine, columns = self._machine, decoded.columns
-        for row in range(first, last):
-            if decoded.oversized and columns.offsets[row] in decoded.oversized:
-                continue
-            if columns.timestamps_ms[row] > machine.now_ms:
-                self._advance(columns.timestamps_ms[row])
-            past = self._known(columns.event_ids[row])
-            reason = decoded.refused.get(row) or self._objection(decoded, row)
-            if reason is None and past is not None:
-                if past.user == columns.users[row]:
-                    self._answer(columns.event_ids[row], past, _REPEATED)
-                    self.counts[Outcome.REPEATED_CONTEXT] += 1
-                    continue
-                reason = Refusal.EVENT_OF_ANOTHER_USER
-            if reason is None:
-                self._decide(decoded, row)
-            else:
-                self._refuse(reason, part, columns.offsets[row], columns.rows[row])
+        event_id = columns.event_ids[row]
+        past = self._known(event_id)
+        reason = decoded.refused.get(row) or self._objection(decoded, row)
+        if reason is None and past is not None and past.user != columns.users[row]:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            self._refuse(reason, part, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            self._repeat(event_id, past)
+        else:
+            self._decide(decoded, row)
 
     def _known(self, event_id: str) -> PastDecision | None:
         """What was decided for an event, if it is remembered or its reward is still awaited."""
@@ -211,57 +125,30 @@ class CollaborativeFold:
             return Refusal.UNKNOWN_USER
         if columns.lines[row] != LINE:
             return Refusal.UNKNOWN_LINE
-        if columns.after_clicks[row] >= machine.read["clicks", machine.partition]:
-            return Refusal.AFTER_CLICK_UNREACHABLE
-        mask, baseline = columns.eligible[row], columns.baselines[row]
-        if mask and baseline >= 0 and not eligible_mask(mask, machine.system.config.arms)[baseline]:
-            return Refusal.BASELINE_NOT_ELIGIBLE
-        return None
+        return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
 
     def _decide(self, decoded: DecodedContexts, row: int) -> None:
         machine, columns = self._machine, decoded.columns
         system = machine.system
         event_id, user = columns.event_ids[row], columns.users[row]
         node = system.graph.index[user]
-        features = columns.contexts[row].reshape(system.config.arms, -1)
+        features = columns.contexts[row].reshape(machine.arms, -1)
         scores = machine.shared.scores(node, features.astype(np.float64), system.alpha)
         if columns.eligible[row]:
-            scores[~eligible_mask(columns.eligible[row], system.config.arms)] = -np.inf
-        arm = self._as_journaled(scores, int(np.argmax(scores)))
-        past = PastDecision(user, arm, CERTAIN, machine.shared.version)
+            scores[~eligible_mask(columns.eligible[row], machine.arms)] = -np.inf
+        past = PastDecision(user, int(np.argmax(scores)), CERTAIN, machine.shared.version)
+        if self._journaled is not None:
+            best = scores[past.arm]
+            journaled, _ = self._as_journaled(past, self._journaled, lambda arm: float(best - scores[arm]))
+            past = past._replace(arm=journaled.arm)
+        arm = past.arm
         machine.past.put(event_id, past)
         machine.open[event_id] = OpenRow(node, arm, machine.shared.version, features[arm].copy())
         machine.due.append((machine.now_ms, event_id))
-        self._answer(event_id, past, _MODEL)
+        self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
-        for click in machine.parking.claim(event_id):
-            self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
-
-    def _as_journaled(self, scores: NDArray[np.float64], arm: int) -> int:
-        """What the journal holds for the next row, if the scores allow it."""
-        machine, row = self._machine, len(self._arms)
-        if self._journaled is None:
-            return arm
-        if row >= len(self._journaled.arms):
-            raise ReplayMismatch(
-                f"decisions/{machine.partition}: the inputs hold more contexts than the record decided"
-            )
-        journaled = self._journaled.arms[row]
-        if journaled == arm:
-            return arm
-        gap = scores[arm] - scores[journaled] if 0 <= journaled < len(scores) else np.inf
-        if not gap <= FLOAT_TIE_MARGIN:
-            raise ReplayMismatch(
-                f"decisions/{machine.partition}: the inputs give another arm at row {row}, beyond a float tie"
-            )
-        machine.float_ties += 1
-        return journaled
-
-    def _answer(self, event_id: str, answer: PastDecision, policy: int) -> None:
-        self._event_ids.append(event_id)
-        self._arms.append(answer.arm)
-        self._policies.append(policy)
-        self._versions.append(answer.model_version)
+        if machine.parking:
+            self._claim(event_id)
 
     # Log time, seals, and rows that leave.
 
@@ -279,32 +166,24 @@ class CollaborativeFold:
         else:
             self.counts[Outcome.NOT_SHOWN] += 1
 
-    def _seal(self, mark: SealMark, part: InputSlice) -> None:
+    def _close_phase(self, phase: int) -> None:
         machine = self._machine
-        reason = None
-        if mark.after_click >= machine.read["clicks", machine.partition]:
-            reason = Refusal.AFTER_CLICK_UNREACHABLE
-        elif mark.phase < 0:
-            reason = Refusal.BAD_PHASE
-        if reason is not None:
-            self._refuse(reason, part, mark.offset, WHOLE_RECORD)
-            return
-        if mark.timestamp_ms > machine.now_ms:
-            self._advance(mark.timestamp_ms)
-        while machine.due:
-            self._settle(machine.due.popleft()[1])
-        self._send_rows()
         fields = {
-            "phase": mark.phase,
+            "phase": phase,
             "origin": machine.partition,
             "config_digest": machine.system.digest,
             "after_click": -1,
         }
         topic = "rewards" if machine.moments is None else "releases"
         self.releases.append(Output(topic, 0, codec.encode("Seal", fields)))
-        self.counts[Outcome.SEAL] += 1
 
-    def _send_rows(self) -> None:
+    def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
+        """Nobody is forgotten here."""
+
+    def _give_up(self, user: str) -> None:
+        """Nobody is forgotten here."""
+
+    def _send(self, phase: int = 0) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""
         for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
             part = self._settled[first : first + MAX_ROWS_A_RECORD]
@@ -329,7 +208,7 @@ class CollaborativeFold:
             "rewards": rows.rewards.astype("<f8").tobytes(),
         }
         self.releases.append(Output("rewards", 0, codec.encode("Rewards", fields)))
-        self._rows_out += len(rows)
+        self._sent += len(rows)
 
     def _send_noised(self, rows: Rows) -> None:
         machine = self._machine
@@ -349,7 +228,7 @@ class CollaborativeFold:
         if machine.leaf == 1:
             entry = machine.system.ledger_entry(record, f"epoch/{machine.partition}/0")
             self.releases.append(Output("ledger", machine.partition, codec.encode("LedgerEntry", entry)))
-        self._rows_out += len(allowed)
+        self._sent += len(allowed)
         self.counts[Outcome.RELEASE] += 1
 
     def _record_id(self, purpose: str) -> bytes:
@@ -357,12 +236,3 @@ class CollaborativeFold:
         place = struct.pack("<qqq", machine.partition, self._sequence, self._records_out)
         self._records_out += 1
         return machine.key.digest(purpose, machine.chain.genesis_nonce, place)
-
-    def _refuse(self, reason: str, part: InputSlice, offset: int, row: int) -> None:
-        """A dead letter; a record of an earlier batch (a parked click) is known by its place alone."""
-        machine = self._machine
-        place = bisect_left(part.records, offset, key=attrgetter("offset"))
-        found = place < len(part.records) and part.records[place].offset == offset
-        value = part.records[place].value if found else b""
-        self.dead.append(machine.letters.letter(reason, part.topic, machine.partition, offset, row, value))
-        self.counts[Outcome.REJECTED] += 1

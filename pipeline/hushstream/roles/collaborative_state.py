@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import numpy as np
 
-from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking, PastDecision
 from hushstream.roles import packed
-from hushstream.roles.chain import CHAIN_STATE
 from hushstream.roles.collaborative_fold import OpenRow
 from hushstream.roles.collaborative_models import SharedParameters
-from hushstream.roles.state_parts import PARKED, PAST, READER, array, record
-from hushstream.schemas.errors import HushstreamError
+from hushstream.roles.state_parts import READER, array, record
+from hushstream.roles.two_inputs_state import (
+    MEMORIES,
+    PLACE,
+    dump_memories,
+    dump_place,
+    restore_memories,
+    restore_place,
+)
 
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -35,22 +40,13 @@ _OPEN = record(
 _SCHEMA = fastavro.parse_schema(
     record(
         "CollaborativeLearnerState",
-        version="int",
-        deployment="string",
-        config_digest="bytes",
-        partition="int",
-        chain=CHAIN_STATE,
-        contexts="long",
-        clicks="long",
-        now_ms="long",
-        last_click_ms="long",
+        **PLACE,
         reader=READER,
         model_version="int",
         parameters="bytes",
         widths="bytes",
         open=array(_OPEN),
-        past=array(PAST),
-        parked=array(PARKED),
+        **MEMORIES,
         taken="bytes",
         leaf="long",
         moments="bytes",
@@ -61,22 +57,13 @@ _SCHEMA = fastavro.parse_schema(
 def dump(machine: CollaborativeLearnerMachine) -> bytes:
     """Pack everything that the next fold depends on."""
     state = {
-        "version": VERSION,
-        "deployment": machine.system.config.deployment,
-        "config_digest": machine.system.digest,
-        "partition": machine.partition,
-        "chain": machine.chain.dump(),
-        "contexts": machine.read["contexts", machine.partition],
-        "clicks": machine.read["clicks", machine.partition],
-        "now_ms": machine.now_ms,
-        "last_click_ms": machine.last_click_ms,
-        "reader": machine.reader.dump(),
+        **dump_place(machine, VERSION),
+        "reader": machine.models[0].dump(),
         "model_version": machine.shared.version,
         "parameters": machine.shared.parameters.astype("<f8").tobytes(),
         "widths": machine.shared.widths.astype("<f8").tobytes(),
         "open": [_open(machine.open[event_id], event_id, decided_ms) for decided_ms, event_id in machine.due],
-        "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
-        "parked": [click._asdict() for click in machine.parking.all()],
+        **dump_memories(machine),
         "taken": machine.taken.astype("<i8").tobytes(),
         "leaf": machine.leaf,
         "moments": b"" if machine.moments is None else machine.moments.dump(),
@@ -92,19 +79,13 @@ def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
         ForeignJournal: made on another journal.
     """
     state = packed.read(snapshot, _SCHEMA, "a collaborative learner's state")
-    found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
-    expected = (VERSION, machine.partition, machine.system.config.deployment, machine.system.digest)
-    if found != expected:
-        raise HushstreamError(f"snapshot: expected version, partition and deployment {expected[:3]}, got {found[:3]}")
-    machine.chain.resume(state["chain"])
-    machine.reader.resume(state["reader"])
-    home = machine.partition
-    machine.read.update({("contexts", home): state["contexts"], ("clicks", home): state["clicks"]})
-    machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
+    restore_place(machine, VERSION, state)
+    machine.models[0].resume(state["reader"])
     machine.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
     machine.leaf = state["leaf"]
     _restore_model(machine, state)
-    _restore_memories(machine, state)
+    restore_memories(machine, state)
+    _restore_open(machine, state)
 
 
 def _restore_model(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:
@@ -119,19 +100,12 @@ def _restore_model(machine: CollaborativeLearnerMachine, state: dict[str, Any]) 
         machine.moments.load(state["moments"])
 
 
-def _restore_memories(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:
-    feedback = machine.system.config.feedback
+def _restore_open(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:
     machine.open, machine.due = {}, deque()
     for item in state["open"]:
         event_id = item.pop("event_id")
         machine.due.append((item.pop("decided_ms"), event_id))
         machine.open[event_id] = OpenRow(**{**item, "features": np.frombuffer(item["features"], "<f4")})
-    machine.past = BoundedMap(feedback.remembered_events)
-    for item in state["past"]:
-        machine.past.put(item.pop("event_id"), PastDecision(**item))
-    machine.parking = Parking(feedback.parked_clicks)
-    for item in state["parked"]:
-        machine.parking.park(ParkedClick(**item))
 
 
 def _open(row: OpenRow, event_id: str, decided_ms: int) -> dict[str, Any]:

@@ -11,14 +11,12 @@ from hushstream.feedback.memory import ParkedClick, Parking
 class UserParking:
     """A `Parking` in which no user takes the place of the others."""
 
-    def __init__(self, capacity: int, of_one: int, clicks: Iterable[ParkedClick] = ()) -> None:
-        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user; begin with ``clicks``."""
+    def __init__(self, capacity: int, of_one: int | None = None) -> None:
+        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user (None: as many as there is room for)."""
         self._capacity = capacity
         self._of_one = of_one
         self._parking = Parking(capacity)
         self._by_user: Counter[str] = Counter()
-        for click in clicks:
-            self.park(click)
 
     def __len__(self) -> int:
         """How many pieces of feedback wait."""
@@ -30,7 +28,7 @@ class UserParking:
 
     def park(self, click: ParkedClick) -> list[ParkedClick] | None:
         """Let a click wait; returns those that had to give way, or None if its user has no place left."""
-        if self._by_user[click.user] >= self._of_one:
+        if self._of_one is not None and self._by_user[click.user] >= self._of_one:
             return None
         self._by_user[click.user] += 1
         evicted = self._parking.park(click)
@@ -42,6 +40,11 @@ class UserParking:
         clicks = self._parking.claim(event_id)
         self._left(clicks)
         return clicks
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._parking = Parking(self._capacity)
+        self._by_user.clear()
 
     def forget(self, user: str) -> None:
         """Drop what a user's feedback left here."""
