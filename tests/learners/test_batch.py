@@ -41,16 +41,18 @@ def test_batch_choices_are_the_single_choices_with_the_same_ties():
     assert max(counts) > 1
 
 
-@pytest.mark.parametrize("law", ["uniform", "one arm", "few"])
+@pytest.mark.parametrize("law", ["uniform", "one arm", "few", "few of each"])
 def test_batch_learning_agrees_with_one_at_a_time(law):
+    """By sums, by chunks ("few of each": two of `CHUNK_OF_MANY`), and both in one batch ("few")."""
     rng = np.random.default_rng(3)
     arms = {
         "uniform": rng.integers(0, 12, 500),
         "one arm": np.zeros(500, dtype=np.int64),
         "few": np.minimum(rng.geometric(0.5, 500) - 1, 11),
+        "few of each": rng.integers(0, 12, 200),
     }[law]
-    contexts = rng.dirichlet(np.ones(8), 500).astype(np.float32)
-    rewards = rng.random(500)
+    contexts = rng.dirichlet(np.ones(8), len(arms)).astype(np.float32)
+    rewards = rng.random(len(arms))
     kernel = LinUCB(12, 8)
     shared = LinUCBModel.cold(12, 8).state()
     single, batch = shared.fork(), shared.fork()

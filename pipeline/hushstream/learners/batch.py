@@ -11,6 +11,10 @@ With the contexts of one arm as the rows of ``X`` (m, D), ``V = X A^-1`` and ``S
 so, as for one event, both move by one product: ``V'`` with ``S^-1 (V, X theta - r)``. Interactions of an arm
 are taken in chunks, of at most `CHUNK` when few arms learn and `CHUNK_OF_MANY` when many do: beyond that the
 small inverses ``S^-1``, one an arm, cost more than the steps they save (measured at D = 25).
+
+An arm with more of them than a chunk holds and than there are dimensions takes them all at once, by their sum
+``G = X'X``, as ``A^-1 <- (I + A^-1 G)^-1 A^-1`` and ``theta <- theta + (I + A^-1 G)^-1 A^-1 X' (r - X theta)``: one
+system of D equations, in float64, in place of many steps.
 """
 
 from __future__ import annotations
@@ -83,7 +87,7 @@ def choose_batch(
 
 
 def learn_batch(state: LinUCBState, contexts: Float32, arms: Int64, rewards: Float64) -> None:
-    """Fold interactions into the state, arm by arm in chunks of at most `CHUNK`.
+    """Fold interactions into the state: an arm's all at once when they are many, else in chunks of at most `CHUNK`.
 
     Args:
         state: copied first when it is shared.
@@ -99,6 +103,11 @@ def learn_batch(state: LinUCBState, contexts: Float32, arms: Int64, rewards: Flo
     sorted_arms = arms[order]
     places = np.arange(len(arms)) - starts[sorted_arms]
     contexts, targets = contexts[order], rewards[order].astype(np.float32)
+    for arm in np.flatnonzero(per_arm > max(CHUNK, contexts.shape[1])):
+        its = slice(starts[arm], starts[arm] + per_arm[arm])
+        _learn_sum(packed[arm], contexts[its], targets[its])
+        per_arm[arm] = 0
+        places[its] = len(arms)
     low, longest = 0, int(per_arm.max(initial=0))
     while low < longest:
         active = np.flatnonzero(per_arm > low)
@@ -107,6 +116,19 @@ def learn_batch(state: LinUCBState, contexts: Float32, arms: Int64, rewards: Flo
         rows = np.searchsorted(active, sorted_arms[inside])
         _learn_chunk(packed, active, rows, places[inside] - low, contexts[inside], targets[inside])
         low = high
+
+
+def _learn_sum(matrix: Float32, contexts: Float32, rewards: Float32) -> None:
+    """All interactions of one arm, whose (D, D + 1) part of the state this is."""
+    dimension = contexts.shape[1]
+    rows, before = contexts.astype(np.float64), matrix.astype(np.float64)
+    inverse, theta = before[:, :dimension], before[:, dimension]
+    system = inverse @ (rows.T @ rows)
+    system[np.diag_indices(dimension)] += 1.0
+    residuals = inverse @ (rows.T @ (rewards - rows @ theta))
+    after = np.linalg.solve(system, np.column_stack((inverse, residuals)))
+    matrix[:, :dimension] = (after[:, :dimension] + after[:, :dimension].T) / 2
+    matrix[:, dimension] = theta + after[:, dimension]
 
 
 def _learn_chunk(
