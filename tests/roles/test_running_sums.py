@@ -73,7 +73,7 @@ def test_a_counter_is_paid_for_once_with_its_first_window(rigs, rig):
     price = rig.system.guarantee()
     assert [debit["epsilon_micro"] for debit in debits] == [price.epsilon_micro] + [0] * (WINDOWS - 1)
     assert [delta_from_bytes(debit["delta_units"]) for debit in debits] == [price.delta_units] + [0] * (WINDOWS - 1)
-    assert {debit["scope"] for debit in debits} == {"counter/0/0"}
+    assert {debit["scope"] for debit in debits} == {"epoch/0/0"}
     assert [entry["debit"] for entry in seen.records("ledger", "LedgerEntry")] == debits
 
 

@@ -210,7 +210,7 @@ def test_the_debit_is_in_the_journal_and_the_ledger_copies_it(rig):
     assert journal["debit"] == entry["debit"]
     assert entry["debit"]["epsilon_micro"] == price.epsilon_micro == crowd["epsilon_micro"] == 1_000_000
     assert int.from_bytes(entry["debit"]["delta_units"], "big") == price.delta_units
-    assert entry["debit"]["scope"] == f"window/{crowd['window_id'].hex()}"
+    assert (entry["debit"]["scope"], entry["entry_id"]) == ("window/0/0", crowd["window_id"])
 
 
 def test_digests_of_private_content_need_the_key(rigs):

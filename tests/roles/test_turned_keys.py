@@ -247,7 +247,7 @@ def test_a_counter_over_windows_begins_anew_with_the_key(rigs):
     price = made.rig.system.guarantee().epsilon_micro
     debits = [record["debit"] for record in made.rig.seen.journals]
     assert [debit["epsilon_micro"] for debit in debits] == [price, 0, 0, price, 0]
-    assert [debit["scope"] for debit in debits] == ["counter/0/0"] * 3 + ["counter/0/1"] * 2
+    assert [debit["scope"] for debit in debits] == ["epoch/0/0"] * 3 + ["epoch/0/1"] * 2
 
 
 def test_a_record_cannot_be_made_to_turn_by_changing_it(turning):

@@ -13,6 +13,7 @@ from hushstream.agents.roles import role_work
 from hushstream.learners.relation import RelationError, SocialGraph
 from hushstream.privacy.keys import Zone, key_path, write_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.budget import BudgetConfig
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_configuration import (
     CollaborationConfig,
@@ -31,7 +32,9 @@ SECTIONS = {
     "feedback": FeedbackConfig,
     "release": ContinualConfig,
     "partitions": PartitionConfig,
+    "budget": BudgetConfig,
 }
+NEEDED = {"features": {"dimension": 3}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
 BAD = {
     "features.dimension": [0, 513, 2.0, "3", True, None],
     "features.norm": [0, -1.0, NAN, INF, "1", 1025.0, None],
@@ -72,9 +75,8 @@ def make(**changes):
 def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
     section, key = name.split(".")
     for value in BAD[name]:
-        base = {"dimension": 3} if section == "features" else {}
         with pytest.raises(ConfigurationError) as caught:
-            SECTIONS[section](**{**base, key: value})
+            SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
         message = str(caught.value)
         assert message.startswith(f"{name}: expected ")
         assert message.endswith(f"got {value!r}")
@@ -254,6 +256,7 @@ OTHERS = {
     "arms": 5,
     "settle_seconds": 1.0,
     "public_dataset": True,
+    "budget": BudgetConfig(30.0, 1e-6),
     "features.dimension": 4,
     "features.norm": 0.5,
     "features.norm_l1": 1.1,
@@ -309,11 +312,15 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert promised.epsilon_micro == 500_000
     assert promised.unit == "one reward"
     assert promised.lifetime.cost.epsilon_micro == 5_000_000
+    assert promised.renewals is None
     assert promised.zone == "counter"
-    assert not any("epoch" in condition for condition in promised.conditions)
     more = guarantee(epsilon=0.5, epochs=3)
+    assert more.epsilon_micro == 1_500_000, "the headline is for all epochs"
+    assert more.price == promised.cost
+    assert more.delta_units == more.residue_units == 3 * promised.delta_units
     assert more.lifetime.cost.epsilon_micro == 15_000_000
-    assert any("3 at most, costs every reward before it the same again" in line for line in more.conditions)
+    assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
+    assert more.as_json()["renewals"]["most"] == 3
 
 
 def test_noise_at_the_edge_is_promised_there():

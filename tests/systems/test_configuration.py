@@ -9,6 +9,7 @@ import pytest
 
 from hushstream.privacy.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.budget import BudgetConfig
 from hushstream.systems.configuration import (
     ContextConfig,
     EncoderConfig,
@@ -22,7 +23,8 @@ from hushstream.systems.configuration import (
     UsersConfig,
     configuration_digest,
 )
-from hushstream.systems.p2b import P2BSystem, guarantee_of
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b_promise import guarantee_of
 from hushstream.systems.values import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
@@ -36,7 +38,9 @@ SECTIONS = {
     "partitions": PartitionConfig,
     "users": UsersConfig,
     "lift": LiftConfig,
+    "budget": BudgetConfig,
 }
+NEEDED = {"context": {"dimension": 4}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
 BAD = {
     "context.dimension": [1, 4097, 2.0, "10", True, None],
     "context.digits": [0, 4, 1.5],
@@ -74,6 +78,10 @@ BAD = {
     "users.period_seconds": [0, -1.0, NAN, INF, "1"],
     "users.parked_clicks": [0, 10_000_001, 1.0, None],
     "users.expire_after_seconds": [0, -1.0, NAN, INF, "1"],
+    "budget.epsilon": [0, -1, NAN, INF, 1e7, "1", None],
+    "budget.delta": [0, 1, -1e-6, NAN, INF, "small", None],
+    "budget.filter": ["advanced", "", None],
+    "budget.lift": [-0.1, 1, 1.0, NAN, "half", None],
 }
 TOP = {
     "deployment": ["", "a b", "ä", "x" * 65, "a.b", None, 3],
@@ -93,9 +101,8 @@ def make(**changes):
 def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
     section, key = name.split(".")
     for value in BAD[name]:
-        base = {"dimension": 4} if section == "context" else {}
         with pytest.raises(ConfigurationError) as caught:
-            SECTIONS[section](**{**base, key: value})
+            SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
         message = str(caught.value)
         assert message.startswith(f"{name}: expected ")
         assert message.endswith(f"got {value!r}")
@@ -162,6 +169,7 @@ OTHERS = {
     "expected_slots": 41,
     "kind": "edge",
     "public_dataset": True,
+    "budget": BudgetConfig(30.0, 1e-6),
 }
 
 

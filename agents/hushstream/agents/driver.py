@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,9 @@ from hushstream.agents.recovery import Held, Observe
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.roles.machine import Step, TopicPartition
+from hushstream.privacy.ledger import Exhausted
+from hushstream.roles.machine import Spends, Step, TopicPartition
+from hushstream.roles.outcomes import Outcome
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +105,7 @@ class PartitionDriver:
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
+        self._refused: Exhausted | None = None
 
     def start(self) -> None:
         """Begin to fold what arrives."""
@@ -207,7 +210,17 @@ class PartitionDriver:
         committed = self._machine.committed()
         for index, step in enumerate(steps):
             await self._submit(step, committed if index == len(steps) - 1 else None, started)
+        self._say_refused(steps)
         return True
+
+    def _say_refused(self, steps: Sequence[Step]) -> None:
+        """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
+        if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps) or not isinstance(self._machine, Spends):
+            return
+        refused = self._machine.refused
+        if refused is not None and refused != self._refused:
+            logger.warning("partition %d: nothing is released any more: %s", self.partition, refused)
+        self._refused = refused
 
     def _forget_folded(self) -> None:
         positions = self._machine.positions()

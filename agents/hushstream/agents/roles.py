@@ -13,6 +13,7 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
+from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.aggregator import AggregatorMachine
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
 from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -21,6 +22,7 @@ from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import Machine
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
@@ -182,21 +184,18 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
     def shuffler(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, ShufflerMachine)
         # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
-        price = machine.system.guarantee().epsilon_micro
+        price = machine.spending.terms.price.cost.epsilon_micro
         tree = machine.system.window_tree
         covered: dict[str, float] = {}
         if tree is not None:
-            covered = {
-                "slot_releases": machine.windows_covered,
-                "slot_releases_limit": tree.horizon,
-            }
+            covered = {"slot_releases": machine.windows_covered, "slot_releases_limit": tree.horizon}
         return {
             **covered,
             "window_slots": machine.system.config.release.window_slots,
-            "slot_spent_micro_epsilon": price if machine.windows_released else 0,
-            "slot_limit_micro_epsilon": price,
+            "slot_spent_micro_epsilon": machine.spending.renewals * price,
+            "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
             "slot_price_micro_epsilon": price,
-            "slot_refusing": bool(covered) and covered["slot_releases"] >= covered["slot_releases_limit"],
+            "slot_refusing": machine.refused is not None,
         }
 
     def aggregator(machine: Machine) -> Mapping[str, float]:
@@ -222,14 +221,8 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
 
     def counter(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CounterMachine)
-        # Every epoch adds noise anew to all rewards before it: each of them pays again.
-        price = machine.system.guarantee().epsilon_micro
-        return {
-            "reward_spent_micro_epsilon": machine.epochs_paid * price,
-            "reward_limit_micro_epsilon": machine.system.config.release.epochs * price,
-            "reward_price_micro_epsilon": price,
-            "reward_refusing": machine.exhausted,
-        }
+        # An epoch that adds noise anew to all rewards before it makes each of them pay again.
+        return _reward_budget(machine.spending, machine.refused)
 
     def aggregator(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CollaborativeAggregatorMachine)
@@ -241,6 +234,15 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
         "aggregator": aggregator,
     }
     return gauges[role]
+
+
+def _reward_budget(spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
+    return {
+        "reward_spent_micro_epsilon": spending.spent.epsilon_micro,
+        "reward_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
+        "reward_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
+        "reward_refusing": refused is not None,
+    }
 
 
 def _age(log_time_ms: int) -> float:

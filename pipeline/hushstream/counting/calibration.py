@@ -118,6 +118,11 @@ class PureEpsilon:
         if epsilon_micro(self.epsilon) == 0:
             raise BadPlan(f"epsilon: expected a number above 0, got {self.epsilon!r}")
 
+    @property
+    def rho_micro(self) -> int | None:
+        """None: a pure epsilon is priced as one, and converted where rhos are added."""
+        return None
+
     def node_noise(self, levels: int, sensitivity: int) -> NodeNoise:
         """Noise of scale levels * Delta_1 / epsilon: a leaf moves ``levels`` nodes by Delta_1 each."""
         return NodeNoise("laplace", *laplace_scale(self.epsilon, levels * sensitivity))
@@ -183,6 +188,11 @@ class Concentrated:
         if not low:
             raise BadPlan(f"epsilon: expected one that some rho gives at delta {delta}, got {epsilon!r}")
         return cls(Fraction(low, MICRO), delta)
+
+    @property
+    def rho_micro(self) -> int | None:
+        """Rho of the whole stream for one unit, in millionths."""
+        return epsilon_micro(self.rho)
 
     def node_noise(self, levels: int, sensitivity: int) -> NodeNoise:
         """Noise of variance levels * Delta_2^2 / (2 rho): a leaf moves ``levels`` nodes by Delta_2 each."""

@@ -69,6 +69,7 @@ def counter_guarantee(
             "every unit is in one leaf and moves it by at most the sensitivity",
             "no node's noise is ever used for other leaves (the journal's digests see to it)",
         ),
+        rho_micro=budget.rho_micro,
     )
 
 

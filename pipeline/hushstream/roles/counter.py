@@ -27,6 +27,7 @@ import numpy as np
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Debit, Exhausted
 from hushstream.roles import counter_state
 from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
 from hushstream.roles.machine import (
@@ -40,9 +41,11 @@ from hushstream.roles.one_input import START, OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.seals import SealsSeen
+from hushstream.roles.spending import Spending
 from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.systems.budget import Place, debit_fields
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_moments import Moments
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
@@ -100,6 +103,7 @@ class CounterMachine(OneInput):
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         """How many rewards of each user have counted: his allowance."""
         self.moments = system.moments(key, b"", 0, partition)
+        self.spending = Spending(system.spending_terms, partition)
 
     @property
     def key(self) -> Key:
@@ -109,14 +113,10 @@ class CounterMachine(OneInput):
     # What a driver asks before it reads.
 
     @property
-    def exhausted(self) -> bool:
-        """Whether no further epoch is allowed: nothing is released any more."""
-        return self.renoised >= self.system.config.release.epochs
-
-    @property
-    def epochs_paid(self) -> int:
-        """How many epochs have released something."""
-        return min(self.renoised + (1 if self.leaf else 0), self.system.config.release.epochs)
+    def refused(self) -> Exhausted | None:
+        """Why the next step would not be released; None while the budget has room for it."""
+        place = self._place
+        return self.spending.refusal(Place(place.epoch + 1, 0, place.renewal + 1) if self.diverged else place)
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
@@ -197,11 +197,18 @@ class CounterMachine(OneInput):
         self.position = self.journaled = self.entry(value).inputs[0].high
         self.running = START
         self.leaf, self.diverged = fields["leaf"], True
-        self.epoch = max(self.epoch, fields["head"]["epoch"])
+        self._adopt_charge(fields["head"]["epoch"], fields["debit"])
         if fields["turned_to"] != STAYS:
             self.put_key(fields["turned_to"])
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts)
+
+    def _adopt_charge(self, epoch: int, debit: dict[str, Any]) -> None:
+        """What the journal says was paid is paid; an epoch that was not begun here noised all rewards before it."""
+        if epoch > self.epoch:
+            self.epoch, self.renoised = epoch, self.renoised + 1
+        if debit["epsilon_micro"] or debit["delta_units"]:
+            self.spending.adopt(self._place)
 
     # One record; what closes the step, if it does.
 
@@ -295,7 +302,7 @@ class CounterMachine(OneInput):
             return
         self.put_key(key_id)
         earlier = self._open_epoch(self.epoch + 1)
-        self.moments.continue_from(earlier, released=not self.exhausted)
+        self.moments.continue_from(earlier, released=self.refused is None)
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.
@@ -311,14 +318,13 @@ class CounterMachine(OneInput):
         """Close the open step: its rows go into the sums, and what follows is put together."""
         if self.diverged:
             self._renoise()
-        first = self.leaves == START
+        asked = self.spending.ask(self._place)
         rows = Rows.joined(self.pending)
         self.pending = []
         quantised = self.moments.add(rows)
         self.leaves = self.key.digest("leaves", self.leaves, rows.nodes.tobytes(), quantised.astype("<i8").tobytes())
         self.leaf += 1
-        outputs = () if self.exhausted else self._outputs(rows, first)
-        debit = self.system.debit(self._scope, charged=first and not self.exhausted)
+        outputs = () if asked.refused else self._outputs(rows, asked.debit if asked.charges else None)
         head = head_fields(
             self.chain.sequence + 1, self.epoch, [self._covered(high)], self.running, digest_outputs(self.key, outputs)
         )
@@ -330,7 +336,7 @@ class CounterMachine(OneInput):
             "mechanism": self.moments.mechanism,
             "parameters": json.dumps(dict(self.moments.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
-            "debit": debit,
+            "debit": debit_fields(asked.debit),
             "turned_to": turned_to,
         }
         return _Made(fields, outputs, self.leaves)
@@ -343,18 +349,18 @@ class CounterMachine(OneInput):
         self._turn(made.fields["turned_to"])
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
-    def _outputs(self, rows: Rows, first: bool) -> tuple[Output, ...]:
+    def _outputs(self, rows: Rows, charge: Debit | None) -> tuple[Output, ...]:
         place = struct.pack("<qqq", self.partition, self.epoch, self.leaf)
         release_id = self.key.digest("release-id", self.chain.genesis_nonce, place)
         release = self.system.release_record(
             self.moments, rows, release_id, self.leaf, self.epoch, self.key.reproducible
         )
         sent = [Output("releases", 0, codec.encode("Release", release))]
-        if first:
-            entry = self.system.ledger_entry(release, self._scope)
+        if charge is not None:
+            entry = self.system.ledger_entry(release, charge)
             sent.append(Output("ledger", self.partition, codec.encode("LedgerEntry", entry)))
         return tuple(sent)
 
     @property
-    def _scope(self) -> str:
-        return f"epoch/{self.partition}/{self.epoch}"
+    def _place(self) -> Place:
+        return Place(self.epoch, renewal=self.renoised)

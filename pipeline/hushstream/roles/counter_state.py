@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import packed
 from hushstream.roles.chain import CHAIN_STATE
+from hushstream.roles.spending import SPENDING
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_moments import Moments
 from hushstream.systems.collaborative_rows import Rows, parse_rows
@@ -19,7 +20,7 @@ from hushstream.systems.collaborative_rows import Rows, parse_rows
 if TYPE_CHECKING:
     from hushstream.roles.counter import CounterMachine
 
-VERSION = 2
+VERSION = 3
 _SCHEMA = fastavro.parse_schema(
     {
         "type": "record",
@@ -48,6 +49,7 @@ _SCHEMA = fastavro.parse_schema(
             {"name": "features", "type": "bytes"},
             {"name": "rewards", "type": "bytes"},
             {"name": "moments", "type": "bytes"},
+            {"name": "spending", "type": SPENDING},
         ],
     }
 )
@@ -67,6 +69,7 @@ class Held:
     taken: NDArray[np.int64]
     moments: Moments
     sums: bytes
+    spending: dict[str, Any]
 
 
 def hold(machine: CounterMachine) -> Held:
@@ -79,6 +82,7 @@ def hold(machine: CounterMachine) -> Held:
         machine.taken.copy(),
         machine.moments,
         machine.moments.dump(),
+        machine.spending.dump(),
     )
 
 
@@ -89,6 +93,7 @@ def put_back(machine: CounterMachine, held: Held) -> None:
     machine.pending, machine.taken, machine.moments = held.pending, held.taken, held.moments
     machine.seals.by_origin, machine.seals.complete = held.by_origin, held.complete
     machine.moments.load(held.sums)
+    machine.spending.load(held.spending)
 
 
 def dump(machine: CounterMachine) -> bytes:
@@ -118,6 +123,7 @@ def dump(machine: CounterMachine) -> bytes:
         "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
         "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
         "moments": machine.moments.dump(),
+        "spending": machine.spending.dump(),
     }
     return packed.write(state, _SCHEMA)
 
@@ -149,6 +155,7 @@ def restore(machine: CounterMachine, snapshot: bytes) -> None:
     machine.pending = _rows(state, machine)
     machine.moments = machine.system.moments(machine.key, machine.chain.genesis_nonce, machine.epoch, machine.partition)
     machine.moments.load(state["moments"])
+    machine.spending.load(state["spending"])
 
 
 def _rows(state: dict[str, bytes], machine: CounterMachine) -> list[Rows]:

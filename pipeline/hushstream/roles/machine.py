@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
 
 TopicPartition = tuple[str, int]
@@ -99,6 +100,15 @@ class Reopens(Protocol):
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Adopt a journal record that the inputs no longer give; the next release opens an epoch, at its price."""
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """A machine whose releases are paid out of a budget."""
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """Why the next release would be withheld; None while the budget has room for it."""
 
 
 class Machine(Protocol):

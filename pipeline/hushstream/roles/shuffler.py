@@ -23,6 +23,7 @@ from hushstream.contribution.sealed import SealOpener, SlotPlace
 from hushstream.contribution.slots import unpack
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
 from hushstream.roles import packed
 from hushstream.roles.chain import (
     CHAIN_STATE,
@@ -42,14 +43,16 @@ from hushstream.roles.machine import (
 from hushstream.roles.one_input import OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.spending import SPENDING, Asked, Spending
 from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.shuffling.errors import ShufflingError
 from hushstream.shuffling.windows import Sealed, SlotOutcome, Windows
+from hushstream.systems.budget import Place, debit_fields, ledger_fields
 from hushstream.systems.p2b import LINES, P2BSystem
-from hushstream.systems.p2b_release import FIRST_EPOCH, WindowRelease, release_address, release_window, withheld_window
+from hushstream.systems.p2b_release import FIRST_EPOCH, parameters_text, release_address, release_window
 from hushstream.systems.p2b_running import RunningSums, open_running, require_running
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
@@ -98,16 +101,17 @@ class ShufflerMachine(OneInput):
         self._letters = DeadLetters("shuffler", "shuffler", partition, key)
         self._windows = Windows(system.window_rules())
         self._running_sums: RunningSums | None = None
-
-    @property
-    def windows_released(self) -> int:
-        """How many windows this journal has released."""
-        return max(0, self.chain.sequence)
+        self.spending = Spending(system.slot_terms, partition)
 
     @property
     def windows_covered(self) -> int:
         """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
         return 0 if self._running_sums is None else self._running_sums.windows
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """Why the next window would not be released; None while the budget has room for it."""
+        return self.spending.refusal(self._place(self._windows.window))
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
@@ -167,6 +171,7 @@ class ShufflerMachine(OneInput):
             "journaled": self.journaled,
             "running": self.running,
             "running_sums": b"" if self._running_sums is None else self._running_sums.dump(),
+            "spending": self.spending.dump(),
         }
         return packed.write(state, _STATE)
 
@@ -183,6 +188,7 @@ class ShufflerMachine(OneInput):
         self.position, self.journaled = state["position"], state["journaled"]
         self.running = state["running"]
         require_running(self._running_sums, state["running_sums"])
+        self.spending.load(state["spending"])
 
     # One record.
 
@@ -254,34 +260,29 @@ class ShufflerMachine(OneInput):
     # One window.
 
     def _release(self, sealed: Sealed, high: int, gathered: _Gathered, turned_to: bytes) -> Step:
-        running, nonce = self._running_sums, self.chain.genesis_nonce
-        if running is not None and running.exhausted:
-            # The counter's price covers no further window: this one is sealed, and nothing of it leaves.
-            withheld = withheld_window(self.system, self.partition, self._epoch)
-            return self._journaled_step(sealed, high, (), withheld, gathered, turned_to)
-        release = release_window(self.system, self._keys.key, nonce, self.partition, sealed, running, self._epoch)
-        outputs = (
-            Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
-            Output("ledger", self.partition, codec.encode("LedgerEntry", release.ledger_entry)),
-        )
-        return self._journaled_step(sealed, high, outputs, release, gathered, turned_to)
-
-    def _journaled_step(
-        self,
-        sealed: Sealed,
-        high: int,
-        outputs: tuple[Output, ...],
-        release: WindowRelease,
-        gathered: _Gathered,
-        turned_to: bytes,
-    ) -> Step:
-        fields = self._journal_fields(sealed, high, outputs, release)
+        asked = self.spending.ask(self._place(sealed.window))
+        outputs = () if asked.refused else self._outputs(sealed, asked)
+        fields = self._journal_fields(sealed, high, outputs, asked)
         journal = self.chain.append({**fields, "turned_to": turned_to})
         self._close(high)
         if turned_to != STAYS:
             self._put_key(turned_to, self._epoch + 1)
         gathered.counts[Outcome.WINDOW if outputs else Outcome.RELEASE_WITHHELD] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
+
+    def _place(self, window: int) -> Place:
+        """The charge of a window: its own, or that of the counter that windows run through."""
+        return Place(self._epoch, 0 if self._running_sums is not None else window)
+
+    def _outputs(self, sealed: Sealed, asked: Asked) -> tuple[Output, ...]:
+        nonce, key, running = self.chain.genesis_nonce, self._keys.key, self._running_sums
+        release = release_window(self.system, key, nonce, self.partition, sealed, running, self._epoch)
+        name, digest = self.system.config.deployment, self.system.digest
+        entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
+        return (
+            Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
+            Output("ledger", self.partition, codec.encode("LedgerEntry", entry)),
+        )
 
     def _put_key(self, key_id: bytes, epoch: int) -> None:
         """Go on under the zone's key with this public id, in an epoch of noise of its own."""
@@ -295,9 +296,7 @@ class ShufflerMachine(OneInput):
         address = release_address(self.system, self.chain.genesis_nonce, self.partition, self._epoch)
         return open_running(self.system.window_tree, self._keys.key, address)
 
-    def _journal_fields(
-        self, sealed: Sealed, high: int, outputs: Sequence[Output], release: WindowRelease
-    ) -> dict[str, Any]:
+    def _journal_fields(self, sealed: Sealed, high: int, outputs: Sequence[Output], asked: Asked) -> dict[str, Any]:
         head = head_fields(
             self.chain.sequence + 1,
             self._epoch,
@@ -310,9 +309,9 @@ class ShufflerMachine(OneInput):
             "window": sealed.window,
             "slots": len(sealed.contents),
             "closed_by": str(sealed.closed_by),
-            "mechanism": release.mechanism,
-            "parameters": release.parameters,
-            "debit": release.debit,
+            "mechanism": self.system.config.release.mode,
+            "parameters": parameters_text(self.system),
+            "debit": debit_fields(asked.debit),
         }
 
 
@@ -328,7 +327,7 @@ def _opener(published: bytes, sealing: Key | None) -> SealOpener:
     return opener
 
 
-_STATE_VERSION = 3
+_STATE_VERSION = 4
 _STATE = fastavro.parse_schema(
     {
         "type": "record",
@@ -346,6 +345,7 @@ _STATE = fastavro.parse_schema(
             {"name": "journaled", "type": "long"},
             {"name": "running", "type": "bytes"},
             {"name": "running_sums", "type": "bytes"},
+            {"name": "spending", "type": SPENDING},
         ],
     }
 )

@@ -20,8 +20,11 @@ from hushstream.learners.collaborative import CollaborativeState
 from hushstream.learners.relation import Relation, SocialGraph
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Debit
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.promise import Guarantee
+from hushstream.systems.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.systems.collaborative_budget import budget_facts, release_guarantee, spending_terms
 from hushstream.systems.collaborative_configuration import (
     GRID_BITS,
     CollaborativeConfig,
@@ -29,7 +32,6 @@ from hushstream.systems.collaborative_configuration import (
     collaborative_digest,
 )
 from hushstream.systems.collaborative_moments import Moments, open_moments
-from hushstream.systems.collaborative_release import release_guarantee
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 from hushstream.systems.collaborative_width import lemma_alpha
 from hushstream.systems.p2b import MAX_RECORD_BYTES
@@ -108,7 +110,17 @@ class CollaborativeSystem:
 
     def guarantee(self) -> Guarantee:
         """See `System.guarantee`."""
-        return release_guarantee(self.config.release, self.config.features, self.nodes)
+        return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
+
+    @property
+    def spending_terms(self) -> SpendingTerms:
+        """What an epoch of noise costs, and out of which limit."""
+        return spending_terms(self.config.release, self.config.features, self.nodes, self.config.budget)
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """See `System.budgets`."""
+        return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)
 
     def moments(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> Moments:
         """Running sums without rewards, under the noise of one journal and epoch."""
@@ -154,7 +166,7 @@ class CollaborativeSystem:
             epoch: of the noise.
             reproducible: whether the key is seeded.
         """
-        price = self.guarantee()
+        price = self.guarantee().price
         blocks = np.unique(rows.nodes.astype(np.int64))
         return {
             "release_id": release_id,
@@ -174,27 +186,10 @@ class CollaborativeSystem:
             "private_as_stated": self.config.release.mechanism != "exact" and not reproducible,
         }
 
-    def debit(self, scope: str, charged: bool = True) -> dict[str, Any]:
-        """An epoch's price as a Debit; the steps after its first are covered by it and not ``charged``."""
-        price = self.guarantee()
-        return {
-            "scope": scope,
-            "mechanism": self.config.release.mechanism,
-            "epsilon_micro": price.epsilon_micro if charged else 0,
-            "delta_units": delta_to_bytes(price.delta_units) if charged else b"",
-            "relation": price.relation,
-            "unit": price.unit,
-        }
-
-    def ledger_entry(self, release: Mapping[str, Any], scope: str) -> dict[str, Any]:
+    def ledger_entry(self, release: Mapping[str, Any], debit: Debit) -> dict[str, Any]:
         """The ledger's copy of the debit of an epoch, sent with its first release."""
-        return {
-            "deployment": self.config.deployment,
-            "entry_id": release["release_id"],
-            "debit": self.debit(scope),
-            "config_digest": self.digest,
-            "private_as_stated": release["private_as_stated"],
-        }
+        name, stated = self.config.deployment, release["private_as_stated"]
+        return ledger_fields(name, self.digest, release["release_id"], debit, stated)
 
 
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:

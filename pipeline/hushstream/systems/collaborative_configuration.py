@@ -12,12 +12,17 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from hushstream.systems.configuration import (
+from hushstream.systems.budget import BudgetConfig
+from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
+from hushstream.systems.values import (
     REFUSE_UNKNOWN,
-    FeedbackConfig,
-    PartitionConfig,
+    number,
+    positive,
+    require,
+    require_deployment_name,
+    seconds,
+    whole,
 )
-from hushstream.systems.values import number, positive, require, require_deployment_name, seconds, whole
 
 Algorithm = Literal["linucb", "colin", "goblin"]
 ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
@@ -102,9 +107,10 @@ class ContinualConfig:
     once, at the edge), or ``exact`` (public data only). ``epsilon`` and ``delta`` are for one reward, over all
     releases. ``horizon`` is the most steps that a user's counter takes; ``rewards_per_user`` bounds how many
     rewards of one user ever count. ``reward_levels`` is M for noisy-reward: a reward is a whole number of M steps
-    (1 for clicks). ``epochs`` bounds how often the price may be paid. A step is released after ``rows`` rewards,
-    after ``seconds`` of log time, or at a seal. At the edge rows are released as they settle, and a model follows
-    after ``rows`` of them or at a seal; a learner whose inputs changed stops, so there is one epoch.
+    (1 for clicks). ``epochs`` plans how often the price may be paid, which without a budget is the limit. A step is
+    released after ``rows`` rewards, after ``seconds`` of log time, or at a seal. At the edge rows are released as they
+    settle, and a model follows after ``rows`` of them or at a seal; a learner whose inputs changed stops, so there is
+    one epoch.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -155,7 +161,8 @@ class CollaborativeConfig:
 
     ``arms`` is the most arms that one context shows. A decision's reward is taken ``settle_seconds`` of log time
     after it (a later one is lost), or at a seal. ``public_dataset`` allows what only public data may have: the
-    exact mechanism and exact figures.
+    exact mechanism and exact figures. ``budget`` limits what one reward may cost over all epochs of noise, whatever
+    ``release.epochs`` plans; without one the limit is what is planned.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -168,6 +175,7 @@ class CollaborativeConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    budget: BudgetConfig | None = None
     public_dataset: bool = False
     system: Literal["colin"] = "colin"
 
@@ -186,6 +194,9 @@ class CollaborativeConfig:
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
         require(self.system == "colin", "system", "colin", self.system)
+        if self.budget is not None:
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            require(self.release.mechanism != "exact", "budget", "none for exact sums, which promise nothing", "one")
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
         expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
         require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)

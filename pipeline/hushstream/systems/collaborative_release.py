@@ -74,23 +74,15 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
 
 @lru_cache(maxsize=64)
 def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
-    """What a counter's releases promise for one reward, and for all rewards of one user in all epochs."""
+    """What a counter's releases in one epoch promise for one reward, and for all rewards of one user."""
     plan = plan_of(release, features)
     zone = "counter" if release.trust == "server" else "edge"
-    promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user * release.epochs, "hosted", zone)
+    promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
     return replace(
         promise,
         mechanism=f"{nodes} users, every reward in one user's counter, each: {promise.mechanism}",
-        conditions=(*promise.conditions, *_of_epochs(release.epochs)),
         not_protected=(*NOT_PROTECTED, *promise.not_protected),
     )
-
-
-def _of_epochs(epochs: int) -> tuple[str, ...]:
-    """What the price of one reward leaves out where noise may have further epochs; the lifetime has all of them."""
-    if epochs == 1:
-        return ()
-    return (f"no second epoch of noise: each one, {epochs} at most, costs every reward before it the same again",)
 
 
 def local_reward_of(release: ContinualConfig) -> LocalReward:
@@ -105,8 +97,8 @@ def mean_variance(plan: Plan) -> float:
 
 
 @lru_cache(maxsize=64)
-def release_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
-    """What the releases promise for one reward, and for all rewards of one user."""
+def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+    """What the releases in one epoch of noise promise for one reward, and for all rewards of one user."""
     if release.mechanism == "exact":
         return _no_guarantee(release)
     if release.mechanism == "noisy-reward":

@@ -11,16 +11,21 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from hushstream.systems.values import number, positive, require, require_deployment_name, seconds, whole
+from hushstream.systems.budget import BudgetConfig
+from hushstream.systems.values import (
+    REFUSE_UNKNOWN,
+    number,
+    positive,
+    require,
+    require_deployment_name,
+    seconds,
+    whole,
+)
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 SumsRelease = Literal["auto", "fresh", "counter"]
-
-
-REFUSE_UNKNOWN = {"extra": "forbid"}
-"""Read by whoever parses a configuration into these classes: a key that none of them has is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +261,8 @@ class P2BConfig:
     """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
 
     ``public_dataset`` allows what only public data may have: the non-private model line and exact figures.
+    ``budget`` limits what all slots of one user and the lift may cost him together; without one the limit is what
+    the configuration plans. Of ``lifetime_slots`` he sends as many as fit.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -272,6 +279,7 @@ class P2BConfig:
     lift: LiftConfig = field(default_factory=LiftConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
+    budget: BudgetConfig | None = None
     kind: DeploymentKind = "hosted"
     public_dataset: bool = False
     system: Literal["p2b"] = "p2b"
@@ -286,6 +294,10 @@ class P2BConfig:
         require(counted, "lift.holdout", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout)
         require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "p2b", "system", "p2b", self.system)
+        if self.budget is not None:
+            held_out, share = self.lift.holdout, self.budget.lift
+            expected = f"a share above 0 exactly where lift.holdout is, which is {held_out:g}"
+            require((share > 0) == (held_out > 0), "budget.lift", expected, share)
         after, owed = self.users.expire_after_seconds, 2 * self.slot.settle_seconds + self.feedback.reward_wait_seconds
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.

@@ -9,26 +9,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.contribution.codes import auto_codes
 from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.contribution.errors import BadSeal
 from hushstream.contribution.sealed import require_public_key
 from hushstream.contribution.slots import SLOT_BYTES
-from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
+from hushstream.counting import NegativeDigitTree
 from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.edge.terms import EdgeTerms
 from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.guarantee import Guarantee
 from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.shuffling.windows import WindowRules
+from hushstream.systems.budget import BudgetFacts, SpendingTerms
 from hushstream.systems.configuration import P2BConfig, configuration_digest
+from hushstream.systems.p2b_promise import (
+    budgets_of,
+    guarantee_of,
+    lifetime_slots_of,
+    lift_terms_of,
+    resolve_codes,
+    resolve_threshold,
+    slot_terms_of,
+    window_tree_of,
+)
 from hushstream.systems.system import RoleName
 from hushstream.systems.values import ConfigurationError
 
@@ -37,23 +45,6 @@ LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 
 MAX_RECORD_BYTES = 1 << 20
 """What one record of the log may hold; the codec writes no more (a test holds the two equal)."""
-
-PAPER_THRESHOLD = 10
-"""The shuffler's threshold in the paper's public code."""
-
-
-def resolve_codes(config: P2BConfig) -> int:
-    """How many codes the encoder has: as configured, or chosen from configuration alone."""
-    if config.encoder.codes != "auto":
-        return config.encoder.codes
-    release = config.release
-    return auto_codes(
-        arms=config.arms,
-        expected_slots=config.expected_slots,
-        epsilon=release.epsilon,
-        levels=release.levels,
-        dimension=config.context.dimension,
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,14 +67,15 @@ class P2BSystem:
             sealing: the shuffler's public key; given exactly where slots are sealed.
 
         Raises:
-            ConfigurationError: the encoder or the key does not fit the configuration, or a record would be too
-                large.
+            ConfigurationError: the encoder or the key does not fit the configuration, a record would be too large,
+                or the budget has room for nothing.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
         if encoder.lattice.shape != expected:
             raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
         require_record_sizes(config, encoder.codes)
+        budgets_of(config)
         _require_sealing(config, sealing)
         digest = configuration_digest(config, encoder.lattice.astype("<i8").tobytes(), sealing or b"")
         return cls(config, encoder, digest, sealing)
@@ -189,7 +181,7 @@ class P2BSystem:
         return EdgeTerms(
             policy=self.policy(),
             after_interactions=config.slot.after_interactions,
-            lifetime_slots=config.slot.lifetime_slots,
+            lifetime_slots=self.lifetime_slots,
             levels=config.release.levels,
             reward_wait_ms=round(config.feedback.reward_wait_seconds * 1000),
             contexts_per_period=config.users.contexts_per_period,
@@ -214,52 +206,25 @@ class P2BSystem:
         """What the configured release promises, to whom, over a user's lifetime."""
         return guarantee_of(self.config)
 
+    @property
+    def lifetime_slots(self) -> int:
+        """How many slots a user sends in his life: as many as are planned, or as fit the budget."""
+        return lifetime_slots_of(self.config)
 
-def resolve_threshold(config: P2BConfig) -> int:
-    """The threshold as configured, the paper's, or the smallest one that reaches the target delta."""
-    release = config.release
-    if release.threshold != "auto":
-        return release.threshold
-    if release.mode == "paper":
-        return PAPER_THRESHOLD
-    return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+    @property
+    def slot_terms(self) -> SpendingTerms:
+        """What the shuffler's releases cost, and out of which limit."""
+        return slot_terms_of(self.config)
 
+    @property
+    def lift_terms(self) -> SpendingTerms:
+        """What the lift's releases cost, and out of which limit."""
+        return lift_terms_of(self.config)
 
-def expected_windows(config: P2BConfig) -> int:
-    """How many windows of one shuffler partition the configuration expects."""
-    slots = config.expected_slots * config.slot.lifetime_slots
-    return max(1, -(-slots // (config.release.window_slots * config.partitions.shuffler)))
-
-
-@lru_cache(maxsize=64)
-def window_tree_of(config: P2BConfig, codes: int) -> NegativeDigitTree | None:
-    """The counter over a partition's windows, or None; a function of the configuration alone."""
-    release, expected = config.release, expected_windows(config)
-    if release.mode != "slot-sums" or release.sums == "fresh":
-        return None
-    epsilon = noise_epsilon(release.epsilon, release.sampling)
-    horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
-    if release.sums == "auto" and choose_release(epsilon, expected, horizon, release.levels) == "fresh":
-        return None
-    return best_tree(PureEpsilon(epsilon), horizon, 2 * codes * config.arms, release.levels)
-
-
-@lru_cache(maxsize=64)
-def guarantee_of(config: P2BConfig) -> Guarantee:
-    """What a configuration promises, before anything is fitted or run."""
-    release, slots = config.release, config.slot.lifetime_slots
-    if release.mode == "slot-sums":
-        return slot_sums_guarantee(
-            epsilon=noise_epsilon(release.epsilon, release.sampling),
-            levels=release.levels,
-            sampling=release.sampling,
-            lifetime_slots=slots,
-            deployment=config.kind,
-            tree_levels=1 if (tree := window_tree_of(config, resolve_codes(config))) is None else tree.levels,
-        )
-    threshold = resolve_threshold(config)
-    make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
-    return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """See `System.budgets`."""
+        return budgets_of(self.config)
 
 
 def _require_sealing(config: P2BConfig, sealing: bytes | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,22 +39,13 @@ FIRST_EPOCH = 0
 """A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
 
 
-class Charge(NamedTuple):
-    """Which scope of the ledger a release is charged to, and whether by it: a counter is paid with its first window."""
-
-    scope: str
-    due: bool
-
-
 @dataclass(frozen=True, slots=True)
 class WindowRelease:
-    """The release of one window as record fields: crowd, debit, ledger entry, and the mechanism's full name."""
+    """The release of one window: its id, the crowd as record fields, and whether it is as private as is stated."""
 
-    mechanism: str
-    parameters: str
-    debit: Mapping[str, Any]
+    window_id: bytes
     crowd: Mapping[str, Any]
-    ledger_entry: Mapping[str, Any]
+    private_as_stated: bool
 
 
 def release_window(
@@ -77,22 +68,17 @@ def release_window(
         running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
         epoch: of the noise.
     """
-    parameters = _parameters(system)
     address = replace(release_address(system, genesis_nonce, partition, epoch), window=sealed.window)
     sums, variance = _release(system, key, address, sealed, running)
     window_id = key.digest(
         "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    charge = Charge(f"window/{window_id.hex()}", True)
-    if running is not None:
-        charge = Charge(f"counter/{partition}/{epoch}", running.windows == 1)
-    return _records(system, key, parameters, window_id, sums, variance, len(sealed.contents), charge)
+    return _crowd(system, key, window_id, sums, variance, len(sealed.contents))
 
 
-def withheld_window(system: P2BSystem, partition: int, epoch: int = FIRST_EPOCH) -> WindowRelease:
-    """A sealed window of which nothing leaves, and which costs nothing."""
-    debit = _debit(system, Charge(f"counter/{partition}/{epoch}", False))
-    return WindowRelease(system.config.release.mode, _canonical(_parameters(system)), debit, {}, {})
+def parameters_text(system: P2BSystem) -> str:
+    """Every parameter of the release, as the journal names them: canonical JSON."""
+    return json.dumps(_parameters(system), sort_keys=True, separators=(",", ":"))
 
 
 def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
@@ -165,26 +151,15 @@ def _parameters(system: P2BSystem) -> dict[str, int | str]:
     return {**parameters, "threshold": system.threshold}
 
 
-def _records(
-    system: P2BSystem,
-    key: Key,
-    parameters: Mapping[str, int | str],
-    window_id: bytes,
-    sums: CellSums,
-    variance: float,
-    slots: int,
-    charge: Charge,
-) -> WindowRelease:
+def _crowd(system: P2BSystem, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int) -> WindowRelease:
     config = system.config
     price = system.guarantee()
-    mechanism = config.release.mode
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = price.private_as_stated and not key.reproducible
-    debit = _debit(system, charge)
     crowd = {
         "window_id": window_id,
         "config_digest": system.digest,
-        "mode": mechanism,
+        "mode": config.release.mode,
         "codes": system.codes,
         "arms": config.arms,
         "levels": config.release.levels,
@@ -196,30 +171,7 @@ def _records(
         "delta_units": delta_to_bytes(price.delta_units),
         "private_as_stated": as_stated,
     }
-    ledger_entry = {
-        "deployment": config.deployment,
-        "entry_id": window_id,
-        "debit": debit,
-        "config_digest": system.digest,
-        "private_as_stated": as_stated,
-    }
-    return WindowRelease(mechanism, _canonical(parameters), debit, crowd, ledger_entry)
-
-
-def _debit(system: P2BSystem, charge: Charge) -> dict[str, Any]:
-    price = system.guarantee()
-    return {
-        "scope": charge.scope,
-        "mechanism": system.config.release.mode,
-        "epsilon_micro": price.epsilon_micro if charge.due else 0,
-        "delta_units": delta_to_bytes(price.delta_units) if charge.due else b"",
-        "relation": price.relation,
-        "unit": price.unit,
-    }
-
-
-def _canonical(parameters: Mapping[str, int | str]) -> str:
-    return json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
+    return WindowRelease(window_id, crowd, as_stated)
 
 
 def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:

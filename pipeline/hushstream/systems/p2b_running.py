@@ -38,16 +38,11 @@ class RunningSums:
         """How many windows it has taken."""
         return self._counter.leaves
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the counter has taken as many windows as it ever will: nothing is released any more."""
-        return self._counter.leaves >= self._tree.horizon
-
     def step(self, sums: NDArray[np.int64]) -> RunningStep:
         """Take a window's exact sums, (cells,), and give what is published of it.
 
         Raises:
-            HorizonReached: the counter is exhausted.
+            HorizonReached: more windows than the counter's price pays for.
         """
         before = self._released()
         variance = self._variance()

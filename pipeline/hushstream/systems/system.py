@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
 from hushstream.privacy.guarantee import Guarantee
+from hushstream.systems.budget import BudgetFacts
 from hushstream.systems.configuration import PartitionConfig
 
 RoleName = Literal["learner", "shuffler", "counter", "aggregator"]
@@ -56,3 +57,7 @@ class System(Protocol):
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """What may be spent, and how much of what is planned fits; one for each thing that is released."""

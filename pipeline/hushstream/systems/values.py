@@ -12,6 +12,9 @@ class ConfigurationError(HushstreamError):
     """A configuration value is impossible; the message names the field, what it takes and what came."""
 
 
+REFUSE_UNKNOWN = {"extra": "forbid"}
+"""Read by whoever parses a configuration into its classes: a key that none of them has is an error."""
+
 _MOST_SECONDS = 1e10
 """Some 300 years: log times in milliseconds stay far below 2^63."""
 

@@ -13,15 +13,18 @@ from hushstream.agents.prepared import ENCODER, RELATION, SEALING, read_edge_lis
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.contribution.grid import grid_size
+from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.budget import BudgetFacts
 from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_release import release_guarantee
+from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.lift import lift_guarantee
-from hushstream.systems.p2b import P2BSystem, guarantee_of, require_record_sizes, resolve_codes
+from hushstream.systems.p2b import P2BSystem, require_record_sizes
+from hushstream.systems.p2b_promise import budgets_of, guarantee_of, resolve_codes
 from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
@@ -44,16 +47,25 @@ def register(app: typer.Typer) -> None:
 
 
 def guarantee(config: ConfigFile, json: AsJson = False) -> None:
-    """What a configuration promises, to whom, over a lifetime, before anything runs."""
+    """What a configuration promises, to whom, over a lifetime, before anything runs.
+
+    With the budget and how much of what is planned fits it, and the price in every currency: rho of zCDP, and epsilon
+    at deltas from 1e-5 to 1e-9, for one unit and for all of one user.
+    """
     path = config_file(config)
-    promise, values = _promise(path), read_config(path)
+    values = read_config(path)
+    promise, budgets = _promise(path)
+    rows = conversion_rows(promise)
     beside = None
     if isinstance(values, P2BConfig) and values.lift.holdout:
         beside = lift_guarantee(values.lift, values.release.levels)
     if json:
-        print_json(promise.as_json() if beside is None else {**promise.as_json(), "lift": beside.as_json()})
+        found = {"budgets": [one.as_json() for one in budgets], "conversions": [row.as_json() for row in rows]}
+        print_json({**promise.as_json(), **found, **({} if beside is None else {"lift": beside.as_json()})})
         return
     typer.echo(promise.as_text(), nl=False)
+    typer.echo("\n".join(one.as_text() for one in budgets))
+    typer.echo(conversion_text(rows), nl=False)
     if beside is not None:
         together = promise.lifetime.cost + beside.lifetime.cost
         typer.echo(f"\nLift, beside it:\n{beside.as_text()}\nTogether, over the life of one user: {together}.")
@@ -126,22 +138,25 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     resolved: dict[str, str | int] = {"deployment": values.deployment}
     if isinstance(values, P2BConfig):
         resolved["codes"] = resolve_codes(values)
+    _, budgets = _promise(path)
     if any((path.parent / name).exists() for name in (ENCODER, RELATION)):
         system = load_deployment(path.parent)
         resolved |= {**_sizes(system), "digest": system.digest.hex()}
     if json:
-        print_json(resolved)
+        print_json({**resolved, "budgets": [one.as_json() for one in budgets]})
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
+        typer.echo("\n".join(one.as_text() for one in budgets))
 
 
-def _promise(path: Path) -> Guarantee:
-    """What a configuration promises; a collaborative one may be asked before its graph is there."""
+def _promise(path: Path) -> tuple[Guarantee, tuple[BudgetFacts, ...]]:
+    """What a configuration promises, and its budget; a collaborative one may be asked before its graph is there."""
     values = read_config(path)
     if isinstance(values, P2BConfig):
-        return guarantee_of(values)
+        return guarantee_of(values), budgets_of(values)
     nodes = len(read_relation(path.parent / RELATION).users) if (path.parent / RELATION).exists() else 1
-    return release_guarantee(values.release, values.features, nodes)
+    settings = (values.release, values.features, nodes, values.budget)
+    return release_guarantee(*settings), (budget_facts(*settings),)
 
 
 def _sizes(system: System) -> dict[str, str | int]:
@@ -183,7 +198,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJ
 
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """Seal the current key epoch of a zone: its workers, restarted, go on under the next key from their next release."""
+    """Seal the current key epoch of a zone: restarted workers turn to the next with their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:

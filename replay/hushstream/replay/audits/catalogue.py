@@ -15,7 +15,7 @@ from hushstream.replay.audits.row import Audit, Effort, Row
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig
 from hushstream.systems.configuration import ReleaseConfig
-from hushstream.systems.p2b import PAPER_THRESHOLD
+from hushstream.systems.p2b_promise import PAPER_THRESHOLD
 
 SAMPLING, THRESHOLD = 0.5, 5
 WORST_CROWD = 5

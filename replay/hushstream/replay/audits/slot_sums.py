@@ -24,7 +24,7 @@ from hushstream.privacy.noise import (
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import guarantee_of
+from hushstream.systems.p2b_promise import guarantee_of
 
 MECHANISMS = ("slot-sums",)
 RUNS = 10_000

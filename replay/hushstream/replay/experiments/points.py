@@ -30,7 +30,8 @@ from hushstream.replay.experiments.released import Released
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
 from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
-from hushstream.systems.p2b import P2BSystem, resolve_codes
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b_promise import resolve_codes
 
 Row = dict[str, Any]
 """Flat: strings, numbers and booleans."""

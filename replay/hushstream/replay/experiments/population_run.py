@@ -38,13 +38,15 @@ from hushstream.replay.experiments.coins import Coins, SeededCoins
 from hushstream.replay.experiments.released import Released, count_released
 from hushstream.replay.worlds.world import World
 from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.shuffling.windows import ClosedBy, Sealed
+from hushstream.systems.budget import Place
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.p2b_models import ModelFields, PrivateTotals, RawTotals
-from hushstream.systems.p2b_release import release_address, release_window
+from hushstream.systems.p2b_release import FIRST_EPOCH, release_address, release_window
 from hushstream.systems.p2b_running import open_running
 
 Int64 = NDArray[np.int64]
@@ -237,7 +239,7 @@ class _Play:
     def _kept(self, start: LinUCBState, users: Int64) -> Contributions:
         config = self._system.config.slot
         each, count = config.after_interactions, len(users)
-        due = min(config.lifetime_slots, self._world.rounds // each)
+        due = min(self._system.lifetime_slots, self._world.rounds // each)
         targets = np.stack([self._coins.targets(users, slot, each) + slot * each for slot in range(due)])
         contexts = np.zeros((due * count, self._world.dimension), dtype=np.float32)
         arms, rewards = np.zeros(due * count, dtype=np.int64), np.zeros(due * count)
@@ -288,11 +290,12 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     nonce = genesis_nonce(system, key)
     totals, released = PrivateTotals(system), Released()
     running = open_running(system.window_tree, key, release_address(system, nonce, 0))
+    spending = Spending(system.slot_terms, 0)
     for window, low in enumerate(range(0, len(contents), config.release.window_slots)):
         part = tuple(contents[low : low + config.release.window_slots])
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         sealed = Sealed(window, closed_by, part)
-        if running is not None and running.exhausted:
+        if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, sealed, running)
         if not totals.add(release.crowd):

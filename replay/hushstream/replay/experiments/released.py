@@ -13,7 +13,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.shuffling.windows import Sealed
 from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.p2b_release import FIRST_EPOCH, WindowRelease
+from hushstream.systems.p2b_release import FIRST_EPOCH, WindowRelease, parameters_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def count_released(
     """Count one window of partition 0, by throwing its coins again."""
     config = system.config
     coins = bernoulli(
-        KeyedStream(key, _sampling_address(system, genesis_nonce, sealed, release)),
+        KeyedStream(key, _sampling_address(system, genesis_nonce, sealed)),
         probability_units(config.release.sampling),
         len(sealed.contents),
     )
@@ -69,14 +69,14 @@ def count_released(
     return Released(1, len(sealed.contents), reports, reports - sampled, sampled - released, released)
 
 
-def _sampling_address(system: P2BSystem, genesis_nonce: bytes, sealed: Sealed, release: WindowRelease) -> NoiseAddress:
+def _sampling_address(system: P2BSystem, genesis_nonce: bytes, sealed: Sealed) -> NoiseAddress:
     return NoiseAddress(
         purpose="sampling",
         deployment=system.config.deployment,
         genesis_nonce=genesis_nonce,
         system="p2b",
-        mechanism=release.mechanism,
-        parameters=json.loads(release.parameters),
+        mechanism=system.config.release.mode,
+        parameters=json.loads(parameters_text(system)),
         config_digest=system.digest,
         epoch=FIRST_EPOCH,
         window=sealed.window,
