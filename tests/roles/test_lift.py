@@ -127,7 +127,13 @@ def test_after_its_last_release_the_counter_is_silent(rigs):
     rig = rigs.LearnerRig(rigs.make_system(lift={**LIFT, "releases": 2}))
     for phase in range(4):
         rig.seal(phase)
-    assert len(rig.fold().records("lift", "Lift")) == 2
+    seen = rig.fold()
+    assert len(seen.records("lift", "Lift")) == 2
+    assert len(seen.records("ledger-edge", "LedgerEntry")) == 1
+    assert seen.counts["release_withheld"] == 2
+    assert "lift/0: asked one more release" in str(rig.machine.refused)
+    again = rig.replayed(rigs.LearnerMachine(rig.system, 0, rig.key))
+    assert again.releases("lift") == seen.releases("lift")
 
 
 def test_a_snapshot_between_and_a_replay_change_no_byte(rigs, rig):

@@ -235,5 +235,6 @@ ROLE_GAUGES: Mapping[str, RoleGauge] = {
     "window_slots": RoleGauge("hushstream_window_slots_declared"),
     **_budget("slot"),
     **_budget("reward"),
+    **_budget("lift"),
 }
 """What a role may report about a machine, and the gauge that shows it."""

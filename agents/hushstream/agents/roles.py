@@ -176,10 +176,12 @@ def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
 
     def learner(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, LearnerMachine)
+        spent = {} if machine.spending is None else _budget("lift", machine.spending, machine.refused)
         shared = machine.terms.policy.shared("private")
         if not shared.version:
-            return {"model_version": 0}
-        return {"model_version": shared.version, "model_age_seconds": _age(machine.models[0].published_ms)}
+            return {**spent, "model_version": 0}
+        age = _age(machine.models[0].published_ms)
+        return {**spent, "model_version": shared.version, "model_age_seconds": age}
 
     def shuffler(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, ShufflerMachine)
@@ -215,14 +217,16 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
 
     def learner(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CollaborativeLearnerMachine)
+        spent = {} if machine.moments is None else _budget("reward", machine.spending, machine.refused)
         if not machine.shared.version:
-            return {"model_version": 0}
-        return {"model_version": machine.shared.version, "model_age_seconds": _age(machine.models[0].published_ms)}
+            return {**spent, "model_version": 0}
+        age = _age(machine.models[0].published_ms)
+        return {**spent, "model_version": machine.shared.version, "model_age_seconds": age}
 
     def counter(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CounterMachine)
         # An epoch that adds noise anew to all rewards before it makes each of them pay again.
-        return _reward_budget(machine.spending, machine.refused)
+        return _budget("reward", machine.spending, machine.refused)
 
     def aggregator(machine: Machine) -> Mapping[str, float]:
         assert isinstance(machine, CollaborativeAggregatorMachine)
@@ -236,12 +240,12 @@ def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, fl
     return gauges[role]
 
 
-def _reward_budget(spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
+def _budget(scope_class: str, spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
     return {
-        "reward_spent_micro_epsilon": spending.spent.epsilon_micro,
-        "reward_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
-        "reward_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
-        "reward_refusing": refused is not None,
+        f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
+        f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
+        f"{scope_class}_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
+        f"{scope_class}_refusing": refused is not None,
     }
 
 

@@ -22,8 +22,12 @@ from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, Journaled, TwoInput
 from hushstream.schemas import codec
 from hushstream.schemas.columns import ForgetMark
 from hushstream.schemas.reasons import Reason
+from hushstream.systems.budget import Place
 from hushstream.systems.collaborative import LINE
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
+
+EDGE_CHARGE = Place(0)
+"""A learner whose inputs changed stops, so there is one epoch of noise, and one charge."""
 
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -219,14 +223,18 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             self.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
         if not len(allowed):
             return
+        asked = machine.spending.ask(EDGE_CHARGE)
+        if asked.refused:
+            self.counts[Outcome.RELEASE_WITHHELD] += 1
+            return
         ordered = Rows.joined([allowed])
         moments.add(ordered)
         machine.leaf += 1
         release_id = self._record_id("release-id")
         record = machine.system.release_record(moments, ordered, release_id, machine.leaf, 0, machine.key.reproducible)
         self.releases.append(Output("releases", 0, codec.encode("Release", record)))
-        if machine.leaf == 1:
-            entry = machine.system.ledger_entry(record, f"epoch/{machine.partition}/0")
+        if asked.charges:
+            entry = machine.system.ledger_entry(record, asked.debit)
             self.releases.append(Output("ledger", machine.partition, codec.encode("LedgerEntry", entry)))
         self._sent += len(allowed)
         self.counts[Outcome.RELEASE] += 1

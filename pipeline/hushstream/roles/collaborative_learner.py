@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
 from hushstream.roles import collaborative_state
-from hushstream.roles.collaborative_fold import CollaborativeFold, OpenRow
+from hushstream.roles.collaborative_fold import EDGE_CHARGE, CollaborativeFold, OpenRow
 from hushstream.roles.collaborative_models import SharedParameters, cold_parameters
 from hushstream.roles.intake import DecodedContexts, decode_checked
 from hushstream.roles.machine import InputSlice
 from hushstream.roles.models import ModelReader
 from hushstream.roles.outcomes import Refusal
+from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs import TwoInputs
 from hushstream.roles.two_inputs_fold import Journaled
 from hushstream.systems.collaborative import CollaborativeSystem
@@ -45,6 +47,13 @@ class CollaborativeLearnerMachine(TwoInputs):
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
         self.moments: Moments | None = None
+        self.spending = Spending(system.spending_terms, partition)
+        """What this role spends where the noise is added here; otherwise nothing is asked of it."""
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """See `Spends.refused`."""
+        return None if self.moments is None else self.spending.refusal(EDGE_CHARGE)
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""

@@ -11,6 +11,7 @@ import numpy as np
 from hushstream.roles import packed
 from hushstream.roles.collaborative_fold import OpenRow
 from hushstream.roles.collaborative_models import SharedParameters
+from hushstream.roles.spending import SPENDING
 from hushstream.roles.state_parts import READER, array, record
 from hushstream.roles.two_inputs_state import (
     MEMORIES,
@@ -24,7 +25,7 @@ from hushstream.roles.two_inputs_state import (
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
 
-VERSION = 1
+VERSION = 2
 _OPEN = record(
     "OpenRow",
     event_id="string",
@@ -50,6 +51,7 @@ _SCHEMA = fastavro.parse_schema(
         taken="bytes",
         leaf="long",
         moments="bytes",
+        spending=SPENDING,
     )
 )
 
@@ -67,6 +69,7 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
         "taken": machine.taken.astype("<i8").tobytes(),
         "leaf": machine.leaf,
         "moments": b"" if machine.moments is None else machine.moments.dump(),
+        "spending": machine.spending.dump(),
     }
     return packed.write(state, _SCHEMA)
 
@@ -83,6 +86,7 @@ def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
     machine.models[0].resume(state["reader"])
     machine.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
     machine.leaf = state["leaf"]
+    machine.spending.load(state["spending"])
     _restore_model(machine, state)
     restore_memories(machine, state)
     _restore_open(machine, state)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from hushstream.edge.deadlines import Deadlines
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
 from hushstream.roles import learner_state
 from hushstream.roles.intake import DecodedContexts, decode_contexts
-from hushstream.roles.learner_fold import LearnerFold
+from hushstream.roles.learner_fold import LIFT_CHARGE, LearnerFold
 from hushstream.roles.learner_users import Users, UserStore
 from hushstream.roles.machine import InputSlice
 from hushstream.roles.models import ModelReader
+from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs import TwoInputs
 from hushstream.roles.two_inputs_fold import Journaled
 from hushstream.systems.lift import LiftCounter, in_holdout
@@ -48,7 +50,14 @@ class LearnerMachine(TwoInputs):
         self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
         """How often, in log time, what has expired is looked for among those who do not come back."""
         self.lift: LiftCounter | None = None
+        self.spending: Spending | None = Spending(system.lift_terms, partition) if config.lift.holdout else None
+        """What the lift's releases spend, where there are any."""
         self.lift_ms = round(config.lift.every_seconds * 1000)
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """See `Spends.refused`: the lift's releases."""
+        return None if self.spending is None else self.spending.refusal(LIFT_CHARGE)
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         """See `KeepsUsers.keep_users`."""

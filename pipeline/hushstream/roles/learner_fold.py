@@ -20,12 +20,16 @@ from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
 from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
+from hushstream.systems.budget import Place, ledger_fields
 from hushstream.systems.lift import holdout_arm
-from hushstream.systems.lift_records import lift_ledger_entry, lift_record
+from hushstream.systems.lift_records import lift_record
 from hushstream.systems.p2b import LINES
 
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
+
+LIFT_CHARGE = Place(0)
+"""A learner whose inputs changed stops, so all releases of its lift are on one charge."""
 
 
 def _never(arm: int) -> float:
@@ -212,15 +216,20 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
     def _release_lift(self) -> None:
         """One more release of the lift's running counts, which the log's time or a seal asks for."""
         machine = self._machine
-        step = None if machine.lift is None else machine.lift.release()
-        if step is None:
+        if machine.lift is None or machine.spending is None:
             return
+        asked = machine.spending.ask(LIFT_CHARGE)
+        if asked.refused:
+            self.counts[Outcome.RELEASE_WITHHELD] += 1
+            return
+        step = machine.lift.release()
         record = lift_record(
             machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
         )
         self.releases.append(Output("lift", machine.partition, codec.encode("Lift", record)))
-        if step.leaf == 1:
-            entry = lift_ledger_entry(machine.system, record, machine.partition)
+        if asked.charges:
+            system, stated = machine.system, record["private_as_stated"]
+            entry = ledger_fields(system.config.deployment, system.digest, record["release_id"], asked.debit, stated)
             self.releases.append(Output("ledger-edge", machine.partition, codec.encode("LedgerEntry", entry)))
         self.counts[Outcome.RELEASE] += 1
 

@@ -12,6 +12,7 @@ from hushstream.edge.deadlines import Deadlines
 from hushstream.roles import packed
 from hushstream.roles.learner_records import pack_agent, unpack_agent
 from hushstream.roles.learner_users import MemoryUserStore, StoredUser, Users
+from hushstream.roles.spending import SPENDING
 from hushstream.roles.state_parts import READER, array, record
 from hushstream.roles.two_inputs_state import (
     MEMORIES,
@@ -26,7 +27,7 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
 
-VERSION = 3
+VERSION = 4
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 _SCHEMA = fastavro.parse_schema(
@@ -40,6 +41,7 @@ _SCHEMA = fastavro.parse_schema(
         due=array(record("Due", due_ms="long", user="string")),
         **MEMORIES,
         lift="bytes",
+        spending=["null", SPENDING],
     )
 )
 
@@ -55,6 +57,7 @@ def dump(machine: LearnerMachine) -> bytes:
         "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
         **dump_memories(machine),
         "lift": b"" if machine.lift is None else machine.lift.dump(),
+        "spending": None if machine.spending is None else machine.spending.dump(),
     }
     return packed.write(state, _SCHEMA)
 
@@ -77,6 +80,8 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
     machine.lift = machine.open_lift()
     if machine.lift is not None:
         machine.lift.load(state["lift"])
+    if machine.spending is not None:
+        machine.spending.load(state["spending"])
 
 
 def _users(users: Users) -> dict[str, Any]:

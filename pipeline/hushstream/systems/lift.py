@@ -99,10 +99,12 @@ class LiftCounter:
         self._waiting[place] += self._levels
         self._waiting[place + 1] += int(reward * self._levels)
 
-    def release(self) -> LiftStep | None:
-        """The next release, whatever has been counted; None when the counter has made its last."""
-        if self.leaves >= self._tree.horizon:
-            return None
+    def release(self) -> LiftStep:
+        """The next release, whatever has been counted.
+
+        Raises:
+            HorizonReached: more releases than the counter's price pays for.
+        """
         self._counter.add(self._waiting[None, :])
         self._waiting[:] = 0
         step = float(self.leaves)

@@ -1,8 +1,7 @@
-"""The records of a lift's release: the noised sums, and what they cost a user."""
+"""The record of a lift's release: the noised sums, and what they cost a user."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hushstream.privacy.amounts import delta_to_bytes
@@ -27,24 +26,4 @@ def lift_record(
         "epsilon_micro": price.epsilon_micro,
         "delta_units": delta_to_bytes(price.delta_units),
         "private_as_stated": not reproducible,
-    }
-
-
-def lift_ledger_entry(system: P2BSystem, record: Mapping[str, Any], partition: int) -> dict[str, Any]:
-    """The ledger entry of a partition's lift, sent with its first release: it covers all of them."""
-    config = system.config
-    price = lift_guarantee(config.lift, config.release.levels)
-    return {
-        "deployment": config.deployment,
-        "entry_id": record["release_id"],
-        "debit": {
-            "scope": f"lift/{partition}",
-            "mechanism": "lift",
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "relation": price.relation,
-            "unit": price.unit,
-        },
-        "config_digest": system.digest,
-        "private_as_stated": record["private_as_stated"],
     }
