@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from hushstream.replay.runners.stream import StreamSession
+
 TINY = ("--world", "users=40", "--world", "rounds=3", "--set", "encoder.codes=4")
 MAPPING = {
     "user": "who",
@@ -106,6 +108,44 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
 def test_a_stream_without_its_broker_is_one_line(refused, tmp_path):
     line = refused("replay", *TINY, "--runner", "stream", "--bootstrap", "127.0.0.1:1", "--report", tmp_path)
     assert "no broker at 127.0.0.1:1" in line
+
+
+@pytest.fixture
+def security(tmp_path):
+    """Write the settings of a connection."""
+
+    def write(text: str):
+        path = tmp_path / "broker.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("command", [("demo",), ("replay", *TINY, "--runner", "stream")])
+def test_settings_of_a_connection_are_refused_before_anything_runs(refused, security, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    wrong, unencrypted = security("pasword: hunter2\n"), ("--bootstrap", "kafka.example.org:9092")
+    line = refused(*command, "--bootstrap", "127.0.0.1:1", "--security", wrong)
+    assert "pasword: " in line
+    assert "hunter2" not in line
+    assert "expected a Kafka that" in refused(*command, "--security", wrong)
+    assert "expected an encrypted connection" in refused(*command, *unencrypted)
+    plain = security("protocol: PLAINTEXT\n")
+    assert "expected an encrypted connection" in refused(*command, *unencrypted, "--security", plain)
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_workers_of_a_replay_get_the_settings_too(cli, bootstrap, security, tmp_path, monkeypatch):
+    started, spawn = [], StreamSession._spawn
+    monkeypatch.setattr(
+        StreamSession, "_spawn", lambda self, role, arguments: started.append(arguments) or spawn(self, role, arguments)
+    )
+    plain = security("allow_plaintext: true\n")
+    place = ("--runner", "stream", "--bootstrap", bootstrap, "--security", plain, "--report", tmp_path / "report")
+    answer = cli("replay", *TINY, *place, "--set", "deployment=settled", "--arm", "warm_private", "--json")
+    assert answer.code == 0, answer
+    assert [line[line.index("--security") + 1] for line in started] == [str(plain)] * 3
 
 
 def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from hushstream.cli.options import AsJson, OwnKafka, assignments, config_file, nested, print_json, require_folder
+from hushstream.cli.options import (
+    AsJson,
+    OwnKafka,
+    SecurityFile,
+    assignments,
+    config_file,
+    nested,
+    print_json,
+    require_folder,
+)
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.cli.tables import print_table
@@ -39,6 +48,7 @@ def evaluate(
     ] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
+    security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the keys, the coins, and who contributes.")] = 0,
     contributors: Annotated[float, typer.Option(help="Share of the users who contribute a slot.")] = 0.7,
@@ -72,6 +82,7 @@ def evaluate(
         config=nested(assignments(settings or [], "--set"), "--set"),
         folder=folder,
         bootstrap=bootstrap,
+        security=security,
         in_flight=in_flight,
         speed=speed,
         limit=limit,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from hushstream.cli.options import AsJson, OwnKafka, assignments, nested, print_json, require_folder
+from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, print_json, require_folder
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
@@ -48,6 +48,7 @@ def demo(
     report: ReportDir = Path("report"),
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
     bootstrap: OwnKafka = None,
+    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
@@ -62,6 +63,7 @@ def demo(
         world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
         config={"deployment": "demo", "encoder": {"codes": 8}, "release": {"epsilon": 1.0}},
         bootstrap=bootstrap,
+        security=security,
     )
     _run_and_report(options, report, json)
 
@@ -73,6 +75,7 @@ def replay(
     ] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
+    security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
     contributors: Annotated[int | None, typer.Option(help="Users who contribute (default: 70 %).")] = None,
@@ -104,7 +107,7 @@ def replay(
     if system == "colin":
         _replay_collaborative(
             {"dataset": dataset, "runner": runner.value, "seed": seed, "rounds": rounds, "world": values,
-             "config": config, "folder": folder, "bootstrap": bootstrap}, report, json,
+             "config": config, "folder": folder, "bootstrap": bootstrap, "security": security}, report, json,
         )  # fmt: skip
         return
     options = RunOptions(
@@ -118,6 +121,7 @@ def replay(
         config=config,
         folder=folder,
         bootstrap=bootstrap,
+        security=security,
         in_flight=in_flight,
         pace=pace,
         first=first,

@@ -53,6 +53,7 @@ class CollaborativeOptions:
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
         verify: recompute everything that was published, at the end.
     """
 
@@ -65,6 +66,7 @@ class CollaborativeOptions:
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     bootstrap: str | None = None
+    security: Path | None = None
     verify: bool = True
 
 
@@ -74,7 +76,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
     Raises:
         HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
     """
-    require_runner(options.runner)
+    require_runner(options.runner, options.bootstrap, options.security)
     world = _world(options)
     plan = CollaborativePlan(options.rounds or world.rounds, options.rounds_per_phase)
     if world.users * plan.rounds_per_phase > MAX_ROWS_A_PHASE:
@@ -94,7 +96,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         graph = relation_graph(world, config.learner.algorithm)
         make_folder(folder, config, graph)
         system = CollaborativeSystem.of(config, graph)
-        place = Place(options.runner, folder, options.bootstrap, options.seed)
+        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
 

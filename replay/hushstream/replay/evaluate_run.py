@@ -56,6 +56,7 @@ class EvaluateOptions:
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
         in_flight: rows under way at the same time.
         speed: logged seconds a second; None for as fast as possible.
         limit: at most so many rows, from the beginning.
@@ -76,6 +77,7 @@ class EvaluateOptions:
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     bootstrap: str | None = None
+    security: Path | None = None
     in_flight: int = 512
     speed: float | None = None
     limit: int | None = None
@@ -85,7 +87,7 @@ class EvaluateOptions:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_runner(self.runner)
+        require_runner(self.runner, self.bootstrap, self.security)
         if (self.log is None) == (self.dataset is None):
             raise HushstreamError("evaluate: expected a log file or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
@@ -128,7 +130,9 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         played_log = _on_grid(log, config)
         make_folder(folder, config, keys=KeySource(seed=options.seed))
         system = read_encoder(config, folder / ENCODER)
-        place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
+        place = Place(
+            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
+        )
         recording = asyncio.run(play(system, place, LoggedLoop(played_log, plan, progress).run))
     return _evaluation(options, log, plan, contributors, system, recording)
 

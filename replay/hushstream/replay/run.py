@@ -52,6 +52,7 @@ class RunOptions:
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
         in_flight: users that act at the same time.
         pace: interactions a second; None for as fast as possible.
         first: contributors below this were played before (resume).
@@ -69,6 +70,7 @@ class RunOptions:
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     bootstrap: str | None = None
+    security: Path | None = None
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
@@ -97,7 +99,7 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
     """`run` for options that were put together already."""
     if options.system != "p2b":
         raise HushstreamError(f"system: expected p2b, got {options.system!r}")
-    require_runner(options.runner)
+    require_runner(options.runner, options.bootstrap, options.security)
     world = _world(options)
     plan = _plan(options, world)
     with ExitStack() as stack:
@@ -105,7 +107,9 @@ def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         system = _prepared(options, folder, parse_p2b(_config(options, world, plan)))
-        place = Place(options.runner, folder, options.bootstrap, options.seed, resume=options.first > 0)
+        place = Place(
+            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
+        )
         recording = asyncio.run(play(system, place, ClosedLoop(world, plan, progress).run))
     return _result(options, system, recording)
 

@@ -1,4 +1,4 @@
-"""`hushstream topics` on a secured broker: topics and rules in one command, for the principals that are named."""
+"""Commands on a secured broker: topics and rules in one command, for the principals that are named; a whole replay."""
 
 from __future__ import annotations
 
@@ -69,3 +69,17 @@ def test_rules_may_be_left_to_others_and_a_misspelt_role_is_one_line(
     assert (code, out) == (1, "")
     assert error.startswith("hushstream: --principals: expected ROLE=TYPE:NAME")
     assert error.count("\n") == 1
+
+
+def test_a_replay_runs_on_it_with_client_and_workers_behind_a_password(
+    kafka: Any, fresh_name: Callable[[], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One principal plays all the parts, as on a developer's machine."""
+    place = ["--bootstrap", kafka.passwords, "--security", str(kafka.file("admin")), "--report", str(tmp_path)]
+    world = ["--world", "users=40", "--world", "rounds=3", "--arm", "warm_private"]
+    config = ["--set", "encoder.codes=4", "--set", f"deployment={fresh_name()}"]
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", "--runner", "stream", *place, *world, *config, "--json"])
+    assert not ended.value.code
+    checks = json.loads(capfd.readouterr().out)["verify"]
+    assert {check["status"] for check in checks.values()} == {"equal"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
 
+from hushstream.agents.security import Cluster, read_security
 from hushstream.client.client import EventLog
 from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.session import DirectSession
@@ -30,6 +31,7 @@ class Place:
         bootstrap: a Kafka to use; the embedded broker by default.
         seed: of the keys (public data only).
         resume: go on with topics of an earlier run.
+        security: file with the SASL and TLS settings of the given Kafka.
     """
 
     runner: Runner
@@ -37,10 +39,11 @@ class Place:
     bootstrap: str | None
     seed: int
     resume: bool = False
+    security: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unknown runner."""
-        require_runner(self.runner)
+        """Refuse an unknown runner, and a Kafka that may not be used."""
+        require_runner(self.runner, self.bootstrap, self.security)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,22 @@ class Recording(Generic[T]):
     peak_memory_bytes: Mapping[str, int]
 
 
-def require_runner(runner: str) -> None:
-    """Refuse an unknown runner.
+def require_runner(runner: str, bootstrap: str | None = None, security: Path | None = None) -> None:
+    """Refuse an unknown runner, and a Kafka that may not be used, before anything runs.
 
     Raises:
-        HushstreamError: it is none of `Runner`.
+        HushstreamError: it is none of `Runner`; settings of a connection and no Kafka to connect to.
+        ConfigurationError: the settings cannot be read, or records would leave this machine unencrypted.
     """
     if runner not in get_args(Runner):
         raise HushstreamError(f"runner: expected {' or '.join(get_args(Runner))}, got {runner!r}")
+    if bootstrap is not None:
+        Cluster(bootstrap, read_security(security)).require_encryption()
+    elif security is not None:
+        raise HushstreamError(
+            f"security: expected a Kafka that {security} is for (--bootstrap), got none; the embedded broker takes "
+            f"connections of this machine alone, and has no such settings"
+        )
 
 
 async def play(system: System, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
@@ -81,7 +92,7 @@ async def play(system: System, place: Place, player: Callable[[EventLog], Awaita
         async with DirectSession(system, place.seed) as direct:
             played = await player(direct.event_log())
             return Recording(played, await direct.logs(), direct.counts(), {})
-    where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume)
+    where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume, place.security)
     async with StreamSession(system, where) as stream:
         played = await _watched(stream, player)
         memory = stream.peak_memory_bytes()

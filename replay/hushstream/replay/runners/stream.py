@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from hushstream.agents.security import Security, read_security
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
@@ -44,12 +45,14 @@ class StreamPlace:
         bootstrap: a Kafka to use, or None to start the embedded broker.
         seed: of the keys (experiments on public data only).
         resume: go on with topics that hold records of an earlier run; refused otherwise.
+        security: file with the SASL and TLS settings of the given Kafka, for this process and for the workers.
     """
 
     folder: Path
     bootstrap: str | None
     seed: int
     resume: bool = False
+    security: Path | None = None
 
 
 class WorkerDied(HushstreamError):
@@ -65,6 +68,7 @@ class StreamSession:
         self._place = place
         self._prefix = f"{system.config.deployment}."
         self._bootstrap = place.bootstrap or ""
+        self._security = Security() if place.bootstrap is None else read_security(place.security)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._zone_ports: dict[str, int] = {}
 
@@ -92,7 +96,7 @@ class StreamSession:
 
     def event_log(self) -> EventLog:
         """A client's log on the broker."""
-        return KafkaEventLog(self._bootstrap, self._prefix)
+        return KafkaEventLog(self._bootstrap, self._prefix, security=self._security)
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""
@@ -134,7 +138,7 @@ class StreamSession:
             await asyncio.sleep(0.2)
 
     def _connection(self) -> Connection:
-        return Connection(self._bootstrap, self._prefix)
+        return Connection(self._bootstrap, self._prefix, self._security)
 
     async def _start_broker(self) -> str:
         ready = self._place.folder / "broker.ready"
@@ -160,6 +164,8 @@ class StreamSession:
         self._zone_ports[role] = _free_port()
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._place.folder)]
         arguments += ["--bootstrap", self._bootstrap, "--seed", str(self._place.seed)]
+        if self._place.security is not None:
+            arguments += ["--security", str(self._place.security)]
         arguments += ["--zone-metrics-port", str(self._zone_ports[role])]
         self._spawn(role, arguments)
 
