@@ -261,7 +261,7 @@ def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs
 def _next_head(machine):
     low = machine.position
     part = {"topic": "crowds", "partition": 0, "low": low, "high": low + 1}
-    head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16)}
+    head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16), "edition": 1}
     return {"head": {"sequence": machine.chain.sequence + 1, **head}}
 
 

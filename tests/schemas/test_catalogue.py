@@ -8,7 +8,7 @@ import avro.schema
 import pytest
 
 from hushstream.schemas import records
-from hushstream.schemas.catalogue import CATALOGUE, SchemaError, load, written
+from hushstream.schemas.catalogue import CATALOGUE, SchemaError, load
 
 VERSIONS = [version for versions in CATALOGUE.values() for version in versions]
 IDS = [f"{version.name}/v{version.version}" for version in VERSIONS]
@@ -118,8 +118,8 @@ def test_the_chain_is_the_last_field_of_every_journal_record(name):
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_typed_dictionaries_have_the_fields_of_the_written_schema(name):
-    fields = written(CATALOGUE[name]).parsed["fields"]
+def test_typed_dictionaries_have_the_fields_of_the_newest_schema(name):
+    fields = CATALOGUE[name][-1].parsed["fields"]
     typed = getattr(records, name)
     hints = get_type_hints(typed, include_extras=True)
     assert list(hints) == [field["name"] for field in fields]
@@ -155,7 +155,7 @@ def test_a_folder_with_a_gap_a_twin_or_a_missing_import_is_refused(tmp_path):
     with pytest.raises(SchemaError, match="without a gap"):
         load(tmp_path / "gap")
     write(tmp_path / "twin", "A/v1.avsc", fields=[field("a", "int")])
-    write(tmp_path / "twin", "A/v2.avsc", fields=[{**field("a", "int"), "default": 0}])
+    write(tmp_path / "twin", "A/v2.avsc", fields=[{**field("a", "int"), "default": 0}], edition=2)
     with pytest.raises(SchemaError, match="fingerprint"):
         load(tmp_path / "twin")
     write(tmp_path / "missing", "A/v1.avsc", imports=["B/v1"], fields=[field("a", "B")])
@@ -164,3 +164,16 @@ def test_a_folder_with_a_gap_a_twin_or_a_missing_import_is_refused(tmp_path):
     write(tmp_path / "misnamed", "A/v1.avsc", name="B", fields=[])
     with pytest.raises(SchemaError, match="expected the name A"):
         load(tmp_path / "misnamed")
+
+
+def test_versions_whose_editions_do_not_grow_are_refused(tmp_path):
+    write(tmp_path / "late", "A/v1.avsc", fields=[], edition=2)
+    with pytest.raises(SchemaError, match="grow from 1 on"):
+        load(tmp_path / "late")
+    write(tmp_path / "twice", "A/v1.avsc", fields=[])
+    write(tmp_path / "twice", "A/v2.avsc", fields=[{**field("a", "int"), "default": 0}])
+    with pytest.raises(SchemaError, match=r"found \[1, 1\]"):
+        load(tmp_path / "twice")
+    write(tmp_path / "grows", "A/v1.avsc", fields=[])
+    write(tmp_path / "grows", "A/v2.avsc", fields=[{**field("a", "int"), "default": 0}], edition=5)
+    assert [version.edition for version in load(tmp_path / "grows")["A"]] == [1, 5]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import tracemalloc
+from typing import Any
 
 import avro.io
 import avro.schema
@@ -12,8 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hushstream.schemas import records
-from hushstream.schemas.catalogue import CATALOGUE, SchemaError, make_schema_version
-from hushstream.schemas.codec import HEADER_BYTES, MAX_VALUE_BYTES, Codec, CodecError, decode, encode
+from hushstream.schemas.catalogue import CATALOGUE, SchemaError, SchemaVersion, make_schema_version
+from hushstream.schemas.codec import (
+    HEADER_BYTES,
+    MAX_VALUE_BYTES,
+    NEWEST_EDITION,
+    Codec,
+    CodecError,
+    decode,
+    edition_of,
+    encode,
+)
 from hushstream.schemas.reasons import Reason
 
 SLOT: records.SlotReport = {
@@ -50,7 +60,7 @@ def long(number: int) -> bytes:
 @given(data=st.data())
 def test_what_is_written_is_read(name, records_of, data):
     record = data.draw(records_of(CATALOGUE[name][-1]))
-    assert decode(encode(name, record)) == (name, record)
+    assert decode(encode(name, record, NEWEST_EDITION)) == (name, record)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -62,7 +72,7 @@ def test_the_avro_package_writes_our_bytes_and_reads_our_record(name, records_of
     schema = avro.schema.parse(version.text)
     stream = io.BytesIO()
     avro.io.DatumWriter(schema).write(record, avro.io.BinaryEncoder(stream))
-    value = encode(name, record)
+    value = encode(name, record, NEWEST_EDITION)
     assert value == b"\xc3\x01" + version.fingerprint + stream.getvalue()
     body = avro.io.BinaryDecoder(io.BytesIO(value[HEADER_BYTES:]))
     assert avro.io.DatumReader(schema).read(body) == record
@@ -71,14 +81,15 @@ def test_the_avro_package_writes_our_bytes_and_reads_our_record(name, records_of
 @pytest.mark.parametrize(
     "key", [f"{version.name}/v{version.version}" for versions in CATALOGUE.values() for version in versions]
 )
-def test_frozen_bytes_stay_readable_and_the_newest_are_still_written(key, golden):
-    name = key.split("/")[0]
+def test_frozen_bytes_stay_readable_and_are_still_written_in_their_edition(key, golden):
+    name, version = key.split("/v")
     record, value = golden[key]["record"], golden[key]["value"]
     found, fields = decode(value)
     assert found == name
     assert fields.items() >= record.items()
-    if key == f"{name}/v{CATALOGUE[name][-1].version}":
-        assert encode(name, record) == value
+    edition = CATALOGUE[name][int(version) - 1].edition
+    assert encode(name, record, edition) == value
+    assert edition_of(value) == edition
 
 
 @settings(max_examples=100, deadline=None)
@@ -192,39 +203,66 @@ def test_an_array_of_empty_strings_cannot_grow_beyond_a_small_multiple_of_its_re
         tracemalloc.stop()
 
 
+def grown(name: str, *added: dict[str, Any], edition: int = 2) -> SchemaVersion:
+    """A second version of a record, with more fields."""
+    schema = json.loads(CATALOGUE[name][0].text)
+    return make_schema_version(name, 2, {**schema, "edition": edition, "fields": [*schema["fields"], *added]})
+
+
+NOTE = {"name": "note", "type": "bytes", "default": "\u00e9"}
+COUNT = {"name": "count", "type": "int", "default": 7}
+TICK = {"config_digest": bytes(16)}
+
+
 def test_a_newer_version_reads_older_values_and_fills_in_its_defaults():
-    old = json.loads(CATALOGUE["Tick"][0].text)
-    new = json.loads(CATALOGUE["Tick"][0].text)
-    new["fields"] += [
-        {"name": "note", "type": "bytes", "default": "\u00e9"},
-        {"name": "count", "type": "int", "default": 7},
-    ]
-    before = Codec({"Tick": (make_schema_version("Tick", 1, old),)})
-    after = Codec({"Tick": (make_schema_version("Tick", 1, old), make_schema_version("Tick", 2, new))})
-    value = before.encode("Tick", {"config_digest": bytes(16)})
-    expected = {"config_digest": bytes(16), "note": b"\xe9", "count": 7}
-    assert after.decode(value) == ("Tick", expected)
-    assert after.decode(after.encode("Tick", {"config_digest": bytes(16)})) == ("Tick", expected)
-    with pytest.raises(CodecError) as caught:
-        before.decode(after.encode("Tick", {"config_digest": bytes(16)}))
-    assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
+    first = CATALOGUE["Tick"][0]
+    before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, grown("Tick", NOTE, COUNT))})
+    expected = {**TICK, "note": b"\xe9", "count": 7}
+    assert after.decode(before.encode("Tick", TICK)) == ("Tick", expected)
+    newer = after.encode("Tick", TICK, edition=2)
+    assert after.decode(newer) == ("Tick", expected)
+    assert [after.edition_of(value) for value in (before.encode("Tick", TICK), newer)] == [1, 2]
+    for refuses in (before.decode, before.edition_of):
+        with pytest.raises(CodecError) as caught:
+            refuses(newer)
+        assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
 
 
-def test_an_announced_version_is_read_without_its_new_fields_and_never_written():
-    old = json.loads(CATALOGUE["Tick"][0].text)
-    new = {**old, "fields": [*old["fields"], {"name": "count", "type": "int", "default": 7}]}
-    first, second = make_schema_version("Tick", 1, old), make_schema_version("Tick", 2, new)
-    announced = make_schema_version("Tick", 2, {**new, "announced": True})
-    assert announced.fingerprint == second.fingerprint
-    between, after = Codec({"Tick": (first, announced)}), Codec({"Tick": (first, second)})
-    early = after.encode("Tick", {"config_digest": bytes(16), "count": 9})
-    assert between.decode(early) == ("Tick", {"config_digest": bytes(16)})
-    record = {"config_digest": bytes(16)}
-    assert between.encode("Tick", record) == Codec({"Tick": (first,)}).encode("Tick", record)
-    with pytest.raises(CodecError, match="unknown fields"):
-        between.encode("Tick", {**record, "count": 9})
-    with pytest.raises(SchemaError, match="announced ones alone"):
-        Codec({"Tick": (announced,)})
+def test_an_edition_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
+    first, second = CATALOGUE["Tick"][0], grown("Tick", COUNT, edition=3)
+    before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, second)})
+    assert (before.newest_edition, after.newest_edition) == (1, 3)
+    record = {**TICK, "count": 9}
+    for edition in (1, 2):
+        assert after.encode("Tick", record, edition) == before.encode("Tick", TICK)
+        assert after.narrow("Tick", record, edition) == TICK
+    for edition in (3, 4):
+        assert after.decode(after.encode("Tick", record, edition)) == ("Tick", record)
+        assert after.narrow("Tick", record, edition) == record
+    with pytest.raises(CodecError, match=r"unknown fields \[surplus\]"):
+        after.encode("Tick", {**record, "surplus": 1})
+    with pytest.raises(CodecError, match="edition from 1 to 3, got 'Tick' in 0"):
+        after.encode("Tick", record, 0)
+    with pytest.raises(CodecError, match="32 bits"):
+        after.encode("Tick", {**TICK, "count": 2**31})
+    with pytest.raises(SchemaError, match="grow from 1 on"):
+        Codec({"Tick": (second,)})
+
+
+def test_what_came_later_is_left_out_inside_nested_records_and_arrays_too(golden):
+    first = CATALOGUE["WindowJournal"][0]
+    schema = json.loads(first.text)
+    head = next(field["type"] for field in schema["fields"] if field["name"] == "head")
+    ranges = next(field["type"]["items"] for field in head["fields"] if field["name"] == "inputs")
+    for nested in (head, ranges):
+        nested["fields"].append(COUNT)
+    second = make_schema_version("WindowJournal", 2, {**schema, "edition": 2})
+    before, after = Codec({"WindowJournal": (first,)}), Codec({"WindowJournal": (first, second)})
+    record = golden["WindowJournal/v1"]["record"]
+    inputs = [{**part, "count": 3} for part in record["head"]["inputs"]]
+    counted = {**record, "head": {**record["head"], "inputs": inputs, "count": 4}}
+    assert after.encode("WindowJournal", counted) == before.encode("WindowJournal", record)
+    assert after.decode(after.encode("WindowJournal", counted, 2))[1] == counted
 
 
 def mutation(rng: np.random.Generator, value: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""A schema version rolls out while workers of both releases run side by side: nothing is lost, nothing changes.
+"""A new edition of all records rolls out while workers of both releases run side by side: nothing is lost or changed.
 
-A newer release is this one with one more schema file in a copy of the schemas' package, which its processes find
-first. All releases run as real worker processes on the embedded broker.
+The newer release is this one with a second version of every record in a copy of the schemas' package, which its
+processes find first. Both releases run as real worker processes on the embedded broker.
 """
 
 from __future__ import annotations
@@ -24,16 +24,26 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import hushstream.schemas
-from hushstream.agents.deployment import prepare
+from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.roles import role_work
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
-from hushstream.schemas import codec
-from hushstream.schemas.catalogue import CATALOGUE, make_schema_version
+from hushstream.replay.runners.direct import DirectDriver
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec, context_columns
+from hushstream.schemas.catalogue import CATALOGUE, load
 from hushstream.schemas.codec import Codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, PartitionConfig
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    P2BConfig,
+    PartitionConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
 from hushstream.systems.system import System
 
 SEED = "7"
@@ -41,31 +51,37 @@ DIMENSION, PARTITIONS = 3, 2
 WAIT_SECONDS = 60.0
 QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
 ADDED = {"name": "surface", "type": "string", "default": "", "doc": "Where in the application the arms are shown."}
+UNCHANGED = ("Genesis", "Tick")
+RECOMPUTED = ("decisions", "reports", "journal-shuffler", "crowds", "ledger")
+OTHERS = ("contexts", "clicks", "models", "interactions", "dead-letters-edge", "dead-letters-shuffler")
 
 
-def newer() -> dict[str, Any]:
-    """The schema of a context with one more field."""
-    schema = json.loads(CATALOGUE["Context"][0].text)
-    return {**schema, "fields": [*schema["fields"], ADDED]}
+def newer(name: str) -> dict[str, Any]:
+    """The schema of a record with one more field, from the second edition on; a chain stays the last field."""
+    schema = json.loads(CATALOGUE[name][-1].text)
+    *fields, last = schema["fields"]
+    return {**schema, "edition": 2, "fields": [*fields, ADDED, last]}
 
 
 @pytest.fixture
-def announcing(tmp_path: Path) -> dict[str, str]:
-    """What the environment of a process adds so that it is of the release that announces the new version."""
-    return release(tmp_path / "announcing", {**newer(), "announced": True})
-
-
-@pytest.fixture
-def writing(tmp_path: Path) -> dict[str, str]:
-    """The same of the release that writes it."""
-    return release(tmp_path / "writing", newer())
-
-
-def release(folder: Path, schema: dict[str, Any]) -> dict[str, str]:
-    package = folder / "hushstream" / "schemas"
+def upgraded(tmp_path: Path) -> dict[str, str]:
+    """What the environment of a process adds so that it is of the newer release."""
+    package = tmp_path / "upgraded" / "hushstream" / "schemas"
     shutil.copytree(Path(hushstream.schemas.__file__).parent, package)
-    (package / "avro" / "Context" / "v2.avsc").write_text(json.dumps(schema))
-    return {"PYTHONPATH": str(folder)}
+    for name in CATALOGUE.keys() - set(UNCHANGED):
+        (package / "avro" / name / "v2.avsc").write_text(json.dumps(newer(name)))
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "upgraded"), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.fixture
+def newer_codec(tmp_path: Path, upgraded: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Codec:
+    """This process too is of the newer release."""
+    made = Codec(load(tmp_path / "upgraded" / "hushstream" / "schemas" / "avro"))
+    for attribute in ("encode", "decode", "narrow", "edition_of"):
+        monkeypatch.setattr(codec, attribute, getattr(made, attribute))
+    monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
+    monkeypatch.setattr(context_columns, "decode", made.decode)
+    return made
 
 
 @dataclass
@@ -76,18 +92,18 @@ class Shop:
     system: System
     connection: Connection
     sent: list[str] = field(default_factory=list)
+    windows: int = 0
 
-    async def send(self, count: int, new: bool = False) -> None:
-        """Append contexts, as many for each partition, in the version of one of the releases."""
-        writer = Codec({"Context": (make_schema_version("Context", 2, newer()),)}) if new else codec
-        fields = {"context": np.full(DIMENSION, 1 / DIMENSION, "<f4").tobytes(), **({"surface": "home"} if new else {})}
+    async def send(self, count: int, edition: int = 1) -> None:
+        """Append contexts of an edition, as many for each partition."""
+        fields = {"context": np.full(DIMENSION, 1 / DIMENSION, "<f4").tobytes(), "surface": "home"}
         users = [f"u{number}" for number in range(40)]
         async with AIOKafkaProducer(bootstrap_servers=self.connection.bootstrap) as producer:
             for partition in range(PARTITIONS):
                 own = [user for user in users if partition_of(user, PARTITIONS) == partition]
                 for number in range(count):
                     user, event = own[number % len(own)], f"e{len(self.sent)}"
-                    value = writer.encode("Context", {"event_id": event, "user": user, **fields})
+                    value = codec.encode("Context", {"event_id": event, "user": user, **fields}, edition)
                     await producer.send_and_wait("shop.contexts", value, partition=partition)
                     self.sent.append(event)
 
@@ -105,12 +121,52 @@ class Shop:
         """Whether every context that was sent was decided."""
         return set(self.sent) <= set(await self.answered())
 
+    async def editions(self, topic: str) -> set[int]:
+        """In which editions the records of a topic are."""
+        values = await self.values(topic)
+        return {codec.edition_of(value) for value in values if codec.decode(value)[0] not in UNCHANGED}
+
+    async def released(self) -> bool:
+        """Whether a window was released since this was last true."""
+        before, self.windows = self.windows, len(await self.values("crowds"))
+        return self.windows > before
+
+    async def together(self, *ports: int) -> None:
+        """Wait until the workers with these metrics run one learner partition each."""
+        await until(lambda: each_holds(dict.fromkeys(ports, 1)), "both learners run side by side")
+
+    async def require_that_the_direct_runner_follows(self) -> None:
+        """The direct runner over the same logs finds what was published, and has nothing to add."""
+        copied = await copy_async(self.connection, topics.partition_counts(self.system), {*RECOMPUTED, *OTHERS}, QUICK)
+        log = MemoryLog()
+        for source, part in copied.parts.items():
+            log.load(*source, list(part.records))
+        machines = [
+            role_work(role, self.system, KeySource(seed=int(SEED))).make_machine(home)
+            for role, homes in (("learner", PARTITIONS), ("shuffler", 1))
+            for home in range(homes)
+        ]
+        before = {source: list(records) for source, records in log.partitions()}
+        driver = DirectDriver(log, machines, bytes(32))
+        driver.pump()
+        assert {source: list(records) for source, records in log.partitions()} == before
+
+    async def refusal(self, name: str, release: dict[str, str]) -> str:
+        """What a learner that cannot go on says when it ends."""
+        arguments = ("--seed", SEED, "--state", self.folder.parent / name, "--log-level", "error")
+        process = await self.start(release, "worker", "learner", *arguments, stderr=asyncio.subprocess.PIPE)
+        _, said = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+        assert process.returncode == 1
+        return said.decode()
+
     @asynccontextmanager
-    async def learner(self, name: str, release: dict[str, str]) -> AsyncIterator[int]:
-        """Run a learner worker; gives the port of its public metrics."""
+    async def worker(self, name: str, release: dict[str, str], edition: int = 1) -> AsyncIterator[int]:
+        """Run a worker of the role that its name begins with; gives the port of its public metrics."""
         port = free_port()
         arguments = ["--state", self.folder.parent / name, "--metrics-port", port, "--session-timeout", 6]
-        process = await self.start(release, "worker", "learner", "--seed", SEED, *arguments, "--log-level", "error")
+        told = {**release, "HUSHSTREAM_EDITION": str(edition)}
+        role = name.rstrip("0123456789")
+        process = await self.start(told, "worker", role, "--seed", SEED, *arguments, "--log-level", "error")
         try:
             yield port
             assert process.returncode is None, f"worker {name} ended with {process.returncode}"
@@ -173,6 +229,8 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         ContextConfig(DIMENSION),
         40,
         encoder=EncoderConfig(codes=4),
+        slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
+        release=ReleaseConfig(window_slots=4),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=1),
         public_dataset=True,
     )
@@ -183,20 +241,30 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         yield Shop(tmp_path / "shop", system, connection)
 
 
-async def test_a_new_version_rolls_out_without_losing_or_changing_anything(
-    shop: Shop, announcing: dict[str, str], writing: dict[str, str]
+async def test_an_edition_rolls_out_without_losing_or_changing_anything(
+    shop: Shop, upgraded: dict[str, str], newer_codec: Codec
 ) -> None:
-    async with shop.learner("second", announcing) as second:
-        async with shop.learner("first", {}) as first:
-            await until(lambda: each_holds({first: 1, second: 1}), "the old and the first release run side by side")
+    async with shop.worker("learner2", upgraded) as second:
+        # First every process is upgraded, and writes what it wrote.
+        async with shop.worker("learner1", {}) as first, shop.worker("shuffler", {}):
+            await shop.together(first, second)
             await shop.send(10)
             await until(shop.all_answered, "both answered what both know")
-        async with shop.learner("first", writing) as first:
-            await until(lambda: each_holds({first: 1, second: 1}), "the first and the second release run side by side")
-            await shop.send(5, new=True)
+            await until(shop.released, "the old shuffler released a window")
+        assert {edition for topic in RECOMPUTED for edition in await shop.editions(topic)} == {1}
+        # Then the edition is raised, one process after another.
+        async with shop.worker("learner1", upgraded, 2) as first, shop.worker("shuffler", upgraded, 2):
+            await shop.together(first, second)
+            await shop.send(5, edition=2)
             await shop.send(5)
             await until(shop.all_answered, "both read either version")
+    async with shop.worker("learner2", upgraded, 2), shop.worker("shuffler", upgraded, 2):
+        await shop.send(5, edition=2)
+        await until(shop.all_answered, "what the first answered is taken over by the second")
     assert sorted(await shop.answered()) == sorted(shop.sent), "every context was decided once"
     assert await shop.values("dead-letters-edge") == []
-    code, found = await shop.command(writing, "verify", "--role", "learner", "--seed", SEED)
+    assert {topic: await shop.editions(topic) for topic in RECOMPUTED} == {topic: {1, 2} for topic in RECOMPUTED}
+    code, found = await shop.command(upgraded, "verify", "--seed", SEED)
     assert code == 0, json.dumps(found, indent=1)
+    await shop.require_that_the_direct_runner_follows()
+    assert "a newer release has written here" in await shop.refusal("learner1", {})

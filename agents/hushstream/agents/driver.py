@@ -21,14 +21,13 @@ from hushstream.agents.high_water import HighWater, pays
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
 from hushstream.agents.metrics import Metrics
-from hushstream.agents.recovery import Held, Observe
+from hushstream.agents.recovery import Held, Observe, sequence_of
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.machine import Spends, Step, TopicPartition
 from hushstream.roles.outcomes import Outcome
-from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
@@ -312,10 +311,7 @@ class PartitionDriver:
         return await self._tools.read_journal(self._machine.journal, offset)
 
     def _sequence_of(self, value: bytes) -> int | None:
-        try:
-            return self._machine.entry(value).sequence
-        except HushstreamError:
-            return None
+        return sequence_of(self._machine, value)
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -22,6 +22,7 @@ from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.roles.chain import NewerJournal
 from hushstream.roles.learner_users import KeepsUsers
 from hushstream.roles.machine import (
     InputRange,
@@ -208,10 +209,7 @@ class Recovery:
     ) -> Step | None:
         """Apply one journal record if it continues the chain; None for every other."""
         machine = held.machine
-        try:
-            if machine.entry(record.value).sequence != held.sequence + 1:
-                return None
-        except HushstreamError:
+        if sequence_of(machine, record.value) != held.sequence + 1:
             return None
         slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:
@@ -243,6 +241,20 @@ class Recovery:
     def _check_owner(self) -> None:
         if not self.still_owner():
             raise Superseded
+
+
+def sequence_of(machine: Machine, value: bytes) -> int | None:
+    """The sequence number of a journal record; None for anything else, which every reader skips.
+
+    Raises:
+        NewerJournal: it may be a record, but a release newer than this one wrote it.
+    """
+    try:
+        return machine.entry(value).sequence
+    except NewerJournal:
+        raise
+    except HushstreamError:
+        return None
 
 
 def _check_place(journal: tuple[str, int], first: int, end: int, genesis: bytes, snapshot: Snapshot) -> None:

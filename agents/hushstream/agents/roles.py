@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
@@ -15,6 +16,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.aggregator import AggregatorMachine
+from hushstream.roles.chain import Chained
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
 from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
 from hushstream.roles.counter import CounterMachine
@@ -24,6 +26,7 @@ from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import CollaborativeSystem
@@ -45,6 +48,10 @@ OUTCOMES = (*map(str, Outcome), *map(str, JoinOutcome))
 REASONS = (*map(str, Reason), *map(str, Refusal))
 
 
+class ChainedMachine(Machine, Chained, Protocol):
+    """A machine whose journal has a chain, and with it an edition."""
+
+
 @dataclass(frozen=True, slots=True)
 class MachineMaker:
     """Makes the machines of a role: for a journal to come under the zone's current key, else under the journal's own.
@@ -53,27 +60,31 @@ class MachineMaker:
         make: from a home partition, a key (ignored by roles that have none), and the zone's key file.
         keys: where keys come from.
         zone: whose key; None for roles without one.
+        edition: in which the machines write (`hushstream.schemas.catalogue`).
     """
 
-    make: Callable[[int, Key, KeyRing | None], Machine]
+    make: Callable[[int, Key, KeyRing | None], ChainedMachine]
     keys: KeySource
     zone: Zone | None
+    edition: int = FIRST_EDITION
 
     def __post_init__(self) -> None:
         """Refuse a key that cannot be used before anything is connected.
 
         Raises:
             KeyFileError: missing, short, or readable by others.
+            HushstreamError: this release does not know the edition.
         """
+        codec.require_edition(self.edition)
         if self.zone is not None:
             self.keys.key(self.zone)
 
     def __call__(self, partition: int) -> Machine:
         """The machine of a home partition whose journal is not known."""
         if self.zone is None:
-            return self.make(partition, NO_KEY, None)
+            return self._made(partition, NO_KEY, None)
         ring = self.keys.ring(self.zone)
-        return self.make(partition, ring.of(ring.current), ring)
+        return self._made(partition, ring.of(ring.current), ring)
 
     def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
         """The machine of a home partition, under the key that its journal was begun with.
@@ -92,7 +103,12 @@ class MachineMaker:
             if not resumed:
                 raise
             return self(partition)
-        return self.make(partition, key, self.keys.ring(self.zone))
+        return self._made(partition, key, self.keys.ring(self.zone))
+
+    def _made(self, partition: int, key: Key, ring: KeyRing | None) -> Machine:
+        machine = self.make(partition, key, ring)
+        machine.chain.edition = self.edition
+        return machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +120,22 @@ class RoleWork:
     reporting: Reporting
 
 
-def role_work(role: RoleName, system: System, keys: KeySource) -> RoleWork:
-    """Machines, topics and metrics of one role of a deployment.
+def role_work(role: RoleName, system: System, keys: KeySource, edition: int = FIRST_EDITION) -> RoleWork:
+    """Machines, topics and metrics of one role of a deployment, whose records are written in an edition.
 
     Raises:
-        HushstreamError: the deployment has no such role.
+        HushstreamError: the deployment has no such role; or this release does not know the edition.
     """
     if role not in system.roles:
         raise HushstreamError(
             f"role: expected one of {', '.join(system.roles)} for deployment {system.config.deployment}, got {role}"
         )
     if isinstance(system, P2BSystem):
-        return _p2b_work(role, system, keys)
-    assert isinstance(system, CollaborativeSystem)
-    return _collaborative_work(role, system, keys)
+        work = _p2b_work(role, system, keys)
+    else:
+        assert isinstance(system, CollaborativeSystem)
+        work = _collaborative_work(role, system, keys)
+    return replace(work, make_machine=replace(work.make_machine, edition=edition))
 
 
 def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
@@ -158,10 +176,10 @@ def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySo
     return RoleWork(maker, topics, reporting)
 
 
-def all_machines(system: System, keys: KeySource) -> list[Machine]:
+def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:
     """Every machine of a deployment, in the order in which data flows."""
     return [
-        role_work(role, system, keys).make_machine(home)
+        role_work(role, system, keys, edition).make_machine(home)
         for role in system.roles
         for home in range(system.counts[HOMES[role]])
     ]

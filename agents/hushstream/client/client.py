@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushstream.client.decisions import DecisionReader
 from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
@@ -89,10 +90,20 @@ class Client:
     same for code without an event loop.
     """
 
-    def __init__(self, log: EventLog, *, line: str = "private") -> None:
-        """Work over ``log``; ``line`` names the shared model that new users start from."""
+    def __init__(self, log: EventLog, *, line: str = "private", edition: int = FIRST_EDITION) -> None:
+        """Work over a log.
+
+        Args:
+            log: where records go, and decisions come from.
+            line: the shared model that new users start from.
+            edition: in which records are written (`hushstream.schemas.catalogue`).
+
+        Raises:
+            HushstreamError: this release does not know the edition.
+        """
         self._log = log
         self._line = line
+        self._edition = codec.require_edition(edition)
         self._readers: dict[int, DecisionReader] = {}
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
@@ -186,7 +197,7 @@ class Client:
         for partition in range(self._log.partitions()):
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
-            await self._log.append("contexts", partition, codec.encode("Seal", fields))
+            await self._log.append("contexts", partition, codec.encode("Seal", fields, self._edition))
 
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
@@ -243,12 +254,13 @@ class Client:
                 "baseline": -1 if baseline is None else baseline,
                 "after_click": self._last_click.get(user, -1),
             },
+            self._edition,
         )
 
     async def _feedback(self, kind: str, event_id: str, user: str, arm: int, reward: float) -> None:
         partition = partition_of(user, self._log.partitions())
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
-        offset = await self._log.append("clicks", partition, codec.encode("Feedback", fields))
+        offset = await self._log.append("clicks", partition, codec.encode("Feedback", fields, self._edition))
         self._last_click[user] = max(offset, self._last_click.get(user, -1))
         self._last_click.move_to_end(user)
         if len(self._last_click) > REMEMBERED_USERS:

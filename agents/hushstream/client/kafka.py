@@ -14,6 +14,7 @@ from hushstream.agents.reach import why_unreachable
 from hushstream.agents.rights import READ, WRITE, check_rights
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
@@ -154,6 +155,7 @@ def connect(
     prefix: str | None = None,
     line: str = "private",
     security: Security | None = None,
+    edition: int = FIRST_EDITION,
 ) -> Client:
     """A client of one deployment on a Kafka cluster; use it with ``async with``.
 
@@ -163,7 +165,7 @@ def connect(
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         line: the shared model that new users start from.
         security: SASL and TLS.
+        edition: in which records are written (`hushstream.schemas.catalogue`).
     """
-    return Client(
-        KafkaEventLog(bootstrap, f"{deployment}." if prefix is None else prefix, security=security), line=line
-    )
+    log = KafkaEventLog(bootstrap, f"{deployment}." if prefix is None else prefix, security=security)
+    return Client(log, line=line, edition=edition)

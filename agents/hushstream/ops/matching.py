@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hushstream.ops.copies import PartitionCopy
 from hushstream.ops.findings import Status, Tally
-from hushstream.ops.walk import Expected, value_digest
+from hushstream.ops.walk import Expected, output_digest
 from hushstream.roles.machine import TopicPartition
 
 
@@ -49,7 +49,7 @@ def match(
     """
     places = _places(writers)
     for record in part.records:
-        digest = value_digest(record.value)
+        digest = output_digest(tally.source[0], record.value)
         if digest in places:
             _meet(tally, places[digest], record.offset, part.low)
         elif digest in also_allowed:

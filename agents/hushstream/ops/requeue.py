@@ -118,17 +118,18 @@ def requeue(connection: Connection, counts: Mapping[str, int], letter: Letter, k
 
 
 def one_event(value: bytes, row: int) -> bytes:
-    """One row of a batch as the record of one event; a record of one event is its own row 0.
+    """One row of a batch as the record of one event, in the batch's edition; a record of one event is its own row 0.
 
     Raises:
         HushstreamError: the value has no such row.
     """
     try:
         name, fields = codec.decode(value)
+        edition = codec.edition_of(value)
         if name == "ContextBatch":
-            return codec.encode("Context", _context(fields, row))
+            return codec.encode("Context", _context(fields, row), edition)
         if name == "FeedbackBatch":
-            return codec.encode("Feedback", _feedback(fields, row))
+            return codec.encode("Feedback", _feedback(fields, row), edition)
     except (CodecError, IndexError) as error:
         reason = error.reason if isinstance(error, CodecError) else "it has fewer rows"
         raise HushstreamError(f"{_DOING}: expected a record with row {row}, got none ({reason})") from None

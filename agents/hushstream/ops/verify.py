@@ -26,6 +26,7 @@ from hushstream.privacy.keys import Zone, key_path
 from hushstream.roles.chain import Digester, PublicDigester
 from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import TOPICS, PartitionRule
 from hushstream.systems.system import ALL_ROLES, RoleName, System
@@ -193,4 +194,6 @@ def _also_allowed(topic: str, system: System) -> frozenset[bytes]:
     """Ticks: they hold nothing but the configuration's digest, and whoever reads the topic may append them."""
     if topic not in ("reports", "rewards"):
         return frozenset()
-    return frozenset({value_digest(codec.encode("Tick", {"config_digest": system.digest}))})
+    fields = {"config_digest": system.digest}
+    editions = range(FIRST_EDITION, codec.NEWEST_EDITION + 1)
+    return frozenset(value_digest(codec.encode("Tick", fields, edition)) for edition in editions)

@@ -8,14 +8,14 @@ sealed. The models topic is the journal; what is in it is public, so its digests
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, in_its_edition
 from hushstream.roles.machine import (
     InputRecord,
     InputSlice,
@@ -60,7 +60,7 @@ class AggregatorMachine(OneInput):
         self.version = 0
         self.seals = SealsSeen(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
-        self._letters = DeadLetters("server", "aggregator", line, digester)
+        self._letters = DeadLetters("server", "aggregator", line, digester, self.chain.encode)
         self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
@@ -78,6 +78,7 @@ class AggregatorMachine(OneInput):
             steps.append(Step(None, (), tuple(dead), counts))
         return steps
 
+    @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: the journaled model stands if the recomputed one equals it to `FLOAT_MARGIN`."""
         fields = self.chain.check(value, self.committed())
@@ -86,7 +87,7 @@ class AggregatorMachine(OneInput):
         published = [self._feed(record, dead, counts) for part in slices for record in part.records]
         end = self.entry(value).inputs[0].high
         again = self._fields(end) if published and published[-1] and sum(published) == 1 else None
-        if again is None or not _same_model(again, fields):
+        if again is None or not _same_model(self.chain.written(again), self.chain.written(fields)):
             raise ReplayMismatch(
                 f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
             )
@@ -173,7 +174,12 @@ class AggregatorMachine(OneInput):
         gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
         return {
             "head": head_fields(
-                self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._digester, ())
+                self.chain.sequence + 1,
+                0,
+                [self._covered(high)],
+                self.running,
+                digest_outputs(self._digester, ()),
+                self.chain.edition,
             ),
             "line": LINES[self.line],
             "version": self.version + 1,
@@ -195,7 +201,7 @@ class AggregatorMachine(OneInput):
         counts[Outcome.REJECTED] += 1
 
 
-def _same_model(again: dict[str, Any], journaled: dict[str, Any]) -> bool:
+def _same_model(again: Mapping[str, Any], journaled: Mapping[str, Any]) -> bool:
     exact = [name for name in again if name not in ("gram", "moment", "observations", "digest")]
     if any(again[name] != journaled[name] for name in exact):
         return False

@@ -2,7 +2,8 @@
 
 A journal record counts only if its sequence number and the lows of its ranges continue the reader's
 watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
-lost its partition, a repeated send) is skipped by every reader alike.
+lost its partition, a repeated send) is skipped by every reader alike; but at one that a newer release wrote a reader
+stops, since it cannot tell whether that counts.
 
 The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
 learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import wraps
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from hushstream.roles.machine import (
     InputRange,
@@ -23,10 +25,14 @@ from hushstream.roles.machine import (
     JournalEntry,
     OffChain,
     Output,
+    Step,
     TopicPartition,
 )
 from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.reasons import Reason
 
 CHAIN_BYTES = 16
 """Every journal record ends with its chain digest (a fixed16, the last field of its schema)."""
@@ -44,9 +50,16 @@ CHAIN_STATE = {
 
 _BLANK = bytes(CHAIN_BYTES)
 
+Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
+"""Writes a record of a schema, in an edition that is settled: `Chain.encode`."""
+
 
 class ForeignJournal(HushstreamError):
     """The journal belongs to another deployment, configuration, role, partition or key."""
+
+
+class NewerJournal(HushstreamError):
+    """The journal holds a record that this release cannot read: a newer one has worked here."""
 
 
 class Digester(Protocol):
@@ -127,7 +140,7 @@ def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
 
 
 def head_fields(
-    sequence: int, epoch: int, inputs: Sequence[InputRange], input_digest: bytes, release_digest: bytes
+    sequence: int, epoch: int, inputs: Sequence[InputRange], input_digest: bytes, release_digest: bytes, edition: int
 ) -> dict[str, Any]:
     """The ``JournalHead`` record of a step."""
     return {
@@ -136,6 +149,7 @@ def head_fields(
         "inputs": [part._asdict() for part in inputs],
         "input_digest": input_digest,
         "release_digest": release_digest,
+        "edition": edition,
     }
 
 
@@ -150,6 +164,7 @@ class Chain:
     Attributes:
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
+        edition: in which records are written; on replay, that of the journal record (`in_its_edition`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
@@ -160,6 +175,7 @@ class Chain:
         self._digest = _BLANK
         self.sequence = -1
         self.genesis_nonce = b""
+        self.edition = FIRST_EDITION
 
     @property
     def digest(self) -> bytes:
@@ -188,7 +204,7 @@ class Chain:
             "reproducible": self._digester.reproducible,
             "chain": _BLANK,
         }
-        return self._closed(codec.encode("Genesis", fields), _BLANK)
+        return self._closed(self.encode("Genesis", fields), _BLANK)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
@@ -200,8 +216,9 @@ class Chain:
 
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
+            NewerJournal: it is of a version that this release does not know.
         """
-        _, found = codec.decode(value, frozenset({"Genesis"}))
+        _, found = self._decode(value, "Genesis")
         checkable = found["key_id"] not in retired
         who = self._identity
         expected = {
@@ -239,16 +256,31 @@ class Chain:
 
     def would_append(self, fields: Mapping[str, Any]) -> bytes:
         """The bytes that `append` would give; changes nothing."""
-        return self._closed(codec.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
+        return self._closed(self.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
+
+    def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
+        """Write a record in the chain's edition."""
+        return codec.encode(name, record, self.edition)
+
+    def written(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of a journal record that the chain's edition has."""
+        return codec.narrow(self._schema, fields, self.edition)
 
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
-        """Decode a journal record without judging whether it counts."""
-        name, fields = codec.decode(value, frozenset({self._schema, "Genesis"}))
+        """Decode a journal record without judging whether it counts.
+
+        Raises:
+            NewerJournal: it is of a version or an edition that this release does not know.
+            CodecError: it is no journal record.
+        """
+        name, fields = self._decode(value, self._schema, "Genesis")
         if name == "Genesis":
             return JournalEntry(0, ()), fields
         head = fields["head"]
+        if head["edition"] > codec.NEWEST_EDITION:
+            raise self._newer(f"edition {head['edition']}")
         ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
-        return JournalEntry(head["sequence"], ranges), fields
+        return JournalEntry(head["sequence"], ranges, head["edition"]), fields
 
     def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         """Decode a record read from the journal and judge whether it continues the chain; changes nothing.
@@ -304,9 +336,52 @@ class Chain:
         self.sequence = place["sequence"]
         self._digest = bytes(place["digest"])
 
+    def _decode(self, value: bytes, *names: str) -> tuple[str, dict[str, Any]]:
+        try:
+            return codec.decode(value, frozenset(names))
+        except CodecError as error:
+            if error.reason is Reason.UNKNOWN_FINGERPRINT:
+                raise self._newer("a version that is not known") from None
+            raise
+
+    def _newer(self, found: str) -> NewerJournal:
+        topic, partition = self._identity.journal
+        return NewerJournal(
+            f"journal {topic}/{partition}: expected records of editions up to {codec.NEWEST_EDITION}, found {found}; "
+            f"a newer release has written here: run that one, or a later one"
+        )
+
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
         return content + self._digester.digest("chain", previous, content)
+
+
+class Chained(Protocol):
+    """A machine with a journal of its own."""
+
+    chain: Chain
+
+
+_Chained = TypeVar("_Chained", bound=Chained)
+_Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
+
+
+def in_its_edition(replay: _Replay[_Chained]) -> _Replay[_Chained]:
+    """Make a `Machine.replay` write in the edition of the journal record that it is given.
+
+    So it gives the bytes that were released, whichever edition this worker writes itself.
+    """
+
+    @wraps(replay)
+    def replay_in_its_edition(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        chain = machine.chain
+        own, chain.edition = chain.edition, chain.read(value)[0].edition
+        try:
+            return replay(machine, value, slices)
+        finally:
+            chain.edition = own
+
+    return replay_in_its_edition
 
 
 def _shown(value: object) -> str:

@@ -8,7 +8,7 @@ in the order of their nodes, so that versions do not depend on how the partition
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.roles import collaborative_aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, in_its_edition
 from hushstream.roles.machine import (
     InputRecord,
     InputSlice,
@@ -71,7 +71,7 @@ class CollaborativeAggregatorMachine(OneInput):
         self.estimator = system.estimator()
         self.seals = SealsSeen(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
-        self._letters = DeadLetters("server", "aggregator", line, digester)
+        self._letters = DeadLetters("server", "aggregator", line, digester, self.chain.encode)
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`."""
@@ -98,6 +98,7 @@ class CollaborativeAggregatorMachine(OneInput):
             steps.append(Step(None, (), tuple(dead), counts))
         return steps
 
+    @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: the journaled model stands if the recomputed one equals it to `FLOAT_MARGIN`."""
         fields = self.chain.check(value, self.committed())
@@ -106,7 +107,7 @@ class CollaborativeAggregatorMachine(OneInput):
         published = [self._feed(record, dead, counts) for part in slices for record in part.records]
         end = self.entry(value).inputs[0].high
         again = self._fields(end) if published and published[-1] and sum(published) == 1 else None
-        if again is None or not _same_model(again, fields):
+        if again is None or not _same_model(self.chain.written(again), self.chain.written(fields)):
             raise ReplayMismatch(
                 f"models/{self.line} record {fields['head']['sequence']}: its inputs give another model"
             )
@@ -184,7 +185,12 @@ class CollaborativeAggregatorMachine(OneInput):
         price = self.system.guarantee()
         return {
             "head": head_fields(
-                self.chain.sequence + 1, 0, [self._covered(high)], self.running, digest_outputs(self._digester, ())
+                self.chain.sequence + 1,
+                0,
+                [self._covered(high)],
+                self.running,
+                digest_outputs(self._digester, ()),
+                self.chain.edition,
             ),
             "line": LINE,
             "version": self.version + 1,
@@ -218,7 +224,7 @@ def parse_release(fields: dict[str, Any], system: CollaborativeSystem) -> Parsed
     return ParsedRelease(rows, blocks, sums)
 
 
-def _same_model(again: dict[str, Any], journaled: dict[str, Any]) -> bool:
+def _same_model(again: Mapping[str, Any], journaled: Mapping[str, Any]) -> bool:
     exact = [name for name in again if name not in ("parameters", "widths", "digest")]
     if any(again[name] != journaled[name] for name in exact):
         return False

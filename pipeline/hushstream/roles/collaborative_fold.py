@@ -19,7 +19,6 @@ from hushstream.roles.machine import InputSlice, Output
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
-from hushstream.schemas import codec
 from hushstream.schemas.columns import ForgetMark
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.budget import Place
@@ -179,7 +178,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             "after_click": -1,
         }
         topic = "rewards" if machine.moments is None else "releases"
-        self.releases.append(Output(topic, 0, codec.encode("Seal", fields)))
+        self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
 
     def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
         """Nobody is forgotten here."""
@@ -211,7 +210,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             "contexts": rows.features.astype("<f4").tobytes(),
             "rewards": rows.rewards.astype("<f8").tobytes(),
         }
-        self.releases.append(Output("rewards", 0, codec.encode("Rewards", fields)))
+        self.releases.append(Output("rewards", 0, machine.chain.encode("Rewards", fields)))
         self._sent += len(rows)
 
     def _send_noised(self, rows: Rows) -> None:
@@ -232,10 +231,10 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         machine.leaf += 1
         release_id = self._record_id("release-id")
         record = machine.system.release_record(moments, ordered, release_id, machine.leaf, 0, machine.key.reproducible)
-        self.releases.append(Output("releases", 0, codec.encode("Release", record)))
+        self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
         if asked.charges:
             entry = machine.system.ledger_entry(record, asked.debit)
-            self.releases.append(Output("ledger", machine.partition, codec.encode("LedgerEntry", entry)))
+            self.releases.append(Output("ledger", machine.partition, machine.chain.encode("LedgerEntry", entry)))
         self._sent += len(allowed)
         self.counts[Outcome.RELEASE] += 1
 

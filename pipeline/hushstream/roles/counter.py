@@ -29,7 +29,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit, Exhausted
 from hushstream.roles import counter_state
-from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields, in_its_edition
 from hushstream.roles.machine import (
     InputRecord,
     InputSlice,
@@ -87,7 +87,7 @@ class CounterMachine(OneInput):
         self.partition = partition
         self.keys = KeyInForce(key, ring)
         self._retired = self.keys.retired
-        self._letters = DeadLetters("counter", "counter", partition, key)
+        self._letters = DeadLetters("counter", "counter", partition, key, self.chain.encode)
         self.leaf = 0
         self.epoch = 0
         self.renoised = 0
@@ -128,7 +128,7 @@ class CounterMachine(OneInput):
         open_ms = self.system.open_ms
         if open_ms is None or not self.pending or idle_ms < open_ms:
             return None
-        return Output(_INPUT, self.partition, codec.encode("Tick", {"config_digest": self.system.digest}))
+        return Output(_INPUT, self.partition, self.chain.encode("Tick", {"config_digest": self.system.digest}))
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`; it may be taken while a step is open."""
@@ -156,6 +156,7 @@ class CounterMachine(OneInput):
             steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
         return steps
 
+    @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
 
@@ -312,7 +313,7 @@ class CounterMachine(OneInput):
         """
         key = self.keys.turn_to(key_id)
         self._turn_digests(key)
-        self._letters = DeadLetters("counter", "counter", self.partition, key)
+        self._letters = DeadLetters("counter", "counter", self.partition, key, self.chain.encode)
 
     def _make(self, closed_by: str, high: int, turned_to: bytes) -> _Made:
         """Close the open step: its rows go into the sums, and what follows is put together."""
@@ -326,7 +327,12 @@ class CounterMachine(OneInput):
         self.leaf += 1
         outputs = () if asked.refused else self._outputs(rows, asked.debit if asked.charges else None)
         head = head_fields(
-            self.chain.sequence + 1, self.epoch, [self._covered(high)], self.running, digest_outputs(self.key, outputs)
+            self.chain.sequence + 1,
+            self.epoch,
+            [self._covered(high)],
+            self.running,
+            digest_outputs(self.key, outputs),
+            self.chain.edition,
         )
         fields = {
             "head": head,
@@ -355,10 +361,10 @@ class CounterMachine(OneInput):
         release = self.system.release_record(
             self.moments, rows, release_id, self.leaf, self.epoch, self.key.reproducible
         )
-        sent = [Output("releases", 0, codec.encode("Release", release))]
+        sent = [Output("releases", 0, self.chain.encode("Release", release))]
         if charge is not None:
             entry = self.system.ledger_entry(release, charge)
-            sent.append(Output("ledger", self.partition, codec.encode("LedgerEntry", entry)))
+            sent.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
         return tuple(sent)
 
     @property

@@ -18,7 +18,6 @@ from hushstream.roles.models import ModelReader, OnChain, decode_model
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
-from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.budget import Place, ledger_fields
 from hushstream.systems.lift import holdout_arm
@@ -206,7 +205,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
     def _close_phase(self, phase: int) -> None:
         machine = self._machine
         self._release_lift()
-        self.releases.extend(seal_outputs(machine.system, machine.partition, phase))
+        self.releases.extend(seal_outputs(machine.system, machine.partition, phase, machine.chain.encode))
 
     def _count_lift(self, user: str, index: int, reward: float) -> None:
         machine = self._machine
@@ -226,11 +225,11 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         record = lift_record(
             machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
         )
-        self.releases.append(Output("lift", machine.partition, codec.encode("Lift", record)))
+        self.releases.append(Output("lift", machine.partition, machine.chain.encode("Lift", record)))
         if asked.charges:
             system, stated = machine.system, record["private_as_stated"]
             entry = ledger_fields(system.config.deployment, system.digest, record["release_id"], asked.debit, stated)
-            self.releases.append(Output("ledger-edge", machine.partition, codec.encode("LedgerEntry", entry)))
+            self.releases.append(Output("ledger-edge", machine.partition, machine.chain.encode("LedgerEntry", entry)))
         self.counts[Outcome.RELEASE] += 1
 
     def _give_up(self, user: str) -> None:
@@ -244,8 +243,9 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms, machine.user_key(user)))
 
     def _send(self, phase: int = 0) -> None:
+        machine = self._machine
         if self._taken:
-            self.releases.extend(slot_outputs(self._machine.system, self._taken, phase))
+            self.releases.extend(slot_outputs(machine.system, self._taken, phase, machine.chain.encode))
             self._sent += len(self._taken)
             self.counts[Outcome.SLOT_SENT] += len(self._taken)
             self._taken.clear()

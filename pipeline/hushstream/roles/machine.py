@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hushstream.privacy.ledger import Exhausted
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
 TopicPartition = tuple[str, int]
@@ -68,6 +69,8 @@ class JournalEntry:
     """0 for the genesis record, then 1, 2, ... without a gap."""
     inputs: tuple[InputRange, ...]
     """Empty for the genesis record."""
+    edition: int = FIRST_EDITION
+    """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
 
 
 @dataclass(frozen=True, slots=True)

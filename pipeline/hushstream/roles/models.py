@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from hushstream.roles.chain import Chain, Identity, PublicDigester
 from hushstream.roles.machine import InputSlice, OffChain, TopicPartition
-from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import LINES, P2BSystem
@@ -45,7 +44,6 @@ class ModelReader:
     def __init__(self, system: System, line: int, schema: str = "Model") -> None:
         """Follow ``models/line`` of a deployment, whose versions are records of ``schema``."""
         self.line = LINES[line]
-        self._kinds = frozenset({schema, "Genesis"})
         self.topic: TopicPartition = ("models", line)
         self.position = 0
         self.published_ms = 0
@@ -58,6 +56,7 @@ class ModelReader:
 
         Raises:
             ForeignJournal: the line was begun by another deployment or configuration.
+            NewerJournal: see `Chain.read`; a model that was passed over would be missed in every later decision.
         """
         for record in part.records:
             fields = self._accept(record.value)
@@ -82,9 +81,6 @@ class ModelReader:
         try:
             if self._chain.sequence < 0:
                 self._chain.start(value)
-                return None
-            name, _ = codec.decode(value, self._kinds)
-            if name == "Genesis":
                 return None
             fields = self._chain.accept(value, self._highs)
         except (OffChain, CodecError):

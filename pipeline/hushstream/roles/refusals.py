@@ -6,9 +6,8 @@ nobody else can learn it by guessing (PRIVACY rule 10).
 
 from __future__ import annotations
 
-from hushstream.roles.chain import Digester
+from hushstream.roles.chain import Digester, Encode
 from hushstream.roles.machine import Output
-from hushstream.schemas import codec
 
 WHOLE_RECORD = -1
 """In place of a row, when a record was refused as a whole."""
@@ -17,12 +16,13 @@ WHOLE_RECORD = -1
 class DeadLetters:
     """Makes the dead letters of one role in one zone."""
 
-    def __init__(self, zone: str, role: str, home: int, digester: Digester) -> None:
+    def __init__(self, zone: str, role: str, home: int, digester: Digester, encode: Encode) -> None:
         """Bind to the zone whose operator may read them, and to the home partition of the role."""
         self._home = home
         self._zone = zone
         self._role = role
         self._digester = digester
+        self._encode = encode
 
     def letter(
         self,
@@ -44,4 +44,4 @@ class DeadLetters:
             "row": row,
             "digest": self._digester.digest("dead-letter", value),
         }
-        return Output(f"dead-letters-{self._zone}", self._home, codec.encode("DeadLetter", fields))
+        return Output(f"dead-letters-{self._zone}", self._home, self._encode("DeadLetter", fields))

@@ -11,6 +11,7 @@ import numpy as np
 from hushstream.contribution.sealed import SlotPlace, seal
 from hushstream.edge.terms import Interaction, Slot
 from hushstream.privacy.keys import Key
+from hushstream.roles.chain import Encode
 from hushstream.roles.machine import Output
 from hushstream.schemas import codec
 from hushstream.systems.p2b import LINES, P2BSystem
@@ -27,7 +28,7 @@ class TakenSlot(NamedTuple):
     user_key: Key
 
 
-def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> Iterator[Output]:
+def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, encode: Encode) -> Iterator[Output]:
     """The records of slots, in the order of their ids, which is keyed: it tells nothing of who came first.
 
     The partition follows from the id likewise, the log's key is null, and all records have one size; how they travel
@@ -38,33 +39,35 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int) -> I
     ordered = sorted(taken, key=lambda item: item.slot.report_id)
     for item in ordered:
         shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
-        yield Output("reports", shuffler, _slot_record(system, item))
+        yield Output("reports", shuffler, _slot_record(system, item, encode))
     if system.config.public_dataset:
         known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
-        yield from _interaction_outputs(system, known, phase)
+        yield from _interaction_outputs(system, known, phase, encode)
 
 
-def _slot_record(system: P2BSystem, taken: TakenSlot) -> bytes:
+def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
     """A slot as it travels; sealed to the shuffler where the deployment says so."""
     slot = taken.slot
     place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
     if system.sealing is None:
-        return codec.encode("SlotReport", {**place._asdict(), "content": slot.content})
+        return encode("SlotReport", {**place._asdict(), "content": slot.content})
     sealed = seal(slot.content, place, system.sealing, taken.user_key)
-    return codec.encode("SealedSlot", {**place._asdict(), "sealed": sealed})
+    return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 
 
-def seal_outputs(system: P2BSystem, origin: int, phase: int) -> Iterator[Output]:
+def seal_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
     """The seal of a learner partition, for every shuffler and for the line that reads raw interactions."""
     fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
-    value = codec.encode("Seal", fields)
+    value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
         yield Output("reports", shuffler, value)
     if system.config.public_dataset:
         yield Output("interactions", LINES.index("nonprivate"), value)
 
 
-def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int) -> Iterator[Output]:
+def _interaction_outputs(
+    system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int, encode: Encode
+) -> Iterator[Output]:
     """As many records as it takes: a seal may owe the slots of any number of users at once.
 
     Interactions of two batches may be alike; the digest of the report ids tells a repeat of one from another.
@@ -81,4 +84,4 @@ def _interaction_outputs(system: P2BSystem, known: Sequence[tuple[bytes, Interac
             "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
             "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
         }
-        yield Output("interactions", LINES.index("nonprivate"), codec.encode("Interactions", fields))
+        yield Output("interactions", LINES.index("nonprivate"), encode("Interactions", fields))

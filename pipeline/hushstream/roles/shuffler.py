@@ -32,6 +32,7 @@ from hushstream.roles.chain import (
     digest_outputs,
     extend_digest,
     head_fields,
+    in_its_edition,
 )
 from hushstream.roles.machine import (
     InputRecord,
@@ -98,7 +99,7 @@ class ShufflerMachine(OneInput):
         self._keys = KeyInForce(key, ring)
         self._retired = self._keys.retired
         self._epoch = FIRST_EPOCH
-        self._letters = DeadLetters("shuffler", "shuffler", partition, key)
+        self._letters = DeadLetters("shuffler", "shuffler", partition, key, self.chain.encode)
         self._windows = Windows(system.window_rules())
         self._running_sums: RunningSums | None = None
         self.spending = Spending(system.slot_terms, partition)
@@ -134,6 +135,7 @@ class ShufflerMachine(OneInput):
             steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
         return steps
 
+    @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
 
@@ -154,7 +156,7 @@ class ShufflerMachine(OneInput):
         open_ms = self._windows.rules.open_ms
         if open_ms is None or not self._windows.slots or idle_ms < open_ms:
             return None
-        return Output("reports", self.partition, codec.encode("Tick", {"config_digest": self.system.digest}))
+        return Output("reports", self.partition, self.chain.encode("Tick", {"config_digest": self.system.digest}))
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`; it may be taken while a window is open."""
@@ -280,15 +282,15 @@ class ShufflerMachine(OneInput):
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
-            Output("crowds", LINES.index("private"), codec.encode("Crowd", release.crowd)),
-            Output("ledger", self.partition, codec.encode("LedgerEntry", entry)),
+            Output("crowds", LINES.index("private"), self.chain.encode("Crowd", release.crowd)),
+            Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 
     def _put_key(self, key_id: bytes, epoch: int) -> None:
         """Go on under the zone's key with this public id, in an epoch of noise of its own."""
         key = self._keys.turn_to(key_id)
         self._turn_digests(key)
-        self._letters = DeadLetters("shuffler", "shuffler", self.partition, key)
+        self._letters = DeadLetters("shuffler", "shuffler", self.partition, key, self.chain.encode)
         self._epoch = epoch
         self._running_sums = self._open_running()
 
@@ -303,6 +305,7 @@ class ShufflerMachine(OneInput):
             [self._covered(high)],
             self.running,
             digest_outputs(self._keys.key, outputs),
+            self.chain.edition,
         )
         return {
             "head": head,

@@ -14,7 +14,15 @@ import numpy as np
 
 from hushstream.feedback.memory import BoundedMap, PastDecision
 from hushstream.privacy.keys import Key
-from hushstream.roles.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.roles.chain import (
+    Chain,
+    Identity,
+    digest_outputs,
+    digest_records,
+    head_fields,
+    in_its_edition,
+    ranges_of,
+)
 from hushstream.roles.intake import DecodedContexts, cut, ready_below
 from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.machine import (
@@ -78,7 +86,7 @@ class TwoInputs(ABC):
         self.key = key
         identity = Identity("learner", system.config.deployment, system.digest, ("decisions", partition))
         self.chain = Chain(identity, key, "Decisions")
-        self.letters = DeadLetters("edge", "learner", partition, key)
+        self.letters = DeadLetters("edge", "learner", partition, key, self.chain.encode)
         self.models = models
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
         self.past: BoundedMap[PastDecision] = BoundedMap(feedback.remembered_events)
@@ -179,6 +187,7 @@ class TwoInputs(ABC):
         fold, fields = self._folded(sequence, None, slices)
         return [Step(self.chain.append(fields), tuple(fold.releases), tuple(fold.dead), fold.counts)]
 
+    @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: where scores are as good as equal, the journaled arm stands.
 
@@ -188,8 +197,9 @@ class TwoInputs(ABC):
         arms, propensities = (np.frombuffer(fields[name], kind).tolist() for name, kind in _ANSWERS)
         sequence = self.chain.sequence
         fold, again = self._folded(sequence, Journaled(arms, propensities), slices)
-        for name in again:
-            if again[name] != fields[name]:
+        ours, theirs = self.chain.written(again), self.chain.written(fields)
+        for name in ours:
+            if ours[name] != theirs[name]:
                 raise ReplayMismatch(f"decisions/{self.partition} record {sequence}: its inputs give another {name}")
         return Step(None, tuple(fold.releases), tuple(fold.dead), fold.counts)
 
@@ -202,7 +212,7 @@ class TwoInputs(ABC):
         fold.run(covered)
         self._decoded = None
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
-        head = head_fields(sequence, 0, ranges_of(covered), inputs, releases)
+        head = head_fields(sequence, 0, ranges_of(covered), inputs, releases, self.chain.edition)
         return fold, {"head": head, **fold.fields()}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

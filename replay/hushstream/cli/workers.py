@@ -20,6 +20,7 @@ from hushstream.cli.options import (
     key_source,
     prefix_of,
 )
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -72,6 +73,12 @@ def worker(
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
     ] = 100_000,
+    edition: Annotated[
+        int,
+        typer.Option(
+            min=1, envvar="HUSHSTREAM_EDITION", help="Edition of what is written; raise it when no older release runs."
+        ),
+    ] = FIRST_EDITION,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
@@ -112,7 +119,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role.value, system, key_source(deployment, keys, seed))
+    work = role_work(role.value, system, key_source(deployment, keys, seed), edition)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

@@ -5,19 +5,22 @@ A schema file is ``avro/<Name>/v<N>.avsc`` for a record that travels on its own 
 that it uses, with their versions, in the attribute ``imports``; so a committed file never changes its meaning
 when a shared type gets a new version.
 
-A new version of a record that applications write (contexts, clicks, their batches, seals) rolls out without stopping
-anything, in two releases:
+An attribute ``edition`` of a version after the first says with which *edition* of all records it is first written: a
+number that operators raise (`hushstream worker --edition`), while files only ever add versions. So a new version rolls
+out without stopping anything, in two steps:
 
-1. ``v<N+1>.avsc`` adds fields with defaults and says ``"announced": true``. Everybody who has this release reads the
-   new version, its new fields left out, and nobody writes it; old and new processes run side by side in any order.
-2. The attribute is taken away, which changes no fingerprint, and applications begin to write the fields. It is rolled
-   out when nobody runs a release before the first.
+1. The release that brings ``v<N+1>.avsc``, whose added fields all have defaults, with the next edition. Whoever runs it
+   reads both versions and goes on writing the edition that it was told; old and new processes run side by side.
+2. When nobody runs an older release, applications included, the edition is raised, one process after another.
 
-The order matters. A release before the first refuses the new version as of an unknown fingerprint. What was computed is
-recomputed byte for byte, by `verify` and by each worker that takes over; for a newer one the record is good, so that
-journal is a mismatch, and it stops. For the same reason a field that changes what a fold computes is used only where
-the configuration says so, which makes another deployment; and a new version of a record that a role computes stays
-announced until a deployment begins that has journals of its own.
+A role's outputs are recomputed byte for byte, by `verify` and by each worker that takes over. So every journal record
+names its edition (`JournalHead`), it and what is released after it are written in that one, and they are recomputed in
+it whatever the reader itself writes (`hushstream.roles.chain`). What is not recomputed may be of any edition.
+
+The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
+unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was
+journaled, and stops too. An edition changes how records are written, never what is computed: a field that changes what
+a fold computes is used only where the configuration says so, which makes another deployment.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from hushstream.schemas.errors import HushstreamError
 
 _SHARED = "shared"
+
+FIRST_EDITION = 1
+"""The edition of the first version of every record; everybody can read it."""
 
 
 class SchemaError(HushstreamError):
@@ -52,8 +58,8 @@ class SchemaVersion:
     """CRC-64-AVRO of the parsing canonical form, 8 bytes, little-endian (Avro 1.12, Schema Fingerprints)."""
     parsed: Mapping[str, Any]
     """The form that fastavro reads and writes with."""
-    announced: bool = False
-    """Whether it is read only, until everybody can read it."""
+    edition: int = FIRST_EDITION
+    """The edition with which it is first written."""
 
 
 def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> SchemaVersion:
@@ -63,22 +69,7 @@ def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> S
     mark = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
     parsed = parse_schema(json.loads(text))
     _make_byte_defaults_bytes(parsed)
-    return SchemaVersion(name, version, text, mark, parsed, schema.get("announced") is True)
-
-
-def written(versions: Sequence[SchemaVersion]) -> SchemaVersion:
-    """The version that is written and that values are read as: the newest that is not only announced.
-
-    Args:
-        versions: all of one record, oldest first.
-
-    Raises:
-        SchemaError: all are announced.
-    """
-    found = [version for version in versions if not version.announced]
-    if not found:
-        raise SchemaError(f"{versions[0].name}: expected a version that is written, found announced ones alone")
-    return found[-1]
+    return SchemaVersion(name, version, text, mark, parsed, schema.get("edition", FIRST_EDITION))
 
 
 def _make_byte_defaults_bytes(schema: Any) -> None:
@@ -150,6 +141,17 @@ def _versions(root: Traversable, name: str) -> Iterator[SchemaVersion]:
         yield make_schema_version(name, number, inline(schema, _imported(root, schema, {}), set()))
 
 
+def check_editions(versions: Sequence[SchemaVersion]) -> None:
+    """Require that each version of one record, oldest first, is written from a later edition on than the one before.
+
+    Raises:
+        SchemaError: it is not, or the first is not of the first edition.
+    """
+    found = [version.edition for version in versions]
+    if found[0] != FIRST_EDITION or sorted(set(found)) != found:
+        raise SchemaError(f"{versions[0].name}: expected editions that grow from {FIRST_EDITION} on, found {found}")
+
+
 def load(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
     """Read a folder of schemas.
 
@@ -157,10 +159,12 @@ def load(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
         All versions of every record that travels on its own, oldest first, by name.
 
     Raises:
-        SchemaError: a file is missing, misnamed, or has the fingerprint of another one.
+        SchemaError: a file is missing, misnamed, of an edition out of order, or has the fingerprint of another one.
     """
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name != _SHARED)
     found = {name: tuple(_versions(root, name)) for name in names}
+    for versions in found.values():
+        check_editions(versions)
     marks: dict[bytes, SchemaVersion] = {}
     for version in (version for versions in found.values() for version in versions):
         other = marks.setdefault(version.fingerprint, version)

@@ -1,19 +1,19 @@
 """Avro single-object encoding (Avro 1.12, "Single-object encoding"): C3 01, fingerprint, body.
 
-Values are written with the newest version of a schema that is not only announced (`catalogue`) and read with any
-committed one, as if of that version: what an older one lacks takes the default, what an announced one adds is left out.
+Values are read with any committed version of their schema, as if of the newest: what an older one lacks takes the
+default. They are written in an edition (`catalogue`): with the newest version that it has, newer fields left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, written
+from hushstream.schemas.catalogue import CATALOGUE, FIRST_EDITION, SchemaVersion, check_editions
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -31,6 +31,7 @@ _READ_FAILURES = (EOFError, IndexError, ValueError, OverflowError)
 _WRITE_FAILURES = (ValueError, TypeError, OverflowError, KeyError, AttributeError)
 
 _Check = Callable[[Any], bool]
+_Narrow = Callable[[Any], Any]
 
 
 class CodecError(HushstreamError):
@@ -79,50 +80,114 @@ def _int_check(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
     return None
 
 
+class _Narrowing:
+    """Finds what has to be left out of a value of the newest version to write it with an older one."""
+
+    def __init__(self, older: Any, newest: Any) -> None:
+        self._older: dict[str, Any] = {}
+        self._newest: dict[str, Any] = {}
+        _name_records(older, self._older)
+        _name_records(newest, self._newest)
+
+    def of(self, newest: Any) -> _Narrow | None:
+        """For a type of the newest version; None when it is as it was."""
+        if isinstance(newest, str):
+            return self.of(self._newest[newest]) if newest in self._newest else None
+        if "fields" in newest:
+            return self._of_record(newest)
+        if "items" in newest:
+            inner = self.of(newest["items"])
+            return None if inner is None else lambda items: [inner(item) for item in items]
+        return None
+
+    def _of_record(self, newest: Mapping[str, Any]) -> _Narrow | None:
+        kept = {field["name"] for field in self._older[newest["name"]]["fields"]}
+        added = {field["name"] for field in newest["fields"]} - kept
+        found = {field["name"]: self.of(field["type"]) for field in newest["fields"] if field["name"] in kept}
+        inner = {name: narrow for name, narrow in found.items() if narrow is not None}
+        if not added and not inner:
+            return None
+
+        def narrow(record: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                name: inner[name](value) if name in inner else value
+                for name, value in record.items()
+                if name not in added
+            }
+
+        return narrow
+
+
+def _name_records(schema: Any, into: dict[str, Any]) -> None:
+    if isinstance(schema, dict):
+        if "fields" in schema:
+            into[schema["name"]] = schema
+        for field in schema.get("fields", ()):
+            _name_records(field["type"], into)
+        _name_records(schema.get("items"), into)
+
+
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """One schema version, ready to read or write; ``resolve`` is the written version if this is another one."""
+    """One schema version, ready to read or write.
+
+    Attributes:
+        newest: how values are read: the newest version; None if it is this one.
+        narrow: leaves out what newer versions added; None if there is nothing.
+    """
 
     name: str
+    edition: int
     header: bytes
     schema: Mapping[str, Any]
-    resolve: Mapping[str, Any] | None
+    newest: Mapping[str, Any] | None
     ints: _Check | None
+    narrow: _Narrow | None
 
 
-def _form(version: SchemaVersion, current: SchemaVersion) -> _Form:
-    return _Form(
-        name=version.name,
-        header=MAGIC + version.fingerprint,
-        schema=version.parsed,
-        resolve=None if version is current else current.parsed,
-        ints=_int_check(current.parsed, {}),
-    )
+def _forms(versions: Sequence[SchemaVersion]) -> Iterator[_Form]:
+    """The versions of one record, newest first."""
+    check_editions(versions)
+    newest = versions[-1]
+    for version in reversed(versions):
+        yield _Form(
+            name=version.name,
+            edition=version.edition,
+            header=MAGIC + version.fingerprint,
+            schema=version.parsed,
+            newest=None if version is newest else newest.parsed,
+            ints=_int_check(newest.parsed, {}),
+            narrow=_Narrowing(version.parsed, newest.parsed).of(newest.parsed),
+        )
 
 
 class Codec:
     """Encodes and decodes the records of a catalogue; the module's functions are those of `CATALOGUE`."""
 
-    __slots__ = ("_readers", "_writers")
+    __slots__ = ("_readers", "_writers", "newest_edition")
 
     def __init__(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
-        forms = [_form(version, written(versions)) for versions in catalogue.values() for version in versions]
-        self._readers = {form.header: form for form in forms}
-        self._writers = {form.name: form for form in forms if form.resolve is None}
+        self._writers = {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
+        self._readers = {form.header: form for forms in self._writers.values() for form in forms}
+        self.newest_edition = max(form.edition for form in self._readers.values())
 
-    def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
-        """Write a record with the written version of its schema; a field with a default may be left out.
+    def encode(self, name: str, record: Mapping[str, Any], edition: int = FIRST_EDITION) -> bytes:
+        """Write a record in an edition; a field with a default may be left out.
+
+        Args:
+            name: of the schema.
+            record: its fields; those that came with a later edition are not written.
+            edition: of all records; the first unless an operator or a journal says more.
 
         Raises:
             CodecError: no such schema; a field missing, unknown or of another type; a value too large.
         """
-        form = self._writers.get(name)
-        if form is None:
-            raise CodecError(Reason.NOT_ENCODABLE, f"expected one of {sorted(self._writers)}, got {name!r}")
+        form = self._form(name, edition)
         stream = BytesIO()
         stream.write(form.header)
         try:
-            schemaless_writer(stream, form.schema, record, strict_allow_default=True)
+            fields = record if form.narrow is None else form.narrow(record)
+            schemaless_writer(stream, form.schema, fields, strict_allow_default=True)
         except _WRITE_FAILURES:
             # Without its cause: the text of the cause may quote the value.
             raise CodecError(Reason.NOT_ENCODABLE, _difference(form, record)) from None
@@ -133,6 +198,37 @@ class Codec:
             raise CodecError(Reason.TOO_LARGE, f"{name}: expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}")
         return value
 
+    def narrow(self, name: str, record: Mapping[str, Any], edition: int) -> Mapping[str, Any]:
+        """The fields of a record that an edition writes: what two records are compared by, if one was read in it.
+
+        Raises:
+            CodecError: no such schema.
+        """
+        narrow = self._form(name, edition).narrow
+        found: Mapping[str, Any] = record if narrow is None else narrow(record)
+        return found
+
+    def edition_of(self, value: bytes) -> int:
+        """The edition from which on values are written with the version that this one has.
+
+        Raises:
+            CodecError: it has none that is known.
+        """
+        form = self._readers.get(value[:HEADER_BYTES])
+        if form is None:
+            raise CodecError(_header_fault(value))
+        return form.edition
+
+    def _form(self, name: str, edition: int) -> _Form:
+        for form in self._writers.get(name, ()):
+            if form.edition <= edition:
+                return form
+        raise CodecError(
+            Reason.NOT_ENCODABLE,
+            f"expected one of {sorted(self._writers)} in an edition from {FIRST_EDITION} to {self.newest_edition}, "
+            f"got {name!r} in {edition}",
+        )
+
     def decode(self, value: bytes, expect: frozenset[str] | None = None) -> tuple[str, dict[str, Any]]:
         """Read one record.
 
@@ -141,7 +237,7 @@ class Codec:
             expect: names that may come; None allows every known one.
 
         Returns:
-            The schema's name, and the fields of its written version; enum symbols are str.
+            The schema's name, and the fields of its newest version; enum symbols are str.
 
         Raises:
             CodecError: with the reason. A length declared inside the value that exceeds it allocates nothing.
@@ -156,7 +252,7 @@ class Codec:
         if expect is not None and name not in expect:
             raise CodecError(Reason.UNEXPECTED_SCHEMA, f"expected one of {sorted(expect)}, got {name}")
         try:
-            record: dict[str, Any] = schemaless_reader(stream, form.schema, form.resolve)
+            record: dict[str, Any] = schemaless_reader(stream, form.schema, form.newest)
         except _READ_FAILURES:
             ended = stream.tell() >= len(value)
             raise CodecError(Reason.TRUNCATED if ended else Reason.MALFORMED, name) from None
@@ -181,7 +277,7 @@ def _difference(form: _Form, record: Any) -> str:
     """Say how a record differs from its schema, in names and types only."""
     if not isinstance(record, Mapping):
         return f"{form.name}: expected a mapping, got {type(record).__name__}"
-    fields = form.schema["fields"]
+    fields = (form.newest or form.schema)["fields"]
     missing = {field["name"] for field in fields if "default" not in field} - record.keys()
     unknown = {str(key) for key in record} - {field["name"] for field in fields}
     if missing or unknown:
@@ -193,3 +289,21 @@ def _difference(form: _Form, record: Any) -> str:
 _CODEC = Codec(CATALOGUE)
 encode = _CODEC.encode
 decode = _CODEC.decode
+narrow = _CODEC.narrow
+edition_of = _CODEC.edition_of
+NEWEST_EDITION = _CODEC.newest_edition
+"""The newest edition that this release knows."""
+
+
+def require_edition(edition: int) -> int:
+    """Refuse an edition that this release cannot write.
+
+    Raises:
+        HushstreamError: it does not know it.
+    """
+    if not FIRST_EDITION <= edition <= NEWEST_EDITION:
+        raise HushstreamError(
+            f"edition: expected {FIRST_EDITION} to {NEWEST_EDITION}, which this release writes, got {edition}; "
+            f"upgrade every worker and client before it is raised"
+        )
+    return edition

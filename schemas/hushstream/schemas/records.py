@@ -106,6 +106,7 @@ class JournalHead(TypedDict):
     inputs: list[InputRange]
     input_digest: bytes
     release_digest: bytes
+    edition: int
 
 
 class Decisions(TypedDict):

@@ -1,0 +1,195 @@
+"""A journal may change its edition and change back: what it released is recomputed byte for byte by whoever reads it.
+
+The newer release is this one with one more field in every record that a role writes, which it fills in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import all_machines, role_work
+from hushstream.client.client import Client
+from hushstream.learners.relation import SocialGraph
+from hushstream.ops.findings import Status
+from hushstream.ops.verify import verify_log
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.roles.chain import NewerJournal
+from hushstream.schemas import codec, context_columns
+from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, make_schema_version
+from hushstream.schemas.codec import Codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    P2BConfig,
+    PartitionConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
+
+KEYS = KeySource(seed=7)
+DIMENSION, ARMS, PARTITIONS = 3, 4, 2
+USERS = [f"u{number}" for number in range(16)]
+JOURNALS = ("decisions", "journal-shuffler", "journal-counter", "models")
+PLAIN = ("Genesis", "Context", "ContextBatch", "Feedback", "FeedbackBatch", "Forget", "Tick")
+"""What applications and operators write, and what is not recomputed."""
+FOREIGN = b"noise"
+ADDED = {"name": "note", "type": "string", "default": ""}
+
+
+def grown(name: str) -> SchemaVersion:
+    """A record with one more field, in the second edition."""
+    schema = json.loads(CATALOGUE[name][-1].text)
+    *fields, last = schema["fields"]
+    return make_schema_version(name, 2, {**schema, "edition": 2, "fields": [*fields, ADDED, last]})
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
+    """This process is of the newer release."""
+    made = Codec({name: v if name in PLAIN else (*v, grown(name)) for name, v in CATALOGUE.items()})
+
+    def encode(name: str, record: Mapping[str, Any], edition: int = 1) -> bytes:
+        return made.encode(name, record if name in PLAIN else {**record, "note": "new"}, edition)
+
+    for attribute in ("decode", "narrow", "edition_of"):
+        monkeypatch.setattr(codec, attribute, getattr(made, attribute))
+    monkeypatch.setattr(codec, "encode", encode)
+    monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
+    monkeypatch.setattr(context_columns, "decode", made.decode)
+    return made
+
+
+def p2b() -> System:
+    config = P2BConfig(
+        "shop",
+        ARMS,
+        ContextConfig(DIMENSION),
+        2 * len(USERS),
+        encoder=EncoderConfig(codes=4),
+        slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
+        release=ReleaseConfig(window_slots=8),
+        partitions=PartitionConfig(learner=PARTITIONS, shuffler=2),
+        public_dataset=True,
+    )
+    return P2BSystem.fitted(config)
+
+
+def related(trust: str) -> System:
+    release = ContinualConfig(trust=trust, rows=4, horizon=256, rewards_per_user=64)
+    partitions = PartitionConfig(learner=PARTITIONS)
+    config = CollaborativeConfig(
+        "related", ARMS, features=FeatureConfig(dimension=DIMENSION), release=release, partitions=partitions
+    )
+    return CollaborativeSystem.of(config, SocialGraph.of_edges([(USERS[0], USERS[1], 1.0)], USERS))
+
+
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "p2b": p2b,
+    "colin": lambda: related("server"),
+    "colin-edge": lambda: related("edge"),
+}
+
+
+def play(log: MemoryLog, system: System, edition: int, phase: int) -> None:
+    """One phase of a deployment whose workers all start anew and write an edition; something is refused too."""
+    driver = DirectDriver(log, all_machines(system, KEYS, edition), bytes(32))
+    size = DIMENSION if isinstance(system, P2BSystem) else ARMS * DIMENSION
+
+    async def ask(client: Client, user: str) -> None:
+        event = f"{user}:{phase}"
+        answer = await client.decide(event, user, np.full(size, 1 / size), timeout=30)
+        await client.shown(event, user, answer.arm)
+        await client.reward(event, user, answer.arm, 1.0)
+
+    async def main() -> None:
+        async with Client(DirectEventLog(log, driver, PARTITIONS), edition=edition) as client:
+            for topic in ("contexts", "reports", "rewards", "crowds", "releases"):
+                log.append(topic, 0, FOREIGN)
+            await asyncio.gather(*(ask(client, user) for user in USERS))
+            await client.seal(phase)
+
+    asyncio.run(main())
+
+
+def editions_of(log: MemoryLog, newer: Codec) -> dict[str, list[int]]:
+    """By topic, the editions of the records that a newer release changes."""
+    found: dict[str, list[int]] = {}
+    for (topic, _), records in log.partitions():
+        known = [record.value for record in records if record.value != FOREIGN]
+        named = [(newer.decode(value)[0], newer.edition_of(value)) for value in known]
+        found.setdefault(topic, []).extend(edition for name, edition in named if name not in PLAIN)
+    return {topic: editions for topic, editions in found.items() if editions}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_journal_of_two_editions_is_recomputed_byte_for_byte_by_workers_of_either(name: str, newer: Codec) -> None:
+    system, log = SYSTEMS[name](), MemoryLog()
+    # The third worker was not raised yet when it took over.
+    for phase, edition in enumerate((1, 2, 1, 2)):
+        play(log, system, edition, phase)
+    written = editions_of(log, newer)
+    if name != "p2b":
+        assert set(written.pop("ledger")) == {1}, "it was all paid with the first release"
+    assert {topic: set(editions) for topic, editions in written.items()} == {topic: {1, 2} for topic in written}
+    assert {"decisions", "models", "dead-letters-edge"} < written.keys()
+    found = verify_log(log, system, KEYS)
+    before = {source: list(records) for source, records in log.partitions()}
+    foreign = [before[one.topic, one.partition][one.offset or 0].value for one in found.findings]
+    assert set(foreign) == {FOREIGN}, "nothing else was put there by another writer"
+    assert found.totals[Status.EQUAL] + found.totals[Status.REPEATED] + len(foreign) == sum(found.totals.values())
+    for edition in (1, 2):
+        driver = DirectDriver(log, all_machines(system, KEYS, edition), bytes(32))
+        driver.pump()
+        assert [step for step in driver.steps if step.journal is not None or step.releases] == []
+    assert {source: list(records) for source, records in log.partitions()} == before
+
+
+def test_a_journal_record_says_its_edition_and_the_new_field_is_there_from_then_on(newer: Codec) -> None:
+    system, log = p2b(), MemoryLog()
+    play(log, system, 1, 0)
+    play(log, system, 2, 1)
+    for (topic, _), records in log.partitions():
+        journal = [newer.decode(record.value)[1] for record in records[1:]] if topic in JOURNALS else []
+        assert [fields["note"] for fields in journal] == [
+            "new" * (fields["head"]["edition"] == 2) for fields in journal
+        ]
+
+
+def test_an_older_release_stops_at_a_journal_that_a_newer_one_wrote(newer: Codec, monkeypatch: Any) -> None:
+    system, log = p2b(), MemoryLog()
+    play(log, system, 1, 0)
+    DirectDriver(log, all_machines(system, KEYS, 1), bytes(32)).pump()
+    play(log, system, 2, 1)
+    monkeypatch.undo()
+    with pytest.raises(NewerJournal, match="a newer release has written here"):
+        DirectDriver(log, all_machines(system, KEYS), bytes(32))
+
+
+def test_an_edition_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
+    system, log = p2b(), MemoryLog()
+    monkeypatch.setattr(codec, "NEWEST_EDITION", 2)
+    play(log, system, 2, 0)
+    monkeypatch.undo()
+    with pytest.raises(NewerJournal, match="editions up to 1, found edition 2"):
+        DirectDriver(log, all_machines(system, KEYS), bytes(32))
+
+
+@pytest.mark.parametrize("edition", [0, codec.NEWEST_EDITION + 1])
+def test_an_edition_that_this_release_does_not_know_is_refused_before_anything_is_written(edition: int) -> None:
+    with pytest.raises(HushstreamError, match=f"edition: expected 1 to {codec.NEWEST_EDITION}"):
+        role_work("learner", p2b(), KEYS, edition)
+    with pytest.raises(HushstreamError, match=f"got {edition}"):
+        Client(DirectEventLog(MemoryLog(), DirectDriver(MemoryLog(), (), bytes(32)), 1), edition=edition)
