@@ -174,21 +174,21 @@ class BltCounter(Counter):
         super().__init__(plan)
         self._nodes = nodes
         self._fine = plan.fine_bits
-        weights, gaps = zip(*plan.shape.dyadic, strict=True)
-        self._weights, self._weight_shifts = _columns(weights)
-        self._gaps, self._gap_shifts = _columns(gaps)
-        self._buffers = np.zeros((len(weights), plan.dimension), dtype=np.int64)
+        self._factors, self._shifts = _columns(plan.shape.dyadic)
+        self._buffers = np.zeros((len(plan.shape.dyadic), plan.dimension), dtype=np.int64)
+        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total = np.zeros(plan.dimension, dtype=np.int64)
         self._block: tuple[int, NDArray[np.int64]] | None = None
 
     def feedback(self) -> NDArray[np.int64]:
         """g_t: what the buffers take from the next fresh noise, in fine units, int64 (dimension,)."""
-        return np.asarray(_scaled(self._buffers, self._weights, self._weight_shifts).sum(axis=0) >> _GUARD_BITS)
+        return np.asarray(np.add.reduce(self._scaled[0], axis=0) >> _GUARD_BITS)
 
     def push(self, correlated: NDArray[np.int64]) -> None:
         """Fold y_t into the buffers and the running sum."""
-        self._buffers -= _scaled(self._buffers, self._gaps, self._gap_shifts)
+        self._buffers -= self._scaled[1]
         self._buffers += correlated << _GUARD_BITS
+        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total += correlated
 
     def _advance(self, steps: int) -> None:
@@ -233,15 +233,28 @@ class BltCounter(Counter):
             )
         held = np.frombuffer(extra, dtype="<i8").astype(np.int64).reshape(rows, self.plan.dimension)
         self._buffers, self._total = held[:-1].copy(), held[-1].copy()
+        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._block = None
 
 
-def _columns(dyadic: tuple[tuple[int, int], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(mantissa, bits) pairs as two int64 columns: mantissas, and what is left to shift after 31 bits."""
-    mantissas, bits = zip(*dyadic, strict=True)
-    return np.array(mantissas, dtype=np.int64)[:, None], np.array(bits, dtype=np.int64)[:, None] - _HALF_BITS
+def _columns(dyadic: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Weights and gaps of the buffers: mantissas, and what is left to shift after 31 bits, int64 (2, buffers, 1)."""
+    pairs = np.array(dyadic, dtype=np.int64).transpose(1, 0, 2)
+    return np.ascontiguousarray(pairs[..., :1]), np.ascontiguousarray(pairs[..., 1:]) - _HALF_BITS
 
 
 def _scaled(values: NDArray[np.int64], mantissas: NDArray[np.int64], shifts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """floor(values * mantissa / 2^(31 + shift)), exact: both products stay below 2^62 for |values| < 2^62."""
-    return np.asarray(((values >> _HALF_BITS) * mantissas + (((values & _LOW) * mantissas) >> _HALF_BITS)) >> shifts)
+    """floor(values * mantissa / 2^(31 + shift)), exact: both products stay below 2^62 for |values| < 2^62.
+
+    Args:
+        values: (buffers, dimension).
+        mantissas, shifts: (2, buffers, 1).
+
+    Returns:
+        int64, (2, buffers, dimension): values by their weights, and by their gaps.
+    """
+    scaled = (values & _LOW) * mantissas
+    scaled >>= _HALF_BITS
+    scaled += (values >> _HALF_BITS) * mantissas
+    scaled >>= shifts
+    return scaled
