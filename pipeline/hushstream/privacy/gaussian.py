@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.amounts import MICRO, Number, epsilon_micro
 from hushstream.privacy.bounds import context, to_fraction
 from hushstream.privacy.errors import BadNoise
+from hushstream.privacy.lookup import ThresholdLookup
 from hushstream.privacy.noise import LARGEST_DRAW_BYTES, WORD_BYTES, KeyedStream
 
 BUCKETS_PER_SIGMA = 64
@@ -63,7 +64,7 @@ class GaussianTables:
         variance: s, exact.
         offset_bits: log2 of t, the bucket length.
         weights: a_0, a_1, ..., whole numbers that sum to 2^64.
-        thresholds: their cumulative sums but the last, uint64.
+        thresholds: of the buckets: cumulative sums of the weights but the last.
         factor: A, exact.
         bucket_ratio: A exp(-(t v)^2 / (2 s)) / a_v for each bucket, float64.
         offset_rate: t^2 / (2 s), rounded to a float.
@@ -73,7 +74,7 @@ class GaussianTables:
     variance: Fraction
     offset_bits: int
     weights: tuple[int, ...]
-    thresholds: NDArray[np.uint64]
+    thresholds: ThresholdLookup
     factor: Fraction
     bucket_ratio: NDArray[np.float64]
     offset_rate: float
@@ -134,11 +135,11 @@ def _bucket_shape(variance: Fraction) -> GaussianTables:
     weights = [int(_CONTEXT.floor(_real(factor) * height + _CONTEXT.mpf(2) ** -100)) + 1 for height in heights]
     weights[0] += (1 << 64) - sum(weights)
     cumulative = np.cumsum(np.array(weights[:-1], dtype=np.uint64), dtype=np.uint64)
-    cumulative.setflags(write=False)
+    thresholds = ThresholdLookup(cumulative)
     ratio = np.array([float(_real(factor) * h / w) for h, w in zip(heights, weights, strict=True)])
     ratio.setflags(write=False)
     rate = float(1 / (2 * variance))
-    return GaussianTables(variance, 0, tuple(weights), cumulative, factor, ratio, rate, _tail(scale, buckets))
+    return GaussianTables(variance, 0, tuple(weights), thresholds, factor, ratio, rate, _tail(scale, buckets))
 
 
 def _tail(scale: Any, reach: int) -> Fraction:
@@ -230,9 +231,9 @@ def _attempt(
     attempt: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """One attempt for every pending integer: its value, and whether it stands."""
-    bucket = np.searchsorted(tables.thresholds, words[:, 0], side="right")
+    bucket = tables.thresholds.passed(words[:, 0])
     offset = (words[:, 1] & np.uint64((1 << tables.offset_bits) - 1)).astype(np.int64)
-    magnitude = (bucket.astype(np.int64) << tables.offset_bits) + offset
+    magnitude = (bucket << tables.offset_bits) + offset
     negative = (words[:, 1] >> np.uint64(63)).astype(np.int64)
     estimate = _acceptance(tables, bucket, offset)
     uniform = words[:, 2].astype(np.float64) * 2.0**-64
