@@ -21,7 +21,7 @@ DOCUMENT = Path(__file__).with_name("asyncapi.yaml")
 _HEADING = "# Made by deploy/asyncapi/build.py from the topic declarations and the Avro schemas; change those.\n"
 _KAFKA_BINDING = "0.5.0"
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
-_WHOLE_NUMBERS = ("retention.ms", "max.message.bytes")
+_WHOLE_NUMBERS = ("retention.ms", "retention.bytes", "max.message.bytes")
 
 
 class _Plain(yaml.SafeDumper):

@@ -276,10 +276,13 @@ def _from(watches: str, port: int) -> Manifest:
 
 
 def _monitor(name: str, own: dict[str, str], pods: dict[str, str], port: str) -> Manifest:
-    spec = {
-        "selector": {"matchLabels": pods},
-        "podMetricsEndpoints": [{"port": port, "interval": "15s", "honorLabels": True}],
-    }
+    # Prometheus' own series (`up`) get these from the pod alone; a worker that is down says nothing of itself.
+    told = [
+        {"sourceLabels": [f"__meta_kubernetes_pod_label_hushstream_io_{label}"], "targetLabel": label}
+        for label in ("deployment", "role")
+    ]
+    endpoint = {"port": port, "interval": "15s", "honorLabels": True, "relabelings": told}
+    spec = {"selector": {"matchLabels": pods}, "podMetricsEndpoints": [endpoint]}
     return _object("monitoring.coreos.com/v1", "PodMonitor", name, spec, own)
 
 

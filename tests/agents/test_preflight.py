@@ -61,6 +61,7 @@ async def created(broker: EmbeddedBroker, prefix: str, **changes: dict[str, str]
         ("reports", "retention.ms", "1000"),
         ("ledger", "retention.ms", "604800000"),
         ("journal-shuffler", "retention.ms", "86400000"),
+        ("reports", "retention.bytes", "1000000"),
         ("journal-shuffler", "max.message.bytes", "1000"),
     ],
 )

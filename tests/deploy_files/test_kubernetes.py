@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -216,6 +217,39 @@ def test_the_shared_prometheus_is_never_sent_to_a_zones_own_endpoint(manifests: 
             private = "hushstream.io/zone" in monitor["metadata"]["labels"]
             assert endpoint["port"] == ("zone-metrics" if private else "metrics")
             assert private == ("hushstream.io/zone" in monitor["spec"]["selector"]["matchLabels"])
+
+
+def targets_of(monitor: Any, objects: list[Any]) -> Iterator[dict[str, str]]:
+    """The labels that Prometheus gives to `up` of each pod that a monitor selects, of those that it takes from pods."""
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for one in of_kind(objects, "StatefulSet"):
+        template = one["spec"]["template"]
+        if wanted <= template["metadata"]["labels"].items():
+            ports = {port["name"] for container in template["spec"]["containers"] for port in container["ports"]}
+            assert endpoint["port"] in ports
+            found = {
+                f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value
+                for name, value in template["metadata"]["labels"].items()
+            }
+            yield {rule["targetLabel"]: found[rule["sourceLabels"][0]] for rule in endpoint["relabelings"]}
+
+
+def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment(
+    deploy: Path, documents: Any, manifests: dict[str, list[Any]]
+) -> None:
+    (rules,) = documents(deploy / "prometheus" / "rules" / "alerts.yml")
+    (alert,) = [one for group in rules["groups"] for one in group["rules"] if one.get("alert") == "WorkerDown"]
+    seen = re.fullmatch(r'up\{role=~"([^"]*)"\} == 0', alert["expr"])
+    assert seen is not None
+    for name, objects in manifests.items():
+        for monitor in of_kind(objects, "PodMonitor"):
+            found = list(targets_of(monitor, objects))
+            assert found
+            assert {one["deployment"] for one in found} == {name}
+            assert {one["role"] for one in found} <= set(seen[1].split("|"))
+            if monitor["metadata"]["name"] == f"{name}-public":
+                assert len(found) == len(of_kind(objects, "StatefulSet"))
 
 
 def test_every_kustomization_names_what_is_there(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:

@@ -55,6 +55,7 @@ def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
     [
         ("cleanup.policy", "compact"),
         ("retention.ms", "1000"),
+        ("retention.bytes", "1000000"),
         ("message.timestamp.type", "CreateTime"),
         ("max.message.bytes", "1000"),
     ],

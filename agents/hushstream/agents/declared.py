@@ -12,9 +12,9 @@ from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
 from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.topics import TOPICS
 
-_RETENTION = "retention.ms"
+_RETENTION = ("retention.ms", "retention.bytes")
 _SAME = ("cleanup.policy",)
-_AT_LEAST = (_RETENTION, "max.message.bytes")
+_AT_LEAST = (*_RETENTION, "max.message.bytes")
 
 
 async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
@@ -65,4 +65,4 @@ async def topic_settings(admin: AIOKafkaAdminClient, names: Collection[str]) -> 
 
 def _amount(setting: str, value: str) -> float:
     number = int(value)
-    return float("inf") if setting == _RETENTION and number < 0 else number
+    return float("inf") if setting in _RETENTION and number < 0 else number

@@ -103,6 +103,8 @@ class TopicSpec:
         return {
             "cleanup.policy": self.cleanup,
             "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
+            # A broker's own limit would delete what is still needed, without a word, where traffic is high.
+            "retention.bytes": "-1",
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
         }
