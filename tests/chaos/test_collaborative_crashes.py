@@ -234,6 +234,6 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
     assert not {release["release_id"] for release in fresh} & {release["release_id"] for release in decoded(released)}
     price = frozen.system.guarantee().epsilon_micro
     assert [entry["debit"]["epsilon_micro"] for entry in entries] == [price, price]
-    assert [entry["debit"]["scope"] for entry in entries] == ["epoch/0/0", "epoch/0/1"]
+    assert [entry["debit"]["scope"] for entry in entries] == ["epoch/0/0", "epoch/0/1/renewal/1"]
     assert followed[0]["debit"] == entries[1]["debit"]
     assert {record["debit"]["epsilon_micro"] for record in followed[1:]} == {0}

@@ -134,7 +134,7 @@ def test_the_next_release_has_new_noise_on_every_sum_and_pays_its_full_price_onc
     assert int.from_bytes(head["debit"]["delta_units"], "big") == price.delta_units
     (entry,) = decoded(first, "ledger", "LedgerEntry")
     assert entry["debit"] == head["debit"]
-    assert (entry["debit"]["scope"], entry["entry_id"]) == ("epoch/0/1", release["release_id"])
+    assert (entry["debit"]["scope"], entry["entry_id"]) == ("epoch/0/1/renewal/1", release["release_id"])
     assert codec.decode(second.journal)[1]["debit"]["epsilon_micro"] == 0
     assert not decoded(second, "ledger", "LedgerEntry")
     assert machine.spending.renewals == 2
@@ -174,7 +174,9 @@ def test_where_no_further_epoch_is_allowed_nothing_is_released_and_the_counter_g
     for turn in range(3):
         step = go_on(rig, machine, 10 + turn, related.some_rewards(70 + turn, 4))
         head = codec.decode(step.journal)[1]
-        assert step.releases == ()
+        assert not decoded(step, "releases", "Release")
+        said = [entry["debit"] for entry in decoded(step, "ledger", "LedgerEntry")]
+        assert said == ([head["debit"]] if turn == 0 else []), "the ledger's readers learn of the refusal, once"
         assert step.counts["release_withheld"] == 1
         assert head["debit"]["epsilon_micro"] == 0
         assert (head["leaf"], head["head"]["epoch"]) == (STEPS + 1 + turn, 1)
@@ -225,7 +227,7 @@ def test_no_epoch_is_used_by_two_states_of_one_journal(related):
     releases = [decoded(step, "releases", "Release")[0] for step in (one, two)]
     assert [release["epoch"] for release in releases] == [1, 2]
     assert releases[0]["release_id"] != releases[1]["release_id"]
-    assert codec.decode(two.journal)[1]["debit"]["scope"] == "epoch/0/2"
+    assert codec.decode(two.journal)[1]["debit"]["scope"] == "epoch/0/2/renewal/2"
     log = all_rows(related, rig)
     before = [row for number in range(STEPS) for row in related.some_rewards(number, 4)]
     exact = [related.lattice_sums(log[:-4]), related.lattice_sums([*before, *rows, *rows])]

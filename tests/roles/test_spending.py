@@ -24,12 +24,10 @@ def terms(own="epoch", releases=None, fits=2):
 
 
 def played(spending, places):
-    return [
-        (asked.debit.cost.epsilon_micro, asked.refused is None, asked.charges) for asked in map(spending.ask, places)
-    ]
+    return [(asked.debit.cost.epsilon_micro, asked.refused is None, asked.opens) for asked in map(spending.ask, places)]
 
 
-PAID, COVERED, REFUSED = (1_000_000, True, True), (0, True, False), (0, False, False)
+PAID, COVERED, REFUSED, STILL = (1_000_000, True, True), (0, True, False), (0, False, True), (0, False, False)
 
 
 def test_an_epoch_is_paid_once_and_its_steps_are_covered():
@@ -43,9 +41,9 @@ def test_steps_of_an_epoch_whose_price_was_refused_stay_withheld_and_cost_nothin
     spending = Spending(terms(), 0)
     renewals = [Place(epoch, 0, epoch) for epoch in range(3)]
     assert played(spending, renewals) == [PAID, PAID, REFUSED]
-    assert played(spending, [renewals[2]] * 3) == [REFUSED] * 3
+    assert played(spending, [renewals[2]] * 3) == [STILL] * 3
     asked = spending.ask(renewals[2])
-    assert (asked.debit.scope, asked.debit.cost) == ("epoch/0/2", Cost(0))
+    assert (asked.debit.scope, asked.debit.cost) == ("epoch/0/2/renewal/2", Cost(0))
     assert str(asked.refused) == f"budget of deployment/0: asked {PRICE.cost}; left {Cost(0)}"
     assert spending.refusal(renewals[2]) == asked.refused
     assert spending.spent == PRICE.cost + PRICE.cost
@@ -69,13 +67,13 @@ def test_windows_lie_side_by_side_and_each_pays_its_own_scope():
 
 def test_a_charge_pays_for_so_many_releases_and_no_more():
     spending = Spending(terms(releases=3), 0)
-    assert played(spending, [Place(0)] * 5) == [PAID, COVERED, COVERED, REFUSED, REFUSED]
+    assert played(spending, [Place(0)] * 5) == [PAID, COVERED, COVERED, STILL, STILL]
     assert "asked one more release" in str(spending.refusal(Place(0)))
 
 
 def test_a_price_beyond_the_whole_limit_is_refused_from_the_first_release_on():
     spending = Spending(terms(fits=0), 0)
-    assert played(spending, [Place(0)] * 2 + [Place(1, 0, 1)]) == [REFUSED] * 3
+    assert played(spending, [Place(0)] * 2 + [Place(1, 0, 1)]) == [REFUSED, STILL, REFUSED]
     assert spending.spent == Cost(0)
 
 
@@ -178,7 +176,7 @@ def test_two_states_of_one_journal_count_each_others_epochs(related):
     related.recover(rig, seeing)
     rig.rewards(1, related.some_rewards(1, 4))
     (step,) = seeing.fold([rig.slice(InputRange("rewards", 0, seeing.position, seeing.position + 1))])
-    assert codec.decode(step.journal)[1]["debit"]["scope"] == "epoch/0/1"
+    assert codec.decode(step.journal)[1]["debit"]["scope"] == "epoch/0/1/renewal/1"
     assert step.releases
     rig.journal.append(step.journal)
     other = rig.fresh()

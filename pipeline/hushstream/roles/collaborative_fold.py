@@ -6,6 +6,7 @@ Everything that depends on log time happens row by row, so that where a batch wa
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,11 +20,10 @@ from hushstream.roles.machine import InputSlice, Output
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
-from hushstream.schemas.columns import ForgetMark
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.budget import Place
 from hushstream.systems.collaborative import LINE
-from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
+from hushstream.systems.collaborative_rows import FORGOTTEN, MAX_ROWS_A_RECORD, Rows
 
 EDGE_CHARGE = Place(0)
 """A learner whose inputs changed stops, so there is one epoch of noise, and one charge."""
@@ -146,8 +146,9 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             past = past._replace(arm=journaled.arm)
         arm = past.arm
         machine.past.put(event_id, past)
-        machine.open[event_id] = OpenRow(node, arm, machine.shared.version, features[arm].copy())
-        machine.due.append((machine.now_ms, event_id))
+        if machine.taken[node] != FORGOTTEN:
+            machine.open[event_id] = OpenRow(node, arm, machine.shared.version, features[arm].copy())
+            machine.due.append((machine.now_ms, event_id))
         self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
         if machine.parking:
@@ -180,11 +181,24 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         topic = "rewards" if machine.moments is None else "releases"
         self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
 
-    def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
-        """Nobody is forgotten here."""
-
     def _give_up(self, user: str) -> None:
-        """Nobody is forgotten here."""
+        """Drop his open rows and his sums; he is answered as before, and nothing is learned from him again.
+
+        What had settled before leaves, wherever a batch was cut.
+        """
+        machine = self._machine
+        node = machine.system.graph.index.get(user)
+        if node is None:
+            return
+        self._send()
+        machine.due = deque(due for due in machine.due if machine.open[due[1]].node != node)
+        machine.open = {event_id: row for event_id, row in machine.open.items() if row.node != node}
+        machine.taken[node] = FORGOTTEN
+        if machine.moments is not None:
+            machine.moments.erase(node)
+            return
+        fields = {"user": user, "config_digest": machine.system.digest}
+        self.releases.append(Output("rewards", 0, machine.chain.encode("Forget", fields)))
 
     def _send(self, phase: int = 0) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""
@@ -232,8 +246,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         release_id = self._record_id("release-id")
         record = machine.system.release_record(moments, ordered, release_id, machine.leaf, 0, machine.key.reproducible)
         self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
-        if asked.charges:
-            entry = machine.system.ledger_entry(record, asked.debit)
+        if asked.opens:
+            entry = machine.system.ledger_entry(release_id, asked.debit, machine.key.reproducible)
             self.releases.append(Output("ledger", machine.partition, machine.chain.encode("LedgerEntry", entry)))
         self._sent += len(allowed)
         self.counts[Outcome.RELEASE] += 1

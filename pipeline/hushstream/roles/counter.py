@@ -9,6 +9,8 @@ The journal record holds a keyed hash chain of the quantised leaves. When a repl
 journal says, nothing is sent for that record again; the next release opens an epoch with new noise, at its full
 price (PRIVACY rule 7), or nothing more is released if that price is not allowed.
 
+A user who is forgotten leaves no exact sum here; what was released of him stands, and no later release names him.
+
 Where the zone's key has turned (`hushstream.roles.turned_keys`), the next record says so and the one after it opens an
 epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
 """
@@ -27,7 +29,7 @@ import numpy as np
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Debit, Exhausted
+from hushstream.privacy.ledger import Exhausted
 from hushstream.roles import counter_state
 from hushstream.roles.chain import Chain, Identity, digest_outputs, extend_digest, head_fields, in_its_edition
 from hushstream.roles.machine import (
@@ -41,19 +43,19 @@ from hushstream.roles.one_input import START, OneInput
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.seals import SealsSeen
-from hushstream.roles.spending import Spending
+from hushstream.roles.spending import Asked, Spending
 from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.budget import Place, debit_fields
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_moments import Moments
-from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
+from hushstream.systems.collaborative_rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 
 REMEMBERED_IDS = 100_000
 """How many ids of batches are known again, so that what is sent twice counts once."""
 
-_KINDS = frozenset({"Rewards", "Seal", "Tick"})
+_KINDS = frozenset({"Rewards", "Seal", "Tick", "Forget"})
 _INPUT = "rewards"
 
 
@@ -73,7 +75,7 @@ class _Made:
 
     fields: dict[str, Any]
     outputs: tuple[Output, ...]
-    leaves: bytes
+    released: bool
 
 
 class CounterMachine(OneInput):
@@ -227,6 +229,8 @@ class CounterMachine(OneInput):
                 gathered.counts[Outcome.TICK] += 1
             elif name == "Seal":
                 sealed = self._seal(fields, record, gathered)
+            elif name == "Forget":
+                self._forget(fields["user"], record, gathered)
             else:
                 self._rewards(fields, record, gathered)
         return self._closed_by(record.timestamp_ms, sealed)
@@ -250,6 +254,18 @@ class CounterMachine(OneInput):
             return False
         gathered.counts[Outcome.SEAL] += 1
         return outcome
+
+    def _forget(self, user: str, record: InputRecord, gathered: _Gathered) -> None:
+        """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
+        node = self.system.graph.index.get(user)
+        if node is None:
+            self._refuse(gathered, Refusal.UNKNOWN_USER, record)
+            return
+        kept = [rows.without(node) for rows in self.pending]
+        self.pending = [rows for rows in kept if len(rows)]
+        self.moments.erase(node)
+        self.taken[node] = FORGOTTEN
+        gathered.counts[Outcome.FORGOTTEN] += 1
 
     def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> None:
         batch_id = fields["batch_id"].hex()
@@ -325,7 +341,7 @@ class CounterMachine(OneInput):
         quantised = self.moments.add(rows)
         self.leaves = self.key.digest("leaves", self.leaves, rows.nodes.tobytes(), quantised.astype("<i8").tobytes())
         self.leaf += 1
-        outputs = () if asked.refused else self._outputs(rows, asked.debit if asked.charges else None)
+        outputs = self._outputs(rows, asked)
         head = head_fields(
             self.chain.sequence + 1,
             self.epoch,
@@ -345,27 +361,32 @@ class CounterMachine(OneInput):
             "debit": debit_fields(asked.debit),
             "turned_to": turned_to,
         }
-        return _Made(fields, outputs, self.leaves)
+        return _Made(fields, outputs, asked.refused is None)
 
     def _release(self, made: _Made, gathered: _Gathered) -> Step:
         journal = self.chain.append(made.fields)
         self._close(made.fields["head"]["inputs"][0]["high"])
         self._remember(gathered)
-        gathered.counts[Outcome.RELEASE if made.outputs else Outcome.RELEASE_WITHHELD] += 1
+        gathered.counts[Outcome.RELEASE if made.released else Outcome.RELEASE_WITHHELD] += 1
         self._turn(made.fields["turned_to"])
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
-    def _outputs(self, rows: Rows, charge: Debit | None) -> tuple[Output, ...]:
+    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
         place = struct.pack("<qqq", self.partition, self.epoch, self.leaf)
         release_id = self.key.digest("release-id", self.chain.genesis_nonce, place)
+        if asked.refused:
+            return self._entry(release_id, asked)
         release = self.system.release_record(
             self.moments, rows, release_id, self.leaf, self.epoch, self.key.reproducible
         )
-        sent = [Output("releases", 0, self.chain.encode("Release", release))]
-        if charge is not None:
-            entry = self.system.ledger_entry(release, charge)
-            sent.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
-        return tuple(sent)
+        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+
+    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
 
     @property
     def _place(self) -> Place:

@@ -226,10 +226,9 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
         )
         self.releases.append(Output("lift", machine.partition, machine.chain.encode("Lift", record)))
-        if asked.charges:
-            system, stated = machine.system, record["private_as_stated"]
-            entry = ledger_fields(system.config.deployment, system.digest, record["release_id"], asked.debit, stated)
-            self.releases.append(Output("ledger-edge", machine.partition, machine.chain.encode("LedgerEntry", entry)))
+        name, digest, stated = machine.system.config.deployment, machine.system.digest, record["private_as_stated"]
+        entry = ledger_fields(name, digest, record["release_id"], asked.debit, stated)
+        self.releases.append(Output("ledger-edge", machine.partition, machine.chain.encode("LedgerEntry", entry)))
         self.counts[Outcome.RELEASE] += 1
 
     def _give_up(self, user: str) -> None:

@@ -269,7 +269,7 @@ class ShufflerMachine(OneInput):
         self._close(high)
         if turned_to != STAYS:
             self._put_key(turned_to, self._epoch + 1)
-        gathered.counts[Outcome.WINDOW if outputs else Outcome.RELEASE_WITHHELD] += 1
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
 
     def _place(self, window: int) -> Place:

@@ -40,12 +40,13 @@ class Asked(NamedTuple):
         debit: what the journal says was debited to the own scope: the price with the first release of a charge,
             nothing for the releases that it covers, nothing where it was refused.
         refused: why nothing may be released; None when it may.
-        charges: whether the price was debited with this release: the ledger's topic gets an entry.
+        opens: whether this is the first answer for the charge, which the ledger's topic repeats: the price was
+            debited, or refused.
     """
 
     debit: Debit
     refused: Exhausted | None
-    charges: bool
+    opens: bool
 
 
 class Spending:
@@ -82,11 +83,13 @@ class Spending:
             LedgerError: a charge that is closed.
         """
         own, life = self._debits(place)
+        opens = place != self._place
         self._open(place)
         refused = self._ledger.try_debits((own, life))
         if refused is not None:
-            return Asked(replace(own, cost=Cost(0), curve=()), refused, False)
-        return Asked(own, None, self._note_paid(place))
+            return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
+        self._note_paid(place)
+        return Asked(own, None, opens)
 
     def refusal(self, place: Place) -> Exhausted | None:
         """What the next release of a charge would be refused with; None where it would not. Changes nothing.
@@ -154,13 +157,12 @@ class Spending:
             self._ledger.close(self._own_scope(self._place))
             self._place, self._charged = place, False
 
-    def _note_paid(self, place: Place) -> bool:
-        """Note that a release of a charge was paid for; whether it was the first, which paid the price."""
+    def _note_paid(self, place: Place) -> None:
+        """Note that a charge was paid for."""
         if place.renewal > self._newest:
             self._newest = place.renewal
             self.renewals += 1
-        first, self._charged = not self._charged, True
-        return first
+        self._charged = True
 
     def _own_scope(self, place: Place) -> str:
         return self.terms.own_scope(self._partition, place)

@@ -1,8 +1,9 @@
 """The budget of a deployment: what a unit may pay in its life, and what each release asks of it.
 
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
-(``epoch/{partition}/{epoch}``), or one window (``window/{partition}/{n}``); it holds one price, fixed by the
-configuration, and the releases that this price pays for. The *deployment* scope of the partition
+(``epoch/{partition}/{epoch}``, with ``/renewal/{n}`` behind it where noise was drawn anew over what had been
+released), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``); it holds one price, fixed
+by the configuration, and the releases that this price pays for. The *deployment* scope of the partition
 (``deployment/{partition}``) bounds what all charges together cost the same unit.
 
 Which charges add up, and which lie side by side:
@@ -47,6 +48,7 @@ FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
 
 _LARGEST_EPSILON = 1e6
+_RENEWAL = "/renewal/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,9 @@ class SpendingTerms:
         """The own scope of a charge."""
         if self.own == "lift":
             return f"lift/{partition}"
-        return f"{self.own}/{partition}/{place.window if self.own == 'window' else place.epoch}"
+        if self.own == "window":
+            return f"window/{partition}/{place.window}"
+        return f"epoch/{partition}/{place.epoch}" + (f"{_RENEWAL}{place.renewal}" if place.renewal else "")
 
     def deployment_scope(self, partition: int) -> str:
         """The deployment scope of a home partition."""
@@ -154,6 +158,15 @@ class SpendingTerms:
     def ceiling(self) -> Cost:
         """What all the renewals cost together that the limit admits."""
         return self.limit.cost(times(self.limit.price(self.life), self.fits))
+
+
+def renewal_of(own_scope: str) -> int:
+    """How often noise had been drawn anew over released units, by the name of a charge's scope.
+
+    Raises:
+        ValueError: not such a name.
+    """
+    return int(own_scope.partition(_RENEWAL)[2] or 0)
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:

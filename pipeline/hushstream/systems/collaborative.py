@@ -182,14 +182,16 @@ class CollaborativeSystem:
             "variance": moments.variance,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
-            # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
-            "private_as_stated": self.config.release.mechanism != "exact" and not reproducible,
+            "private_as_stated": self._as_stated(reproducible),
         }
 
-    def ledger_entry(self, release: Mapping[str, Any], debit: Debit) -> dict[str, Any]:
-        """The ledger's copy of the debit of an epoch, sent with its first release."""
-        name, stated = self.config.deployment, release["private_as_stated"]
-        return ledger_fields(name, self.digest, release["release_id"], debit, stated)
+    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
+        """The ledger's copy of the debit of an epoch, made with its first step."""
+        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self._as_stated(reproducible))
+
+    def _as_stated(self, reproducible: bool) -> bool:
+        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        return self.config.release.mechanism != "exact" and not reproducible
 
 
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:

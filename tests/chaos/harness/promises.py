@@ -68,17 +68,18 @@ async def _learner(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequ
 async def _shuffler(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]]) -> None:
     system = frozen.system
     crowds = one_content_an_id("Crowd", written["crowds", 0], "window_id")
-    entries: dict[bytes, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     noises: list[bytes] = []
     seen = 0
     for partition, values in audit.journals.items():
-        entries |= one_content_an_id("LedgerEntry", written["ledger", partition], "entry_id")
+        known = one_content_an_id("LedgerEntry", written["ledger", partition], "entry_id")
+        entries |= {entry["debit"]["scope"]: entry for entry in known.values()}
         appended = _first_times(await run.records_of(("journal-shuffler", partition)))
         sums = _true_sums(frozen, partition, values)
         for value, window in zip(values[1:], sums, strict=True):
             fields = codec.decode(value)[1]
-            window_id = bytes.fromhex(fields["debit"]["scope"].removeprefix("window/"))
-            crowd, entry = crowds[window_id], entries[window_id]
+            entry = entries[fields["debit"]["scope"]]
+            crowd = crowds[entry["entry_id"]]
             seen += 1
             assert entry["debit"] == fields["debit"], "the ledger repeats the journal's debit"
             assert fields["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro
