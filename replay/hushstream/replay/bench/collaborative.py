@@ -1,7 +1,8 @@
 """How fast collaborative bandits choose and learn, one event at a time: rows for ``make bench``.
 
 Beside the learner stand the textbook form and a dense Sherman-Morrison form, for few events, as they are slow.
-Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round.
+Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. All work is in
+this thread: BLAS is held to one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.learners.collaborative import CollaborativeState
 from hushstream.learners.relation import Relation
@@ -66,20 +68,25 @@ def collaborative_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
         rounds: repetitions; figures are medians over them.
     """
     rows = []
-    for users, bound in BOUNDS.items():
-        progress(f"collaborative learners: {users} users")
-        ours = [_rate(CollaborativeState, users, _EVENTS[users], number) for number in range(rounds)]
-        dense = [_rate(_DenseInverse, users, _DENSE_EVENTS[users], number) for number in range(rounds)]
-        textbook = [_rate(TextbookCollaborative, users, _TEXTBOOK_EVENTS[users], 0)]
-        shape = f"N={users}, d={DIMENSION}, {ARMS} arms"
-        rows += [
-            at_least(f"CoLin, choose and learn, {shape}", ours, "events/CPU s", bound),
-            figure(f"CoLin by dense Sherman-Morrison, {shape}", dense, "events/CPU s"),
-            figure(f"CoLin over dense Sherman-Morrison, {shape}", _ratios(ours, dense), "x"),
-            figure(f"CoLin by the textbook, one round, {shape}", textbook, "events/CPU s"),
-            figure(f"CoLin over the textbook, one round, {shape}", _ratios(ours[:1], textbook), "x"),
-        ]
+    with threadpool_limits(limits=1):
+        for users, bound in BOUNDS.items():
+            progress(f"collaborative learners: {users} users")
+            rows += _rows_of(users, bound, rounds)
     return rows
+
+
+def _rows_of(users: int, bound: int, rounds: int) -> list[BenchRow]:
+    ours = [_rate(CollaborativeState, users, _EVENTS[users], number) for number in range(rounds)]
+    dense = [_rate(_DenseInverse, users, _DENSE_EVENTS[users], number) for number in range(rounds)]
+    textbook = [_rate(TextbookCollaborative, users, _TEXTBOOK_EVENTS[users], 0)]
+    shape = f"N={users}, d={DIMENSION}, {ARMS} arms"
+    return [
+        at_least(f"CoLin, choose and learn, {shape}", ours, "events/CPU s", bound),
+        figure(f"CoLin by dense Sherman-Morrison, {shape}", dense, "events/CPU s"),
+        figure(f"CoLin over dense Sherman-Morrison, {shape}", _ratios(ours, dense), "x"),
+        figure(f"CoLin by the textbook, one round, {shape}", textbook, "events/CPU s"),
+        figure(f"CoLin over the textbook, one round, {shape}", _ratios(ours[:1], textbook), "x"),
+    ]
 
 
 def _rate(form: Callable[[Relation, int, float], Learner], users: int, events: int, seed: int) -> float:
