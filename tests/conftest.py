@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-RIGS = Path(__file__).parent / "roles" / "harness.py"
-RIGS_NAME = "hushstream_test_rigs"
+ROLES = Path(__file__).parent / "roles"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -30,13 +29,24 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     return report
 
 
-@pytest.fixture(scope="session")
-def rigs() -> Any:
-    """The module of the small deployment and its rigs: test files do not import one another, so it comes from here."""
-    if RIGS_NAME not in sys.modules:
-        spec = importlib.util.spec_from_file_location(RIGS_NAME, RIGS)
+def _module(name: str, path: Path) -> Any:
+    """A module of a test folder: test files do not import one another, so what they share comes from here."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None
-        sys.modules[RIGS_NAME] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[RIGS_NAME])
-    return sys.modules[RIGS_NAME]
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def rigs() -> Any:
+    """The module of the small deployment and its rigs."""
+    return _module("hushstream_test_rigs", ROLES / "harness.py")
+
+
+@pytest.fixture(scope="session")
+def related(rigs: Any) -> Any:
+    """The module of the small collaborative deployment and its rigs, which needs that of ``rigs``."""
+    return _module("hushstream_test_collaborative_rigs", ROLES / "collaborative_harness.py")

@@ -1,45 +1,57 @@
-"""What has been spent, from the ledger topics, beside what the configuration allows a user in a lifetime.
+"""What has been spent and what is left, from the ledger topics, beside the configured limits.
 
-A slot is in exactly one window and every window has a scope of its own, so a slot costs what its window's
-scope has spent: the figure of a user is his slots times that, and never the sum over windows.
+Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
+together is the deployment scope of their partition, under the filter that the roles themselves ask
+(`hushstream.systems.budget` says which charges add up there). A slot is in one window, so windows never add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.systems.budget import BudgetFacts, OwnScope, SpendingTerms, times
 from hushstream.systems.system import System
 
-LEDGER_TOPICS = ("ledger",)
+LEDGER_TOPICS = ("ledger", "ledger-edge")
 """What ``hushstream.ops.live.copy(connection, counts, LEDGER_TOPICS)`` reads for a budget."""
+
+EXHAUSTED = 3
+"""Exit code: all is as it should be, and somewhere the budget refuses every further release."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What one scope has spent on one mechanism.
+class Account:
+    """What one scope has spent.
 
     Attributes:
         scope: the budget that paid.
-        mechanism: what was released.
-        entries: how many releases.
-        cost: for all of them together.
-        left: what the scope can still spend, whatever on.
+        mechanism: what was released; for a deployment scope the filter that composes.
+        entries: how many releases (a counter at a trusted role enters its first one alone); for a deployment scope
+            how often it has paid.
+        spent: for all of them together.
+        limit: what the scope may spend.
+        left: the largest single price that it would still admit.
+        within: whether it has stayed within its limit.
+        refusing: why nothing more is released on it; empty where something may be.
         private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
     """
 
     scope: str
     mechanism: str
     entries: int
-    cost: Cost
+    spent: Cost
+    limit: Cost
     left: Cost
-    private_as_stated: bool
+    within: bool
+    refusing: str = ""
+    private_as_stated: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Plain values; delta in units of 2^-80, as text."""
@@ -47,8 +59,11 @@ class Spent:
             "scope": self.scope,
             "mechanism": self.mechanism,
             "entries": self.entries,
-            **_amounts(self.cost),
+            **_amounts(self.spent),
+            "limit": _amounts(self.limit),
             "left": _amounts(self.left),
+            "within": self.within,
+            "refusing": self.refusing,
             "private_as_stated": self.private_as_stated,
         }
 
@@ -57,17 +72,18 @@ class Spent:
 class Problem:
     """A ledger entry that cannot be what a role wrote."""
 
+    topic: str
     partition: int
     offset: int
     reason: str
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {"partition": self.partition, "offset": self.offset, "reason": self.reason}
+        return {"topic": self.topic, "partition": self.partition, "offset": self.offset, "reason": self.reason}
 
     def __str__(self) -> str:
         """One line."""
-        return f"ledger/{self.partition} offset {self.offset}: {self.reason}"
+        return f"{self.topic}/{self.partition} offset {self.offset}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,163 +91,271 @@ class Budget:
     """What a deployment has spent.
 
     Attributes:
-        guarantee: what the configuration promises for one slot and for a user's lifetime.
-        spent: by scope and mechanism.
+        guarantee: what the configuration promises.
+        facts: the limits, and what of the plan fits them.
+        deployments: the deployment scopes.
+        charges: the own scopes.
         repeated: identical entries beyond the first (sends are at least once); they cost nothing.
         problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
             since both may have been released.
-        limits: of scopes, or of kinds of scopes (what stands before the slash); others may spend the promised
-            price of one slot.
     """
 
     guarantee: Guarantee
-    spent: tuple[Spent, ...]
+    facts: tuple[BudgetFacts, ...]
+    deployments: tuple[Account, ...]
+    charges: tuple[Account, ...]
     repeated: int
     problems: tuple[Problem, ...]
-    limits: Mapping[str, Cost] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is as the roles write it, no slot cost more than promised and no scope overspent."""
-        within = all(cost.fits(limit_of(self.guarantee, self.limits, scope)) for scope, cost in self.by_scope.items())
-        return not self.problems and within and self.largest_of_a_slot.fits(self.guarantee.cost)
+        """Whether the ledger is as the roles write it, and no scope spent more than it may."""
+        return not self.problems and all(account.within for account in (*self.deployments, *self.charges))
+
+    @property
+    def exhausted(self) -> tuple[Account, ...]:
+        """The scopes on which nothing more is released."""
+        return tuple(account for account in self.charges if account.refusing)
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 when something is wrong."""
-        return 0 if self.ok else 1
+        """0; 1 when something is wrong; else `EXHAUSTED` when some budget refuses every further release."""
+        if not self.ok:
+            return 1
+        return EXHAUSTED if self.exhausted else 0
 
     @property
-    def largest_of_a_slot(self) -> Cost:
-        """The most that any scope has spent: no slot cost more."""
-        costs = self.by_scope.values()
+    def largest_of_a_unit(self) -> Cost:
+        """The most that any charge was paid: no unit paid more for one."""
         return Cost(
-            max((cost.epsilon_micro for cost in costs), default=0), max((cost.delta_units for cost in costs), default=0)
+            max((account.spent.epsilon_micro for account in self.charges), default=0),
+            max((account.spent.delta_units for account in self.charges), default=0),
         )
 
     @property
-    def by_scope(self) -> Mapping[str, Cost]:
-        """What each scope has spent."""
-        return _by_scope(self.spent)
-
-    @property
-    def smallest_left(self) -> tuple[str, Cost] | None:
-        """The scope with the least epsilon left, and what it has left; None when nothing was spent."""
-        left = {one.scope: one.left for one in self.spent}
-        scope = min(left, key=lambda name: (left[name].epsilon_micro, left[name].delta_units, name), default=None)
-        return None if scope is None else (scope, left[scope])
-
-    @property
     def by_mechanism(self) -> Mapping[str, int]:
-        """How many releases each mechanism made."""
+        """How many entries each mechanism has."""
         found: dict[str, int] = {}
-        for one in self.spent:
-            found[one.mechanism] = found.get(one.mechanism, 0) + one.entries
+        for account in self.charges:
+            found[account.mechanism] = found.get(account.mechanism, 0) + account.entries
         return found
+
+    @property
+    def private_as_stated(self) -> bool:
+        """Whether no entry says that its release is weaker than the printed guarantee."""
+        return all(account.private_as_stated for account in self.charges)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
         lifetime = self.guarantee.lifetime
         return {
             "ok": self.ok,
+            "exhausted": [account.scope for account in self.exhausted],
             "releases": dict(self.by_mechanism),
             "repeated": self.repeated,
-            "one_slot": {"spent": _amounts(self.largest_of_a_slot), "promised": _amounts(self.guarantee.cost)},
+            "one_unit": {"spent": _amounts(self.largest_of_a_unit), "promised": _amounts(self.guarantee.price)},
             "lifetime": {"slots": lifetime.slots, "devices": lifetime.devices, **_amounts(lifetime.cost)},
-            "private_as_stated": all(one.private_as_stated for one in self.spent),
-            "spent": [one.as_json() for one in self.spent],
+            "private_as_stated": self.private_as_stated,
+            "budgets": [one.as_json() for one in self.facts],
+            "deployments": [account.as_json() for account in self.deployments],
+            "spent": [account.as_json() for account in self.charges],
             "problems": [problem.as_json() for problem in self.problems],
         }
 
     def as_text(self) -> str:
-        """The figures that matter, then what is wrong."""
+        """The limits, what was spent and is left, and what is wrong; windows of a partition share a line."""
         lifetime = self.guarantee.lifetime
-        lines = [*self.guarantee.marks]
+        lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
+        lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
-            f"Spent on a slot: at most {self.largest_of_a_slot} (promised: {self.guarantee.cost}).",
-            *self._left_lines(),
-            f"A user's lifetime allows {lifetime.slots} slots on each device: {lifetime.cost}.",
-            f"Entries: {sum(one.entries for one in self.spent)}, and {self.repeated} repeats that cost nothing.",
+            f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
+            f"A user's lifetime allows {lifetime.slots} units on each device: {lifetime.cost}.",
+            f"Entries: {sum(self.by_mechanism.values())}, and {self.repeated} repeats that cost nothing.",
         ]
-        if not all(one.private_as_stated for one in self.spent):
+        if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")
+        lines += [f"Exhausted: {account.scope}: {account.refusing}." for account in self.exhausted]
         return "\n".join([*lines, *map(str, self.problems)]) + "\n"
 
-    def _left_lines(self) -> list[str]:
-        least = self.smallest_left
-        return [] if least is None else [f"Left: least in scope {least[0]}, {least[1]}."]
 
-
-def limit_of(guarantee: Guarantee, limits: Mapping[str, Cost], scope: str) -> Cost:
-    """What a scope may spend: its own limit, that of its kind, or the promised price of one slot."""
-    return limits.get(scope, limits.get(scope.partition("/")[0], guarantee.cost))
-
-
-def read(logs: LogCopy, system: System, limits: Mapping[str, Cost] | None = None) -> Budget:
+def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
         logs: a copy that holds `LEDGER_TOPICS`.
         system: the deployment.
-        limits: see `Budget.limits`.
     """
     contents: dict[bytes, set[bytes]] = {}
-    totals: dict[tuple[str, str], Spent] = {}
     problems: list[Problem] = []
+    deployments: list[Account] = []
+    charges: list[Account] = []
     repeated = 0
-    for partition, part in logs.of_topic("ledger"):
-        for record in part.records:
-            try:
-                _, entry = codec.decode(record.value, frozenset({"LedgerEntry"}))
-            except CodecError as error:
-                problems.append(Problem(partition, record.offset, f"expected a ledger entry ({error.reason})"))
-                continue
-            reason = _foreign(entry, system)
-            seen = contents.setdefault(entry["entry_id"], set())
-            if reason:
-                problems.append(Problem(partition, record.offset, reason))
-            elif record.value in seen:
-                repeated += 1
-            else:
-                if seen:
-                    reason = f"entry {entry['entry_id'].hex()} has another content than before; both are charged"
-                    problems.append(Problem(partition, record.offset, reason))
-                seen.add(record.value)
-                _charge(totals, entry)
-    promise, bounds = system.guarantee(), dict(limits or {})
-    spent = [totals[key] for key in sorted(totals)]
-    left = {scope: limit_of(promise, bounds, scope) - cost for scope, cost in _by_scope(spent).items()}
-    rows = tuple(replace(one, left=left[one.scope]) for one in spent)
-    return Budget(promise, rows, repeated, tuple(problems), bounds)
+    for topic, terms in system.ledgers.items():
+        book = _Book(terms)
+        for partition, part in logs.of_topic(topic):
+            for record in part.records:
+                seen = _Seen(record.value, system, terms)
+                known = contents.setdefault(seen.entry_id, set())
+                repeat = not seen.problem and record.value in known
+                repeated += repeat
+                reason = seen.problem or (_conflict(seen) if known and not repeat else "")
+                if reason:
+                    problems.append(Problem(topic, partition, record.offset, reason))
+                if not seen.problem and not repeat:
+                    known.add(record.value)
+                    book.enter(seen.entry)
+        deployments += book.deployments()
+        charges += book.charges()
+    promise, facts = system.guarantee(), system.budgets
+    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems))
 
 
-def _by_scope(spent: Iterable[Spent]) -> dict[str, Cost]:
-    found: dict[str, Cost] = {}
-    for one in spent:
-        found[one.scope] = found.get(one.scope, Cost(0)) + one.cost
-    return found
+class _Seen:
+    """One record of a ledger topic: its entry, or why it is none of this deployment."""
+
+    def __init__(self, value: bytes, system: System, terms: SpendingTerms) -> None:
+        self.entry: Mapping[str, Any] = {}
+        self.entry_id = b""
+        try:
+            _, self.entry = codec.decode(value, frozenset({"LedgerEntry"}))
+        except CodecError as error:
+            self.problem = f"expected a ledger entry ({error.reason})"
+        else:
+            self.entry_id = self.entry["entry_id"]
+            self.problem = _foreign(self.entry, system, terms)
 
 
-def _foreign(entry: Mapping[str, Any], system: System) -> str:
+@dataclass(slots=True)
+class _Charge:
+    """What was entered for one own scope."""
+
+    entries: int = 0
+    spent: Cost = field(default_factory=lambda: Cost(0))
+    mechanisms: dict[str, None] = field(default_factory=dict)
+    as_stated: bool = True
+
+
+class _Place(NamedTuple):
+    """Where an own scope stands among those of its partition, and its name."""
+
+    partition: int
+    order: int
+    renewal: int
+    scope: str
+
+
+class _Book:
+    """The entries of one ledger topic, by own scope."""
+
+    def __init__(self, terms: SpendingTerms) -> None:
+        self._terms = terms
+        self._charges: dict[_Place, _Charge] = {}
+
+    def enter(self, entry: Mapping[str, Any]) -> None:
+        """Take an entry that is of this deployment."""
+        debit = entry["debit"]
+        place = _Place(*OwnScope.of(debit["scope"], self._terms.own), debit["scope"])
+        charge = self._charges.setdefault(place, _Charge())
+        charge.entries += 1
+        charge.spent += Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"]))
+        charge.mechanisms[debit["mechanism"]] = None
+        charge.as_stated &= entry["private_as_stated"]
+
+    def charges(self) -> list[Account]:
+        """The own scopes, in order."""
+        price = self._terms.price.cost
+        newest = {place.partition: place for place in sorted(self._charges)}
+        return [
+            Account(
+                place.scope,
+                " and ".join(charge.mechanisms),
+                charge.entries,
+                charge.spent,
+                price,
+                price - charge.spent,
+                charge.spent.fits(price),
+                self._refusing(charge) if place == newest[place.partition] else "",
+                charge.as_stated,
+            )
+            for place, charge in sorted(self._charges.items())
+        ]
+
+    def deployments(self) -> list[Account]:
+        """The deployment scopes, by partition."""
+        terms, found = self._terms, []
+        for partition in sorted({place.partition for place in self._charges}):
+            paid = {p.renewal for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)}
+            total = times(terms.limit.price(terms.life), len(paid))
+            found.append(
+                Account(
+                    terms.deployment_scope(partition),
+                    terms.composition,
+                    len(paid),
+                    terms.limit.cost(total),
+                    terms.ceiling,
+                    terms.limit.left(total),
+                    terms.limit.admits(total),
+                )
+            )
+        return found
+
+    def _refusing(self, charge: _Charge) -> str:
+        """Why nothing more is released on a partition's newest charge."""
+        if charge.spent == Cost(0):
+            return f"its price of {self._terms.price.cost} does not fit what is left"
+        releases = self._terms.releases
+        if self._terms.own != "window" and releases is not None and charge.entries >= releases:
+            return f"all {releases} releases that its price pays for are made"
+        return ""
+
+
+def _foreign(entry: Mapping[str, Any], system: System, terms: SpendingTerms) -> str:
     if entry["deployment"] != system.config.deployment:
         return f"expected an entry of deployment {system.config.deployment}, got one of another"
     if entry["config_digest"] != system.digest:
         return f"expected an entry under configuration {system.digest.hex()}, got {entry['config_digest'].hex()}"
+    try:
+        OwnScope.of(entry["debit"]["scope"], terms.own)
+    except ValueError:
+        return f"expected a scope of kind {terms.own}, got {entry['debit']['scope']!r}"
     return ""
 
 
-def _charge(totals: dict[tuple[str, str], Spent], entry: Mapping[str, Any]) -> None:
-    debit = entry["debit"]
-    key = (debit["scope"], debit["mechanism"])
-    before = totals.get(key, Spent(*key, 0, Cost(0), Cost(0), True))
-    totals[key] = Spent(
-        *key,
-        before.entries + 1,
-        before.cost + Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"])),
-        Cost(0),
-        before.private_as_stated and entry["private_as_stated"],
-    )
+def _conflict(seen: _Seen) -> str:
+    return f"entry {seen.entry_id.hex()} has another content than before; both are charged"
+
+
+def _grouped(charges: Iterable[Account]) -> list[Account]:
+    """Windows of a partition as one line, which shows the dearest of them; other charges as they are."""
+    lines: list[Account] = []
+    windows: dict[tuple[str, str], list[Account]] = {}
+    for account in charges:
+        kind, _, rest = account.scope.partition("/")
+        if kind == "window":
+            windows.setdefault((rest.partition("/")[0], account.mechanism), []).append(account)
+        else:
+            lines.append(account)
+    for (partition, mechanism), group in windows.items():
+        most = max(group, key=lambda one: (one.spent.epsilon_micro, one.spent.delta_units))
+        number, within = sum(one.entries for one in group), all(one.within for one in group)
+        scope = f"window/{partition}/* (each)"
+        lines.append(Account(scope, mechanism, number, most.spent, most.limit, most.left, within))
+    return lines
+
+
+def _table(accounts: Iterable[Account]) -> list[str]:
+    rows = [["scope", "mechanism", "entries", "spent", "limit", "left"]]
+    rows += [
+        [one.scope, one.mechanism, str(one.entries), *(_short(cost) for cost in (one.spent, one.limit, one.left))]
+        for one in accounts
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _short(cost: Cost) -> str:
+    return f"({epsilon_text(cost.epsilon_micro)}, {delta_text(cost.delta_units)})"
 
 
 def _amounts(cost: Cost) -> dict[str, Any]:

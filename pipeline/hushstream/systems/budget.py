@@ -122,6 +122,7 @@ class SpendingTerms:
         life: what a renewal costs the deployment scope (the first release is one); the scope is filled in.
         deployment: kind of the deployment scope: ``deployment``, or ``deployment-lift``.
         limit: of the deployment scope.
+        composition: the limit's filter.
     """
 
     own: Literal["epoch", "window", "lift"]
@@ -130,6 +131,7 @@ class SpendingTerms:
     life: Debit
     limit: Filter
     deployment: Literal["deployment", "deployment-lift"] = "deployment"
+    composition: FilterName = "basic"
 
     def own_scope(self, partition: int, place: Place) -> str:
         """The own scope of a charge."""
@@ -160,13 +162,31 @@ class SpendingTerms:
         return self.limit.cost(times(self.limit.price(self.life), self.fits))
 
 
-def renewal_of(own_scope: str) -> int:
-    """How often noise had been drawn anew over released units, by the name of a charge's scope.
+class OwnScope(NamedTuple):
+    """What the name of a charge's scope says.
 
-    Raises:
-        ValueError: not such a name.
+    Attributes:
+        partition: whose it is.
+        order: number of the epoch or window; 0 for a lift.
+        renewal: see `Place.renewal`.
     """
-    return int(own_scope.partition(_RENEWAL)[2] or 0)
+
+    partition: int
+    order: int
+    renewal: int
+
+    @classmethod
+    def of(cls, scope: str, kind: str) -> OwnScope:
+        """Read what `SpendingTerms.own_scope` wrote.
+
+        Raises:
+            ValueError: not the name of such a scope.
+        """
+        name, _, renewal = scope.partition(_RENEWAL)
+        found, partition, *order = name.split("/")
+        if found != kind or len(order) != (kind != "lift"):
+            raise ValueError(scope)
+        return cls(int(partition), int(order[0]) if order else 0, int(renewal or 0))
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:

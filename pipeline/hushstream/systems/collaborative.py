@@ -118,6 +118,11 @@ class CollaborativeSystem:
         return spending_terms(self.config.release, self.config.features, self.nodes, self.config.budget)
 
     @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """See `System.ledgers`."""
+        return {"ledger": self.spending_terms}
+
+    @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """See `System.budgets`."""
         return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)

@@ -39,7 +39,7 @@ def spending_terms(
     if budget is None:
         planned = Cost(release.epochs * one.cost.epsilon_micro, release.epochs * one.cost.delta_units)
         return SpendingTerms("epoch", price, None, price, BasicFilter(planned))
-    terms = SpendingTerms("epoch", price, None, price, filter_of(budget))
+    terms = SpendingTerms("epoch", price, None, price, filter_of(budget), composition=budget.filter)
     require_fits(terms.fits, "one epoch of noise", one.cost, budget)
     return terms
 

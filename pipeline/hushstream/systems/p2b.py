@@ -222,6 +222,11 @@ class P2BSystem:
         return lift_terms_of(self.config)
 
     @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """See `System.ledgers`."""
+        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
+
+    @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """See `System.budgets`."""
         return budgets_of(self.config)

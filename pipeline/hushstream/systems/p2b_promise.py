@@ -105,10 +105,11 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
     life = _life(promise, config)
     budget = config.budget
     limit: Filter = BasicFilter(life.cost) if budget is None else filter_of(budget, _slots_share(budget))
+    name = "basic" if budget is None else budget.filter
     tree = window_tree_of(config, resolve_codes(config))
     if tree is None:
-        return SpendingTerms("window", price, 1, life, limit)
-    return SpendingTerms("epoch", price, tree.horizon, life, limit)
+        return SpendingTerms("window", price, 1, life, limit, composition=name)
+    return SpendingTerms("epoch", price, tree.horizon, life, limit, composition=name)
 
 
 @lru_cache(maxsize=64)
@@ -126,7 +127,8 @@ def lift_terms_of(config: P2BConfig) -> SpendingTerms:
         limit = filter_of(budget, exact(budget.lift))
         fits = int(limit.admits(limit.price(price)))
         require_fits(fits, f"the lift in its share of {budget.lift:g}", promise.cost, budget)
-    return SpendingTerms("lift", price, config.lift.releases, price, limit, "deployment-lift")
+    name = "basic" if budget is None else budget.filter
+    return SpendingTerms("lift", price, config.lift.releases, price, limit, "deployment-lift", name)
 
 
 @lru_cache(maxsize=64)

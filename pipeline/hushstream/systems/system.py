@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
 from hushstream.privacy.guarantee import Guarantee
-from hushstream.systems.budget import BudgetFacts
+from hushstream.systems.budget import BudgetFacts, SpendingTerms
 from hushstream.systems.configuration import PartitionConfig
 
 RoleName = Literal["learner", "shuffler", "counter", "aggregator"]
@@ -61,3 +61,7 @@ class System(Protocol):
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """What may be spent, and how much of what is planned fits; one for each thing that is released."""
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""

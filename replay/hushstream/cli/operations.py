@@ -229,7 +229,11 @@ def budget(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """What has been spent, by scope and mechanism, and what a user's lifetime allows."""
+    """What has been spent and is left, by scope and mechanism, beside the configured limits.
+
+    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, or a scope is overspent; 3 a budget
+    is exhausted: nothing more is released out of it, and the roles go on without.
+    """
     from hushstream.ops.budget import LEDGER_TOPICS, read
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts

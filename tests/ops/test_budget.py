@@ -1,0 +1,237 @@
+"""What `budget` says of every mechanism: spent, left, the configured limit, and when it is exhausted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hushstream.contribution.slots import Report
+from hushstream.ops import budget
+from hushstream.ops.budget import EXHAUSTED
+from hushstream.ops.copies import LogCopy, whole
+from hushstream.privacy.amounts import Cost
+from hushstream.roles.machine import InputRecord
+from hushstream.schemas import codec
+from hushstream.systems.budget import BudgetConfig
+from hushstream.systems.lift import lift_guarantee
+
+WIDE = BudgetConfig(50.0, 1e-6)
+
+
+def copy_of(topic: str, *rigs: Any) -> LogCopy:
+    """The ledger topic as the machines of one deployment wrote it, one partition each."""
+    parts = {}
+    for partition, rig in enumerate(rigs):
+        values = [output.value for output in rig.seen.outputs if output.topic == topic]
+        parts[topic, partition] = whole([InputRecord(offset, 1, value) for offset, value in enumerate(values)])
+    return LogCopy(parts)
+
+
+def accounts(found: budget.Budget) -> Mapping[str, budget.Account]:
+    return {account.scope: account for account in (*found.deployments, *found.charges)}
+
+
+# A finished p2b deployment with windows and a lift.
+
+
+def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -> None:
+    found = budget.read(deployment.copy, deployment.system)
+    windows = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger"))
+    lifts = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger-edge"))
+    promised = deployment.system.guarantee()
+    assert found.ok
+    assert found.exit_code == 0
+    assert found.by_mechanism == {"slot-sums": windows, "lift": lifts}
+    assert sum(one.scope.startswith("window/") for one in found.charges) == windows
+    assert found.largest_of_a_unit.epsilon_micro == promised.epsilon_micro
+    said = found.as_json()
+    assert said["one_unit"]["promised"]["epsilon_micro"] == promised.epsilon_micro
+    assert said["lifetime"]["slots"] == 2
+    assert said["lifetime"]["epsilon_micro"] == promised.lifetime.cost.epsilon_micro == 2 * promised.epsilon_micro
+    assert f"{windows} by slot-sums" in found.as_text()
+
+
+def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its_own(deployment: Any) -> None:
+    found = accounts(budget.read(deployment.copy, deployment.system))
+    life = deployment.system.guarantee().lifetime.cost
+    price = lift_guarantee(deployment.system.config.lift, 1).cost
+    for partition in (0, 1):
+        slots, lift = found[f"deployment/{partition}"], found[f"deployment-lift/{partition}"]
+        assert (slots.spent, slots.limit, slots.left, slots.entries) == (life, life, Cost(0), 1)
+        assert (lift.spent, lift.limit) == (price, price)
+        assert found[f"lift/{partition}"].entries > 1
+    text = budget.read(deployment.copy, deployment.system).as_text()
+    assert "window/0/* (each)" in text
+    assert "window/0/0 " not in text
+
+
+def test_a_repeated_entry_is_charged_once(deployment: Any, editor: Any) -> None:
+    source = ("ledger", 0)
+    records = editor.copy.part(source).records
+    found = budget.read(editor.inserted(source, len(records), records[0].value), deployment.system)
+    assert found.ok
+    assert found.repeated == 1
+    assert found.charges == budget.read(editor.copy, deployment.system).charges
+
+
+def test_two_contents_under_one_id_are_an_error_and_both_are_charged(deployment: Any, editor: Any) -> None:
+    source = ("ledger", 0)
+    records = editor.copy.part(source).records
+    _, entry = codec.decode(records[0].value)
+    other = codec.encode("LedgerEntry", {**entry, "debit": {**entry["debit"], "epsilon_micro": 5}})
+    # Written to the other partition: an id stands for one content wherever it is.
+    found = budget.read(editor.inserted(("ledger", 1), 0, other), deployment.system)
+    assert found.exit_code == 1
+    (problem,) = found.problems
+    assert (problem.topic, problem.partition, problem.offset) == ("ledger", 1, 0)
+    assert entry["entry_id"].hex() in problem.reason
+    charged = accounts(found)[entry["debit"]["scope"]]
+    assert charged.spent.epsilon_micro == entry["debit"]["epsilon_micro"] + 5
+    assert not charged.within
+
+
+def test_entries_of_others_and_noise_are_named_and_cost_nothing(deployment: Any, editor: Any) -> None:
+    source = ("ledger", 0)
+    _, entry = codec.decode(editor.copy.part(source).records[0].value)
+    before = budget.read(editor.copy, deployment.system)
+    lifted = {**entry, "debit": {**entry["debit"], "scope": "lift/0"}}
+    for value, reason in (
+        (codec.encode("LedgerEntry", {**entry, "deployment": "theirs"}), "deployment small"),
+        (codec.encode("LedgerEntry", {**entry, "config_digest": bytes(16)}), "configuration"),
+        (codec.encode("LedgerEntry", lifted), "a scope of kind window, got 'lift/0'"),
+        (b"noise", "a ledger entry"),
+    ):
+        found = budget.read(editor.inserted(source, 1, value), deployment.system)
+        assert not found.ok
+        assert reason in found.problems[0].reason
+        assert found.charges == before.charges
+
+
+def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:
+    found = budget.read(LogCopy({}), deployment.system)
+    assert found.ok
+    assert found.largest_of_a_unit == Cost(0)
+    assert not found.deployments
+
+
+# Every mechanism, with and without a configured budget.
+
+
+def windows(rigs: Any, count: int, **changes: Any) -> Any:
+    rig = rigs.ShufflerRig(rigs.make_system(**changes))
+    for number in range(4 * count):
+        rig.slot(number, Report(number % rigs.CODES, 0, 1))
+    rig.fold()
+    return rig
+
+
+def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rigs: Any) -> None:
+    release = {"window_slots": 4, "sums": "counter", "windows": 3}
+    for count, code in ((2, 0), (3, EXHAUSTED), (5, EXHAUSTED)):
+        rig = windows(rigs, count, release=release, budget=WIDE)
+        found = budget.read(copy_of("ledger", rig), rig.system)
+        assert (found.ok, found.exit_code) == (True, code)
+        account = accounts(found)["epoch/0/0"]
+        assert (account.entries, account.left) == (min(count, 3), Cost(0))
+        deployed = accounts(found)["deployment/0"]
+        assert deployed.limit.epsilon_micro == 50_000_000
+        assert deployed.left == WIDE.limit - rig.system.guarantee().lifetime.cost
+        assert found.as_json()["exhausted"] == (["epoch/0/0"] if code else [])
+        assert ("Exhausted: epoch/0/0: all 3 releases that its price pays for are made." in found.as_text()) == bool(
+            code
+        )
+
+
+def diverging(related: Any, rounds: int, **changes: Any) -> Any:
+    """A counter whose inputs change again and again: each time its noise is renewed, while the budget has room."""
+    rig = related.CounterRig(related.make_system(**changes), related.SECRET)
+    for number in range(rounds):
+        rig.rewards(number, related.some_rewards(number, 4))
+        seen = rig.fold()
+        rig.altered(number, contexts=bytes(4 * 4 * related.DIMENSION))
+        machine = rig.fresh()
+        machine.start(rig.genesis)
+        related.recover(rig, machine)
+        rig.machine = machine
+        assert seen.journals
+    return rig
+
+
+GAUSSIAN = {"rows": 4, "horizon": 64, "rewards_per_user": 32, "noise": "gaussian", "epsilon": 0.3, "delta": 1e-8}
+
+
+@pytest.mark.parametrize("name", ["basic", "zcdp", "renyi"])
+def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_have_room_for_more(
+    related: Any, name: str
+) -> None:
+    limit = BudgetConfig(1.0, 1e-5, name)
+    system = related.make_system(release=GAUSSIAN, budget=limit)
+    fits = system.budgets[0].fits
+    assert fits == 3 if name == "basic" else fits > 3
+    rig = diverging(related, fits + 2, release=GAUSSIAN, budget=limit)
+    found = budget.read(copy_of("ledger", rig), system)
+    assert found.exit_code == EXHAUSTED
+    assert len([one for one in found.charges if one.spent != Cost(0)]) == fits
+    deployed = accounts(found)["deployment/0"]
+    assert deployed.entries == fits
+    assert deployed.spent.fits(limit.limit)
+    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.guarantee().cost
+    assert deployed.mechanism == name
+    last = found.charges[-1]
+    assert (last.spent, last.scope) == (Cost(0), f"epoch/0/{fits + 1}/renewal/{fits + 1}")
+    assert "does not fit what is left" in last.refusing
+    before = diverging(related, fits, release=GAUSSIAN, budget=limit)
+    assert budget.read(copy_of("ledger", before), system).exit_code == 0
+
+
+def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -> None:
+    changes: dict[str, Any] = {"release": {**related.DEFAULTS["release"], "trust": "edge"}, "budget": WIDE}
+    system = related.make_system(partitions={"learner": 2}, **changes)
+    rigs = [related.RelatedLearnerRig(system, partition=partition) for partition in (0, 1)]
+    for number, rig in enumerate(rigs):
+        rig.interact(f"e{number}", "ann")
+        rig.seal()
+        rig.fold()
+    found = budget.read(copy_of("ledger", *rigs), system)
+    price = system.guarantee().price
+    assert found.exit_code == 0
+    for partition in (0, 1):
+        deployed = accounts(found)[f"deployment/{partition}"]
+        assert (deployed.spent, deployed.left) == (price, WIDE.limit - price)
+        assert accounts(found)[f"epoch/{partition}/0"].spent == price
+
+
+def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(rigs: Any) -> None:
+    limit = BudgetConfig(8.0, 1e-6, lift=0.25)
+    lift = {"holdout": 0.4, "epsilon": 2.0, "decisions_per_user": 5, "every_seconds": 120.0, "releases": 2}
+    system = rigs.make_system(lift=lift, budget=limit)
+    rig = rigs.LearnerRig(system)
+    codes = []
+    for phase in range(3):
+        rig.seal(phase)
+        rig.fold()
+        codes.append(budget.read(copy_of("ledger-edge", rig), system).exit_code)
+    assert codes == [0, EXHAUSTED, EXHAUSTED]
+    deployed = accounts(budget.read(copy_of("ledger-edge", rig), system))["deployment-lift/0"]
+    assert deployed.limit.epsilon_micro == 2_000_000
+    assert deployed.left.epsilon_micro == 0
+    assert system.slot_terms.limit.limit.epsilon_micro == 6_000_000
+
+
+def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) -> None:
+    rig = windows(rigs, 1, release={"window_slots": 4, "sums": "counter", "windows": 3})
+    values = [codec.decode(value)[1] for value in (o.value for o in rig.seen.outputs if o.topic == "ledger")]
+    turned = {**values[0], "entry_id": bytes(16), "debit": {**values[0]["debit"], "scope": "epoch/0/1"}}
+    parts = [codec.encode("LedgerEntry", one) for one in (*values, turned)]
+    copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
+    found = budget.read(copy, rig.system)
+    assert found.ok
+    assert accounts(found)["deployment/0"].spent == rig.system.guarantee().lifetime.cost
+    renewed = {**turned, "debit": {**turned["debit"], "scope": "epoch/0/1/renewal/1"}}
+    parts[-1] = codec.encode("LedgerEntry", renewed)
+    copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
+    overspent = budget.read(copy, rig.system)
+    assert overspent.exit_code == 1
+    assert not accounts(overspent)["deployment/0"].within
