@@ -59,6 +59,21 @@ def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ..
     assert writers["client"] == {"contexts", "clicks"}
 
 
+def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(deployment: Any) -> None:
+    named = rules_of(deployment.system, PREFIX, Principals.of(["requeue-edge=User:desk", "requeue-server=User:other"]))
+    without = rules_of(deployment.system, PREFIX, Principals.of())
+    found = {(rule.principal, rule.name.removeprefix(PREFIX), rule.operation) for rule in set(named) - set(without)}
+    assert found == {
+        ("User:desk", "dead-letters-edge", "Read"),
+        *(("User:desk", topic, one) for topic in ("contexts", "clicks") for one in ("Read", "Write")),
+        ("User:other", "dead-letters-server", "Read"),
+        *(("User:other", topic, one) for topic in ("crowds", "interactions") for one in ("Read", "Write")),
+    }
+    assert set(without) < set(named)
+    with pytest.raises(HushstreamError, match="expected a zone of deployment small, got requeue-counter"):
+        rules_of(deployment.system, PREFIX, Principals.of(["requeue-counter=User:desk"]))
+
+
 def test_each_worker_has_its_own_group_and_nobody_another(rules: tuple[Rule, ...]) -> None:
     assert {(rule.principal, rule.name, rule.operation) for rule in rules if rule.kind == "group"} == {
         (f"User:{role}", f"small.{role}", "Read") for role in ("learner", "shuffler", "aggregator")
@@ -164,6 +179,8 @@ def test_principals_are_named_role_by_role() -> None:
         ("lerner=User:bob", "with one of the roles client, learner"),
         ("learner=User:shuffler", "a principal of its own for each role"),
         ("learner=User:*", "a principal of its own for each role"),
+        ("requeue-edge=User:learner", "a principal of its own for each role"),
+        ("requeue-somewhere=User:bob", "requeue-edge, requeue-shuffler"),
     ],
 )
 def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:

@@ -6,12 +6,16 @@ them with their declaration before it starts), and Read on its own consumer grou
 Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
 may look at the settings of every topic, so that ``hushstream topics check`` runs under its name; reading stays as
 declared.
+
+Who puts refused records on their topics again (``hushstream dead-letters requeue``) may read one zone's dead letters,
+and read and write what that zone's workers read. Nobody may unless he is named (``requeue-ZONE``): writing to an input
+is much to be allowed, and a worker of that zone may not do it either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from hushstream.agents.deployment import KeySource
@@ -25,6 +29,12 @@ from hushstream.systems.system import RoleName, System
 
 ADMINISTRATOR = "administrator"
 """Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
+
+_LETTERS = "dead-letters-"
+REQUEUERS: Mapping[str, str] = {
+    f"requeue-{name.removeprefix(_LETTERS)}": name for name in TOPICS if name.startswith(_LETTERS)
+}
+"""Who may put records on their topics again, and from which dead letters: one for each zone."""
 
 Kind = Literal["topic", "group"]
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
@@ -113,32 +123,34 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, and who administers."""
+    """Who runs each role, as the broker names them, who may requeue (by `REQUEUERS`), and who administers."""
 
     by_role: Mapping[Role, str]
     administrators: frozenset[str] = frozenset()
+    requeuers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, texts: Sequence[str] = ()) -> Principals:
-        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``.
+        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``, and nobody requeues.
 
         Raises:
             HushstreamError: an unknown role, no principal, or one principal for two roles.
         """
-        by_role = {role: f"User:{role}" for role in Role}
+        by_role = {str(role): f"User:{role}" for role in Role}
+        names = (*by_role, *REQUEUERS, ADMINISTRATOR)
         administrators = set()
         for text in texts:
             role, _, principal = text.partition("=")
             kind, colon, name = principal.partition(":")
-            if not (kind and colon and name) or role not in (*map(str, Role), ADMINISTRATOR):
+            if not (kind and colon and name) or role not in names:
                 raise HushstreamError(
                     f"--principals: expected ROLE=TYPE:NAME, for instance learner=User:CN=learner, with one of the "
-                    f"roles {', '.join((*map(str, Role), ADMINISTRATOR))}, got {text!r}"
+                    f"roles {', '.join(names)}, got {text!r}"
                 )
             if role == ADMINISTRATOR:
                 administrators.add(principal)
             else:
-                by_role[Role(role)] = principal
+                by_role[role] = principal
         for role, principal in by_role.items():
             others = [other for other, one in by_role.items() if one == principal and other != role]
             if others or principal == _EVERYBODY:
@@ -146,7 +158,8 @@ class Principals:
                     f"--principals: expected a principal of its own for each role, got {principal} for {role}"
                     f"{''.join(f' and {other}' for other in others)}: it could see what each of them may"
                 )
-        return cls(by_role, frozenset(administrators))
+        requeuers = {name: by_role.pop(name) for name in REQUEUERS if name in by_role}
+        return cls({Role(role): one for role, one in by_role.items()}, frozenset(administrators), requeuers)
 
 
 def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
@@ -170,7 +183,24 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
         for topic, operations in _used(system, role).items():
             rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in operations}
+    for requeuer in principals.requeuers:
+        rules |= set(_of_requeuer(requeuer, system, prefix, principals.requeuers[requeuer]))
     return tuple(sorted(rules))
+
+
+def _of_requeuer(requeuer: str, system: System, prefix: str, principal: str) -> Iterator[Rule]:
+    letters = REQUEUERS[requeuer]
+    roles = [role for role in system.roles if Role(role) in TOPICS[letters].writers]
+    if not roles:
+        raise HushstreamError(
+            f"--principals: expected a zone of deployment {system.config.deployment}, got {requeuer}: nothing is "
+            f"refused there"
+        )
+    yield Rule(principal, "topic", physical(prefix, letters), "Read")
+    for role in roles:
+        for topic in role_work(role, system, KeySource(seed=0)).topics.inputs:
+            yield Rule(principal, "topic", physical(prefix, topic), "Read")
+            yield Rule(principal, "topic", physical(prefix, topic), "Write")
 
 
 def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:

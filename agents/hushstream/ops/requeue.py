@@ -79,7 +79,8 @@ class Requeued:
 async def requeue_async(connection: Connection, counts: Mapping[str, int], letter: Letter, keys: KeySource) -> Requeued:
     """Put one refused record (or row) on its topic again, unless it is there again already.
 
-    Needs the right to read and to write that topic, which no role has for all of them: use an administrator's.
+    Needs the right to read and to write that topic, which no role has: it is given by zone to a principal of its own
+    (`hushstream.ops.acl_rules.REQUEUERS`).
 
     Args:
         connection: where the deployment is.

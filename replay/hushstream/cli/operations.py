@@ -329,7 +329,8 @@ def letters_requeue(
 ) -> None:
     """Put a refused record on its topic again, once the reason has passed; a second time does nothing.
 
-    It needs the zone's key, and an account that may read the dead letters and read and write the topic.
+    It needs the zone's key, and an account that may read the dead letters and read and write the topic: on a secured
+    broker the one that `topics apply --principals requeue-ZONE=TYPE:NAME` gave these rights.
     """
     from hushstream.ops.dead_letters import of_record
     from hushstream.ops.requeue import requeue

@@ -22,13 +22,18 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hushstream.agents.deployment import parse_config
-from hushstream.agents.errors import AccessDenied
+from hushstream.agents.deployment import KeySource, parse_config
+from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
 from hushstream.learners.relation import SocialGraph
-from hushstream.ops import acls
-from hushstream.ops.acl_rules import Principals
+from hushstream.ops import acls, dead_letters
+from hushstream.ops.acl_rules import REQUEUERS, Principals
+from hushstream.ops.live import copy_async
+from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.privacy.keys import Zone
+from hushstream.roles.refusals import DeadLetters
+from hushstream.schemas import codec
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.p2b import P2BSystem
@@ -36,9 +41,10 @@ from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
+KEYS = KeySource(seed=1)
 NODE = 1
 DENIED = 29
-WHO = (*map(str, Role), "stranger")
+WHO = (*map(str, Role), *REQUEUERS, "stranger")
 UNUSED = {
     "p2b": {("learner", "ledger")},
     "colin": {("learner", "ledger"), ("learner", "releases")},
@@ -69,6 +75,11 @@ class Shape:
         return f"{self.deployment}."
 
     @property
+    def principals(self) -> Principals:
+        """With somebody who requeues in each zone that the deployment has."""
+        return Principals.of([f"{name}=User:{name}" for name in REQUEUERS if inputs_of(name, self)])
+
+    @property
     def topics(self) -> dict[str, str]:
         """Logical names by the broker's names."""
         return {physical(self.prefix, name): name for name in topics_of(self.name, self.roles, True)}
@@ -93,10 +104,10 @@ async def shape(request: pytest.FixtureRequest, kafka: Any, fresh_name: Callable
     made = shape_of(request.param, fresh_name())
     admin = kafka.connection("admin", made.prefix)
     await apply_async(admin, partition_counts(made.system))
-    assert await acls.check_async(admin, made.system, Principals.of()) != ()
-    assert await acls.apply_async(admin, made.system, Principals.of())
-    assert await acls.apply_async(admin, made.system, Principals.of()) == ()
-    assert await acls.check_async(admin, made.system, Principals.of()) == ()
+    assert await acls.check_async(admin, made.system, made.principals) != ()
+    assert await acls.apply_async(admin, made.system, made.principals)
+    assert await acls.apply_async(admin, made.system, made.principals) == ()
+    assert await acls.check_async(admin, made.system, made.principals) == ()
     return made
 
 
@@ -134,15 +145,39 @@ def _kept(resource: ConfigResource) -> ConfigResource:
     return ConfigResource(resource.resource_type, resource.name, configs={"retention.ms": "1"})
 
 
+INPUTS = {
+    "p2b": {
+        "requeue-edge": {"contexts", "clicks"},
+        "requeue-shuffler": {"reports"},
+        "requeue-server": {"crowds", "interactions"},
+    },
+    "colin": {
+        "requeue-edge": {"contexts", "clicks"},
+        "requeue-counter": {"rewards"},
+        "requeue-server": {"releases"},
+    },
+}
+
+
+def inputs_of(requeuer: str, shape: Shape) -> set[str]:
+    """What a requeuer may read and write, beside reading the dead letters of its zone."""
+    return INPUTS[shape.name].get(requeuer, set())
+
+
 def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     """The same from the topic declarations."""
     of = {name: TOPICS[name] for name in shape.topics.values()}
     unused = {topic for role, topic in UNUSED[shape.name] if role == who}
+    requeued = inputs_of(who, shape)
+    letters = {REQUEUERS[who]} if requeued else set()
     there = who in (*shape.roles, "client", "operator")
     worker = who in shape.roles
     return {
-        "Write": {name: there and who in spec.writers and name not in unused for name, spec in of.items()},
-        "Read": {name: there and who in spec.readers for name, spec in of.items()},
+        "Write": {
+            name: name in requeued or (there and who in spec.writers and name not in unused)
+            for name, spec in of.items()
+        },
+        "Read": {name: name in requeued | letters or (there and who in spec.readers) for name, spec in of.items()},
         "DescribeConfigs": {
             name: who == "operator"
             or (worker and who in (*spec.writers, *spec.readers) and (name not in unused or who in spec.readers))
@@ -245,3 +280,26 @@ async def _change(
 
     kind = CreateAclsRequest if how == "create" else DeleteAclsRequest
     await admin._send_request(kind(2, physical(shape.prefix, topic), 3, principal, "*", operation, 3))
+
+
+async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_no_other(
+    kafka: Any, fresh_name: Callable[[], str]
+) -> None:
+    shape = shape_of("p2b", fresh_name())
+    counts = partition_counts(shape.system)
+    await apply_async(kafka.connection("admin", shape.prefix), counts)
+    await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)
+    refused = codec.encode("Context", {"event_id": "e", "user": "u", "context": bytes(12)})
+    zone_key = KEYS.key(Zone.EDGE)
+    letter = DeadLetters("edge", "learner", 0, zone_key, codec.encode).letter("bad_line", "contexts", 0, 0, 0, refused)
+    for who, topic, value in (("client", "contexts", refused), ("learner", letter.topic, letter.value)):
+        options = kafka.connection(who, shape.prefix).cluster.client_options()
+        async with AIOKafkaProducer(**options) as producer:
+            await producer.send_and_wait(shape.prefix + topic, value, partition=0)
+    desk = kafka.connection("requeue-edge", shape.prefix)
+    (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}))
+    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server"):
+        with pytest.raises((AccessDenied, TopicMissing)):
+            await requeue_async(kafka.connection(who, shape.prefix), counts, found, KEYS)
+    assert (await requeue_async(desk, counts, found, KEYS)).written
+    assert not (await requeue_async(desk, counts, found, KEYS)).written
