@@ -187,7 +187,7 @@ def test_a_damaged_or_foreign_state_is_refused(plan: BlockPlan, key: Key, addres
         with pytest.raises(BadState):
             restore()
     body = counters.dump()
-    negative = body[:9] + (-1).to_bytes(8, "little", signed=True) + body[17:]
+    negative = body[:9] + (-2).to_bytes(8, "little", signed=True) + body[17:]
     for wrong in (b"", body + b"\0", b"\2" + body[1:], negative, body[:-8] + (1 << 62).to_bytes(8, "little")):
         with pytest.raises(BadState):
             plan.open(key, address).load(wrong)
@@ -300,3 +300,71 @@ def test_noise_is_the_same_on_every_platform(
         counters.add(blocks, np.zeros_like(leaves))
         digest.update(counters.release().astype("<i8").tobytes())
     assert GOLDEN[request.node.callspec.params["plan"]] == digest.hexdigest()[:32]
+
+
+# Erasure.
+
+
+def test_a_sum_set_to_zero_under_the_same_noise_would_be_told_by_a_subtraction(
+    plan: BlockPlan, key: Key, address: NoiseAddress
+) -> None:
+    """Why a block is not simply set to zero: two releases around that differ by exactly what was there."""
+    group = plan.open(key, address)
+    for blocks, leaves in batches(plan, 9):
+        group.add(blocks, leaves)
+    first = group.release_of(np.array([0]))
+    group._sums[0] = 0
+    group._moved[0] = True
+    told = first - group.release_of(np.array([0]))
+    exact = sum(leaves[blocks == 0].sum(axis=0) for blocks, leaves in batches(plan, 9))
+    assert exact.any()
+    assert np.array_equal(told[0], exact)
+
+
+def test_an_erased_block_is_a_zero_without_noise_for_good_and_the_others_are_as_before(
+    plan: BlockPlan, key: Key, address: NoiseAddress
+) -> None:
+    group = plan.open(key, address)
+    for blocks, leaves in batches(plan, 9):
+        group.add(blocks, leaves)
+    others = np.arange(1, BLOCKS)
+    before = group.release_of(others)
+    group.release_of(np.array([0]))
+    group.erase(0)
+    again = plan.open(key, address)
+    again.load(group.dump())
+    for held in (group, again):
+        assert not held.release_of(np.array([0])).any()
+        assert np.array_equal(held.release_of(others), before)
+        assert held.leaves[0] == 0
+        for take in (held.add, held.release_each):
+            with pytest.raises(BadLeaves, match="got some of an erased one"):
+                take(np.array([1, 0]), np.ones((2, plan.plan.dimension), dtype=np.int64))
+        assert np.array_equal(held.release_of(others), before), "nothing was taken"
+    assert not np.frombuffer(group.dump(), "<i8", offset=9 + 8 * BLOCKS)[: plan.plan.dimension].any()
+
+
+def test_what_erasing_leaves_does_not_depend_on_what_was_there(
+    plan: BlockPlan, key: Key, address: NoiseAddress
+) -> None:
+    states = []
+    for seed in (1, 2):
+        group = plan.open(key, address)
+        for blocks, leaves in batches(plan, 9, seed):
+            group.add(blocks, leaves)
+        for block in range(BLOCKS):
+            group.erase(block)
+        states.append(group.dump())
+    assert states[0] == states[1]
+
+
+def test_a_block_that_is_not_there_cannot_be_erased_nor_one_with_a_sum_be_restored_as_erased(
+    plan: BlockPlan, key: Key, address: NoiseAddress
+) -> None:
+    group = plan.open(key, address)
+    with pytest.raises(BadLeaves, match="got one outside"):
+        group.erase(BLOCKS)
+    group.add(np.array([0]), np.ones((1, plan.plan.dimension), dtype=np.int64))
+    group._clocks[0] = -1
+    with pytest.raises(BadState, match="leaves of each block"):
+        plan.open(key, address).load(group.dump())

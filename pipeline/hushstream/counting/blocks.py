@@ -34,6 +34,8 @@ LARGEST_COORDINATES = 1 << 26
 STATE_VERSION = 1
 _STATE_HEAD = struct.Struct("<BQ")
 _DIGITS_PER_DRAW = 16
+_ERASED = -1
+"""In place of a clock: such a block takes no leaf, and is a zero without noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +162,8 @@ class BlockCounters:
 
     @property
     def leaves(self) -> NDArray[np.int64]:
-        """How many leaves each block has, int64 (N,)."""
-        return self._clocks.copy()
+        """How many leaves each block has, int64 (N,); 0 for one that was erased."""
+        return np.maximum(self._clocks, 0)
 
     def add(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Take a batch: the leaves of one block are one leaf of it, their sum.
@@ -171,7 +173,8 @@ class BlockCounters:
             leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
 
         Raises:
-            BadLeaves: other types, shapes or block numbers, or a sum that could leave 64 bits. Nothing is taken.
+            BadLeaves: other types, shapes or block numbers, an erased block, or a sum that could leave 64 bits. Nothing
+                is taken then.
             HorizonReached: more leaves of some block than the plan allows. Nothing is taken then.
         """
         require_leaves(leaves, self.plan.plan.dimension)
@@ -179,7 +182,9 @@ class BlockCounters:
         if not len(blocks):
             return
         touched, sums = _summed_by_block(blocks, leaves)
-        if int(self._clocks[touched].max()) >= self.plan.plan.horizon:
+        # Read without a sign, the clock of an erased block is beyond any horizon.
+        if int(self._clocks[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
+            self._require_kept(touched)
             raise HorizonReached(f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got one more")
         self._bound = bound_after(self._bound, self._sums, leaves)
         self._sums[touched] += sums
@@ -218,6 +223,7 @@ class BlockCounters:
         """
         require_leaves(leaves, self.plan.plan.dimension)
         self._require_blocks(blocks, len(leaves))
+        self._require_kept(blocks)
         most = int((self._clocks + np.bincount(blocks, minlength=self.plan.blocks)).max())
         if most > self.plan.plan.horizon:
             raise HorizonReached(
@@ -229,6 +235,22 @@ class BlockCounters:
             self.add(blocks[rows], leaves[rows])
             released[rows] = self.release_of(blocks[rows])
         return released
+
+    def erase(self, block: int) -> None:
+        """Drop what a block holds, for good: it is a public zero from here on and takes no leaf again.
+
+        Under the noise of its nodes other sums were released. A release of what comes later, or of a sum that became
+        zero, would have that noise in common with them, and the difference would tell the sums.
+
+        Raises:
+            BadLeaves: no such block.
+        """
+        self._require_blocks(np.array([block], dtype=np.int64), None)
+        self._clocks[block] = self._above_at[block] = self._held[:, block] = _ERASED
+        self._sums[block] = self._above[block] = self._noise[block] = 0
+        for rows in self._rows:
+            rows[block] = 0
+        self._moved[block] = False
 
     def dump(self) -> bytes:
         """The state as bytes, without the digest that `BlockPlan.save` adds."""
@@ -250,7 +272,7 @@ class BlockCounters:
             )
         held = np.frombuffer(body, dtype="<i8", offset=_STATE_HEAD.size).astype(np.int64)
         clocks, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
-        if clocks.min() < 0 or clocks.max() > self.plan.plan.horizon:
+        if clocks.min() < _ERASED or clocks.max() > self.plan.plan.horizon or sums[clocks == _ERASED].any():
             raise BadState(f"block state: expected 0 to {self.plan.plan.horizon} leaves of each block, got others")
         bound = largest_size(sums)
         if bound > LARGEST_SUM:
@@ -268,6 +290,10 @@ class BlockCounters:
         # Read without a sign, a negative number is a huge one.
         if len(blocks) and int(blocks.view(np.uint64).max()) >= self.plan.blocks:
             raise BadLeaves(f"block numbers: expected 0 to {self.plan.blocks - 1}, got one outside")
+
+    def _require_kept(self, blocks: NDArray[np.int64]) -> None:
+        if int(self._clocks[blocks].min(initial=0)) == _ERASED:
+            raise BadLeaves("blocks: expected leaves of blocks that are kept, got some of an erased one")
 
     def _refresh(self, blocks: NDArray[np.int64]) -> None:
         """Bring the noise of these blocks (each named once) to their clocks."""

@@ -22,6 +22,9 @@ from hushstream.systems.collaborative_configuration import ContinualConfig, Feat
 from hushstream.systems.collaborative_release import local_reward_of, mean_variance, plan_of
 from hushstream.systems.collaborative_rows import Rows
 
+_ERASED = -1
+"""In place of how many leaves a user has: nothing is taken from him or released of him."""
+
 
 class Moments(ABC):
     """Running sums under one mechanism, in one epoch of noise; N users, d features.
@@ -52,13 +55,32 @@ class Moments(ABC):
         """Variance of the noise in one sum, averaged over the horizon, in squared units of the reward."""
         return self._base_variance + self._own_variance
 
-    @abstractmethod
     def add(self, rows: Rows) -> NDArray[np.int64]:
-        """Take rows in the order of their nodes; returns what was added, int64 (n, d), on the lattice."""
+        """Take rows in the order of their nodes; returns what was added, int64 (n, d), on the lattice.
+
+        Raises:
+            HushstreamError: some are of an erased user. Nothing is taken then.
+        """
+        self._require_kept(rows.nodes)
+        return self._add(rows)
 
     def sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Noised sums of some users, int64 (m, d), on the lattice; asking again gives the same."""
+        """Noised sums of some users, int64 (m, d), on the lattice; asking again gives the same.
+
+        Raises:
+            HushstreamError: one of them is erased.
+        """
+        self._require_kept(blocks)
         return np.asarray(self._base[blocks] + self._own_sums(blocks))
+
+    def erase(self, node: int) -> None:
+        """Drop what is held of a user, for good: no sum of his is released again, in this epoch or a later one.
+
+        His last release stands. One more under the same noise, of sums without what was erased, would differ from it
+        by exactly that.
+        """
+        self._exact[node] = self._base[node] = 0
+        self._steps[node] = _ERASED
 
     @property
     @abstractmethod
@@ -66,17 +88,22 @@ class Moments(ABC):
         """`variance` of what this epoch adds."""
 
     @abstractmethod
+    def _add(self, rows: Rows) -> NDArray[np.int64]:
+        """`add` of rows that may be taken."""
+
+    @abstractmethod
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """`sums` of what this epoch adds."""
 
     def held(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Users that have rewards, int64 (m,), and their exact sums, int64 (m, d)."""
-        blocks = np.flatnonzero(self._steps)
+        blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
 
     def renoise(self, earlier: Moments) -> None:
         """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again."""
         self._base, self._base_variance = earlier._base, earlier._base_variance
+        self._erase_as(earlier)
         blocks, sums = earlier.held()
         if len(blocks):
             self._take(blocks, sums)
@@ -84,6 +111,7 @@ class Moments(ABC):
     def continue_from(self, earlier: Moments, released: bool) -> None:
         """Begin on what an earlier epoch released last; what it withheld (``released`` is false) stays withheld."""
         self._base, self._base_variance = earlier._base.copy(), earlier._base_variance
+        self._erase_as(earlier)
         if released:
             blocks, _ = earlier.held()
             self._base[blocks] = earlier.sums(blocks)
@@ -116,6 +144,14 @@ class Moments(ABC):
         self._exact[blocks] += leaves
         self._steps[blocks] += 1
 
+    def _require_kept(self, nodes: NDArray[np.int32] | NDArray[np.int64]) -> None:
+        if (self._steps[nodes] == _ERASED).any():
+            raise HushstreamError("moments: expected users whose sums are kept, got one who was erased")
+
+    def _erase_as(self, earlier: Moments) -> None:
+        for node in np.flatnonzero(earlier._steps == _ERASED).tolist():
+            self.erase(node)
+
     def _dump_noise(self) -> bytes:
         return b""
 
@@ -135,6 +171,7 @@ class CounterMoments(Moments):
         """Start with no rewards, under noise that ``key`` and ``address`` name."""
         super().__init__(nodes, plan.dimension)
         self._plan = plan
+        self._key, self._address = key, address
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
         self._counters: list[Counter] = []
@@ -144,7 +181,7 @@ class CounterMoments(Moments):
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)
             self._arena = group.open(key, address)
         else:
-            self._counters = [plan.open(key, replace(address, cell=node)) for node in range(nodes)]
+            self._counters = [self._open_counter(node) for node in range(nodes)]
 
     @property
     def mechanism(self) -> str:
@@ -161,7 +198,7 @@ class CounterMoments(Moments):
         """See `Moments.variance`."""
         return mean_variance(self._plan)
 
-    def add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows) -> NDArray[np.int64]:
         """See `Moments.add`."""
         quantised = rows.lattice()
         nodes = rows.nodes.astype(np.int64)
@@ -188,6 +225,17 @@ class CounterMoments(Moments):
             for block, leaf in zip(blocks.tolist(), leaves, strict=True):
                 self._counters[block].add(leaf[None, :])
         super()._take(blocks, leaves)
+
+    def erase(self, node: int) -> None:
+        """See `Moments.erase`."""
+        super().erase(node)
+        if self._arena is not None:
+            self._arena.erase(node)
+        else:
+            self._counters[node] = self._open_counter(node)
+
+    def _open_counter(self, node: int) -> Counter:
+        return self._plan.open(self._key, replace(self._address, cell=node))
 
     def _dump_noise(self) -> bytes:
         if self._arena is not None:
@@ -225,7 +273,7 @@ class ExactMoments(Moments):
         """See `Moments.variance`: none."""
         return 0.0
 
-    def add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows) -> NDArray[np.int64]:
         """See `Moments.add`."""
         quantised = rows.lattice()
         np.add.at(self._exact, rows.nodes, quantised)
@@ -267,7 +315,7 @@ class NoisyRewards(Moments):
         """See `Moments.variance`: of one reward, as the noise of a sum grows with what was shown."""
         return self._law.variance
 
-    def add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows) -> NDArray[np.int64]:
         """See `Moments.add`; returns the noised rows, as the rewards themselves are kept nowhere."""
         noised = np.empty(len(rows), dtype=np.int64)
         steps = np.trunc(rows.rewards * self._law.levels).astype(np.int64)

@@ -16,6 +16,9 @@ MAX_ROWS_A_RECORD = 256
 """Rows in one record of rewards, or in one release at the edge: so that a step, which takes whole records, stays
 within the size of a record."""
 
+FORGOTTEN = 1 << 62
+"""In place of how many rewards of a user have counted, where he was erased: no allowance covers one more."""
+
 
 class BadRows(HushstreamError):
     """Rows are not what a deployment's configuration allows."""
@@ -41,6 +44,11 @@ class Rows:
     def __len__(self) -> int:
         """n."""
         return len(self.nodes)
+
+    def without(self, node: int) -> Rows:
+        """The rows of the other nodes."""
+        kept = self.nodes != node
+        return Rows(self.nodes[kept], self.features[kept], self.rewards[kept])
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
