@@ -197,8 +197,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         if machine.moments is not None:
             machine.moments.erase(node)
             return
-        fields = {"user": user, "config_digest": machine.system.digest}
-        self.releases.append(Output("rewards", 0, machine.chain.encode("Forget", fields)))
+        fields = {"node": node, "config_digest": machine.system.digest}
+        self.releases.append(Output("rewards", 0, machine.chain.encode("Erasure", fields)))
 
     def _send(self, phase: int = 0) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""

@@ -55,7 +55,7 @@ from hushstream.systems.collaborative_rows import FORGOTTEN, MAX_ROWS_A_RECORD, 
 REMEMBERED_IDS = 100_000
 """How many ids of batches are known again, so that what is sent twice counts once."""
 
-_KINDS = frozenset({"Rewards", "Seal", "Tick", "Forget"})
+_KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
 _INPUT = "rewards"
 
 
@@ -229,8 +229,8 @@ class CounterMachine(OneInput):
                 gathered.counts[Outcome.TICK] += 1
             elif name == "Seal":
                 sealed = self._seal(fields, record, gathered)
-            elif name == "Forget":
-                self._forget(fields["user"], record, gathered)
+            elif name == "Erasure":
+                self._erase(fields["node"], record, gathered)
             else:
                 self._rewards(fields, record, gathered)
         return self._closed_by(record.timestamp_ms, sealed)
@@ -255,10 +255,9 @@ class CounterMachine(OneInput):
         gathered.counts[Outcome.SEAL] += 1
         return outcome
 
-    def _forget(self, user: str, record: InputRecord, gathered: _Gathered) -> None:
+    def _erase(self, node: int, record: InputRecord, gathered: _Gathered) -> None:
         """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
-        node = self.system.graph.index.get(user)
-        if node is None:
+        if not 0 <= node < self.system.nodes:
             self._refuse(gathered, Refusal.UNKNOWN_USER, record)
             return
         kept = [rows.without(node) for rows in self.pending]

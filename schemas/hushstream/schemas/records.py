@@ -70,6 +70,13 @@ class Forget(TypedDict):
     config_digest: bytes
 
 
+class Erasure(TypedDict):
+    """The erasure of one user, passed on to the trusted counter."""
+
+    node: int
+    config_digest: bytes
+
+
 class Tick(TypedDict):
     """Log time for an idle partition; its timestamp is its only meaning."""
 

@@ -214,7 +214,7 @@ _SPECS = (
     TopicSpec(
         "rewards",
         systems=("colin",),
-        schemas=("Rewards", "Seal", "Tick"),
+        schemas=("Rewards", "Seal", "Tick", "Erasure"),
         writers=(Role.LEARNER, Role.COUNTER),
         readers=(Role.COUNTER,),
         zone=Zone.COUNTER,
