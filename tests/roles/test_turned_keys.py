@@ -66,7 +66,7 @@ class TurningShuffler(Turning):
     def __init__(self, rigs, **release):
         system = rigs.make_system(release={"window_slots": 4, **release})
         rig = rigs.ShufflerRig(system, OLD)
-        super().__init__(rig, lambda key, ring: ShufflerMachine(system, 0, key, None, ring))
+        super().__init__(rig, lambda key, ring: ShufflerMachine(system, 0, key, (), ring))
         self.rigs = rigs
 
     def step(self, number):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.prepared import SEALING
+from hushstream.contribution.recipients import Recipients
 from hushstream.contribution.sealed import SealOpener, SlotPlace, seal
 from hushstream.contribution.slots import Report, pack
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.keys import Zone, generate_keys, seeded_key
+from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -27,13 +30,11 @@ NEARLY_EXACT = {"epsilon": 20.0, "window_slots": 4, "sums": "fresh"}
 
 def sealed_system(rigs, key=KEY, **changes) -> P2BSystem:
     config = rigs.make_system(**changes).config
-    return P2BSystem.of(
-        replace(config, slot=replace(config.slot, sealed=True)), rigs.lattice(), SealOpener(key).public_key
-    )
+    return P2BSystem.of(replace(config, slot=replace(config.slot, sealed=True)), rigs.lattice(), Recipients.first(key))
 
 
 def shuffler(rigs, system: P2BSystem) -> Any:
-    return rigs.Rig(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), KEY if system.sealing else None))
+    return rigs.Rig(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), (KEY,) if system.sealing else ()))
 
 
 def sent(rigs, system: P2BSystem) -> list[bytes]:
@@ -82,7 +83,7 @@ def test_the_shuffler_recovers_sealed_windows_byte_for_byte(rigs):
     for value in sent(rigs, system):
         rig.put("reports", value)
     seen = rig.fold()
-    again = rig.replayed(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), KEY))
+    again = rig.replayed(ShufflerMachine(system, 0, seeded_key(1, "shuffler"), (KEY,)))
     assert [output.value for output in again.outputs] == [output.value for output in seen.outputs] != []
 
 
@@ -120,9 +121,52 @@ def test_slots_in_clear_are_refused_where_slots_are_sealed_and_the_other_way_rou
 
 def test_a_shuffler_without_the_published_key_does_not_start(rigs):
     system = sealed_system(rigs)
-    for key, message in ((None, "since slots are sealed, got none"), (OTHER, "which the deployment publishes")):
-        with pytest.raises(HushstreamError, match=message):
-            ShufflerMachine(system, 0, seeded_key(1, "shuffler"), key)
+    for held in ((), (OTHER,)):
+        with pytest.raises(HushstreamError, match="which the deployment publishes"):
+            ShufflerMachine(system, 0, seeded_key(1, "shuffler"), held)
+
+
+def three_minutes(rigs, system: P2BSystem) -> Any:
+    """A learner with four users due in each of three periods."""
+    rig = rigs.LearnerRig(system)
+    for number in range(12):
+        rig.interact(f"user-{number}", 3, number % 2)
+        if number % 4 == 3:
+            rig.seal(number // 4)
+            rig.fold()
+            rig.wait(60)
+    return rig
+
+
+def test_a_key_turns_under_a_running_deployment_and_every_slot_counts(rigs):
+    before = sealed_system(rigs, slot={"period_seconds": 60.0}, release=NEARLY_EXACT)
+    last = rigs.START_MS // 60_000 + 2
+    turned = P2BSystem.of(before.config, rigs.lattice(), before.sealing.followed_by(OTHER, last, (KEY,)))
+    assert turned.digest == before.digest
+    learner, unturned = three_minutes(rigs, turned), three_minutes(rigs, before)
+    values = [output.value for output in learner.seen.releases("reports")]
+    slots = [fields for name, fields in map(codec.decode, values) if name == "SealedSlot"]
+    assert [int.from_bytes(fields["period"], "little") - last for fields in slots] == [-2] * 4 + [-1] * 4 + [0] * 4
+    for number, fields in enumerate(slots):
+        place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
+        SealOpener(OTHER if number >= 8 else KEY).open(fields["sealed"], place)
+    again = learner.replayed(LearnerMachine(turned, 0, learner.key))
+    assert [output.value for output in again.releases("reports")] == values
+    # Until the period comes, who has the old file writes the same; afterwards what he writes still opens.
+    late = [output.value for output in unturned.seen.releases("reports")]
+    assert [value == other for value, other in zip(values, late, strict=True)] == [True] * 10 + [False] * 4 + [True]
+    released = []
+    for sent_by in (values, late):
+        rig = rigs.Rig(ShufflerMachine(turned, 0, seeded_key(1, "shuffler"), (KEY, OTHER)))
+        for number, value in enumerate(sent_by):
+            rig.now_ms = rigs.START_MS + 60_000 * (number // 5)
+            rig.put("reports", value)
+        seen = rig.fold()
+        assert (seen.letters, seen.counts["slot"]) == ([], 12)
+        released.append([(crowd["ones"], crowd["zeros"]) for crowd in seen.records("crowds", "Crowd")])
+        fresh = ShufflerMachine(turned, 0, seeded_key(1, "shuffler"), (KEY, OTHER))
+        assert rig.replayed(fresh).releases("crowds") == rig.seen.releases("crowds")
+    assert released[0] == released[1]
 
 
 def test_the_public_key_is_part_of_what_an_agent_pins(rigs):
@@ -141,27 +185,34 @@ VALUES = {
 
 def test_prepare_publishes_the_public_half_and_keeps_it(tmp_path):
     config, keys = parse_config(VALUES), tmp_path / "keys"
-    with pytest.raises(ConfigurationError, match="the shuffler's public key, got none"):
+    with pytest.raises(ConfigurationError, match="the shuffler's public keys, got none"):
         prepare(tmp_path / "shop", config)
     with pytest.raises(KeyFileError, match="hushstream keys generate --zone sealing"):
         prepare(tmp_path / "shop", config, keys=KeySource(keys))
     key = generate_keys(keys, (Zone.SEALING,))[Zone.SEALING]
     system = prepare(tmp_path / "shop", config, keys=KeySource(keys))
     assert isinstance(system, P2BSystem)
-    assert system.sealing == SealOpener(key).public_key
+    assert system.sealing == Recipients.first(key)
     assert load(tmp_path / "shop").digest == prepare(tmp_path / "shop", config).digest == system.digest
     with pytest.raises(ConfigurationError, match="expected the public half of the sealing key at hand"):
         prepare(tmp_path / "shop", config, keys=KeySource(seed=1))
+
+
+def published(**changes: Any) -> str:
+    first = Recipients.first(KEY).keys[0]
+    fields = {"public_key": first.public_key.hex(), "vouch_key": first.vouch_key.hex(), "from_period": 0, "vouched": ""}
+    return json.dumps({"keys": [{**fields, **changes}]})
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("{", "as JSON"),
-        ('{"public_key": "xyz"}', "in hexadecimal"),
+        (published(public_key="xyz"), "in hexadecimal"),
         ('{"key": "00"}', "in hexadecimal"),
-        ('{"public_key": "00"}', "public key of 32 bytes, got 1"),
-        (f'{{"public_key": "{"00" * 32}"}}', "small order"),
+        (published(public_key="00"), "public key of 32 bytes, got 1"),
+        (published(public_key="00" * 32), "small order"),
+        (published(from_period=7), "grow from 0 on"),
     ],
 )
 def test_a_damaged_public_key_is_refused(tmp_path, content, message):
@@ -174,6 +225,6 @@ def test_a_damaged_public_key_is_refused(tmp_path, content, message):
 def test_a_key_is_given_exactly_where_slots_are_sealed(rigs):
     config = rigs.make_system().config
     with pytest.raises(ConfigurationError, match=r"slot\.sealed false: expected no public key"):
-        P2BSystem.of(config, rigs.lattice(), SealOpener(KEY).public_key)
+        P2BSystem.of(config, rigs.lattice(), Recipients.first(KEY))
     with pytest.raises(ConfigurationError, match=r"slot\.sealed true: expected the public key"):
         P2BSystem.of(replace(config, slot=replace(config.slot, sealed=True)), rigs.lattice())

@@ -1,7 +1,7 @@
 """What is prepared once for a deployment and must be the same for all its workers.
 
 ``encoder.json`` (p2b): the centroids that were fitted once, as whole numbers, since another machine's k-means may
-find others. ``sealing.json`` (p2b with sealed slots): the shuffler's public key. ``relation.json`` (collaborative
+find others. ``sealing.json`` (p2b with sealed slots): the shuffler's public keys. ``relation.json`` (collaborative
 systems): users in their order, and weighted ties between them.
 """
 
@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.contribution.sealed import SealOpener
+from hushstream.contribution.errors import BadSeal
+from hushstream.contribution.recipients import Recipient, Recipients
 from hushstream.learners.relation import SocialGraph
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
@@ -32,7 +34,7 @@ def write_encoder(system: P2BSystem, path: Path) -> None:
 
 
 def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
-    """Join a configuration with the encoder that was fitted for it, and the sealing key that lies beside it.
+    """Join a configuration with the encoder that was fitted for it, and the sealing keys that lie beside it.
 
     Raises:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
@@ -55,29 +57,75 @@ def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
 
 
 def write_sealing(key: Key, path: Path) -> None:
-    """Publish the public half of the shuffler's sealing key.
+    """Publish the public half of the shuffler's sealing key, the first of a deployment.
 
     Raises:
-        ConfigurationError: another one was published there: slots are sealed to it, and agents have agreed to it.
+        ConfigurationError: others were published there: slots are sealed to them, and agents have agreed to the first.
     """
-    public = SealOpener(key).public_key
-    if path.exists() and read_sealing(path) != public:
+    first = Recipients.first(key)
+    if not path.exists():
+        _write_recipients(first, path)
+    elif first.keys[0].public_key not in [one.public_key for one in read_sealing(path).keys]:
         raise ConfigurationError(f"{path}: expected the public half of the sealing key at hand or none, got another")
-    path.write_text(json.dumps({"public_key": public.hex()}), encoding="utf-8")
 
 
-def read_sealing(path: Path) -> bytes:
-    """The shuffler's public key, 32 bytes.
+def publish_sealing(ring: KeyRing, path: Path, from_period: int) -> Recipients:
+    """Publish the public half of the key file's current sealing key, for slots from a report period on.
+
+    Args:
+        ring: the sealing key's file, which still holds the key before it.
+        path: what is published.
+        from_period: when every learner has read the new file.
 
     Raises:
-        ConfigurationError: it is missing or damaged.
+        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
     """
-    content = _json(path, "the shuffler's public key")
     try:
-        public = bytes.fromhex(content["public_key"])
+        made = read_sealing(path).followed_by(ring.of(ring.current), from_period, ring.kept())
+    except BadSeal as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    _write_recipients(made, path)
+    return made
+
+
+def read_sealing(path: Path) -> Recipients:
+    """The shuffler's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content = _json(path, "the shuffler's public keys")
+    try:
+        return Recipients(
+            tuple(
+                Recipient(
+                    bytes.fromhex(one["public_key"]),
+                    bytes.fromhex(one["vouch_key"]),
+                    int(one["from_period"]),
+                    bytes.fromhex(one["vouched"]),
+                )
+                for one in content["keys"]
+            )
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{path}: expected a public key in hexadecimal, got {type(error).__name__}") from None
-    return public
+        raise ConfigurationError(f"{path}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadSeal as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def _write_recipients(recipients: Recipients, path: Path) -> None:
+    keys = [
+        {
+            "public_key": one.public_key.hex(),
+            "vouch_key": one.vouch_key.hex(),
+            "from_period": one.from_period,
+            "vouched": one.vouched.hex(),
+        }
+        for one in recipients.keys
+    ]
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(json.dumps({"keys": keys}, indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
 
 
 def write_relation(graph: SocialGraph, path: Path) -> None:

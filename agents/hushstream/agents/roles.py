@@ -150,7 +150,7 @@ def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
         topics = RoleTopics(
             ("reports",), ("crowds", "ledger", "dead-letters-shuffler"), system.config.partitions.shuffler
         )
-        sealing = None if system.sealing is None else keys.key(Zone.SEALING)
+        sealing = () if system.sealing is None else keys.ring(Zone.SEALING).kept()
         maker = MachineMaker(
             lambda home, key, ring: ShufflerMachine(system, home, key, sealing, ring), keys, Zone.SHUFFLER
         )

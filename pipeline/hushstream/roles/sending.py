@@ -51,7 +51,7 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
     place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
     if system.sealing is None:
         return encode("SlotReport", {**place._asdict(), "content": slot.content})
-    sealed = seal(slot.content, place, system.sealing, taken.user_key)
+    sealed = seal(slot.content, place, system.sealing.at(taken.period), taken.user_key)
     return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 
 

@@ -19,7 +19,8 @@ from typing import Any
 import fastavro
 
 from hushstream.contribution.errors import BadSeal, BadSlot
-from hushstream.contribution.sealed import SealOpener, SlotPlace
+from hushstream.contribution.recipients import Openers
+from hushstream.contribution.sealed import SlotPlace
 from hushstream.contribution.slots import unpack
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -77,7 +78,7 @@ class ShufflerMachine(OneInput):
     """The shuffler on one partition of reports."""
 
     def __init__(
-        self, system: P2BSystem, partition: int, key: Key, sealing: Key | None = None, ring: KeyRing | None = None
+        self, system: P2BSystem, partition: int, key: Key, sealing: Sequence[Key] = (), ring: KeyRing | None = None
     ) -> None:
         """Bind to a deployment, a home partition, keys, and the zone's key file.
 
@@ -85,16 +86,16 @@ class ShufflerMachine(OneInput):
             system: the deployment.
             partition: the home partition.
             key: the shuffler's key that the journal begins with.
-            sealing: the key that opens sealed slots, where slots are sealed.
+            sealing: the keys that open sealed slots, where slots are sealed.
             ring: what the shuffler's key file holds: where the key turns next.
 
         Raises:
-            HushstreamError: slots are sealed to another key than ``sealing``, or there is none.
+            BadSeal: slots are sealed to a key that is not in ``sealing``.
         """
         identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
         super().__init__(Chain(identity, key, "WindowJournal"), key, identity.journal, ("reports", partition))
         self.system = system
-        self._opener = None if system.sealing is None else _opener(system.sealing, sealing)
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.partition = partition
         self._keys = KeyInForce(key, ring)
         self._retired = self._keys.retired
@@ -316,18 +317,6 @@ class ShufflerMachine(OneInput):
             "parameters": parameters_text(self.system),
             "debit": debit_fields(asked.debit),
         }
-
-
-def _opener(published: bytes, sealing: Key | None) -> SealOpener:
-    if sealing is None:
-        raise HushstreamError("shuffler: expected the sealing key, since slots are sealed, got none")
-    opener = SealOpener(sealing)
-    if opener.public_key != published:
-        raise HushstreamError(
-            f"shuffler: expected the sealing key of public half {published.hex()[:16]}..., which the deployment "
-            f"publishes, got the one of {opener.public_key.hex()[:16]}..."
-        )
-    return opener
 
 
 _STATE_VERSION = 4

@@ -306,14 +306,14 @@ class P2BConfig:
 
 
 def configuration_digest(config: P2BConfig, centroids: bytes, sealing: bytes = b"") -> bytes:
-    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are sealed to.
+    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are first sealed to.
 
-    So an agent that pins the digest also pins that key: nobody can put another one in its place.
+    So an agent that pins the digest also pins that key: nobody else can put another one in its place or after it.
 
     Args:
         config: the configuration; it determines how many bytes the other two have.
         centroids: the encoder's centroids as its exact integer bytes.
-        sealing: the shuffler's public key, where slots are sealed.
+        sealing: the shuffler's first public key, where slots are sealed (`Recipients.pinned`).
     """
     canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.contribution.encoder import CENTROID_STEPS, Encoder
-from hushstream.contribution.errors import BadSeal
-from hushstream.contribution.sealed import require_public_key
+from hushstream.contribution.recipients import Recipients
 from hushstream.contribution.slots import SLOT_BYTES
 from hushstream.counting import NegativeDigitTree
 from hushstream.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
@@ -54,20 +53,20 @@ class P2BSystem:
     config: P2BConfig
     encoder: Encoder
     digest: bytes
-    sealing: bytes | None = None
-    """The shuffler's public key, where slots are sealed to it."""
+    sealing: Recipients | None = None
+    """The shuffler's public keys, where slots are sealed to them."""
 
     @classmethod
-    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], sealing: bytes | None = None) -> P2BSystem:
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], sealing: Recipients | None = None) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
         Args:
             config: the configuration.
             lattice: the centroids.
-            sealing: the shuffler's public key; given exactly where slots are sealed.
+            sealing: the shuffler's public keys; given exactly where slots are sealed.
 
         Raises:
-            ConfigurationError: the encoder or the key does not fit the configuration, a record would be too large,
+            ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
                 or the budget has room for nothing.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
@@ -77,11 +76,12 @@ class P2BSystem:
         require_record_sizes(config, encoder.codes)
         budgets_of(config)
         _require_sealing(config, sealing)
-        digest = configuration_digest(config, encoder.lattice.astype("<i8").tobytes(), sealing or b"")
+        pinned = b"" if sealing is None else sealing.pinned
+        digest = configuration_digest(config, encoder.lattice.astype("<i8").tobytes(), pinned)
         return cls(config, encoder, digest, sealing)
 
     @classmethod
-    def fitted(cls, config: P2BConfig, sealing: bytes | None = None) -> P2BSystem:
+    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None) -> P2BSystem:
         """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it; otherwise as `of`."""
         from hushstream.contribution.fitting import fit_grid
 
@@ -232,17 +232,12 @@ class P2BSystem:
         return budgets_of(self.config)
 
 
-def _require_sealing(config: P2BConfig, sealing: bytes | None) -> None:
+def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
     if config.slot.sealed != (sealing is not None):
         expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
         raise ConfigurationError(
             f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
         )
-    if sealing is not None:
-        try:
-            require_public_key(sealing)
-        except BadSeal as error:
-            raise ConfigurationError(str(error)) from None
 
 
 def require_record_sizes(config: P2BConfig, codes: int) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hushstream.agents.deployment import KEYS, AnyConfig, prepare, read_config
+from hushstream.agents.deployment import CONFIGURATION, KEYS, AnyConfig, prepare, read_config, read_p2b
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.agents.prepared import ENCODER, RELATION, SEALING, read_edge_list, read_relation
+from hushstream.agents.prepared import ENCODER, RELATION, SEALING, publish_sealing, read_edge_list, read_relation
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.contribution.grid import grid_size
@@ -205,6 +207,34 @@ def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson 
         print_json({"zone": zone.value, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
     else:
         typer.echo(f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}")
+
+
+@keys_app.command(name="publish")
+def keys_publish(
+    deployment: DeploymentFolder,
+    keys: KeyFolder = None,
+    after_hours: Annotated[
+        float, typer.Option(min=0, help="Until then every learner must have read the new file (default: a day).")
+    ] = 24.0,
+    json: AsJson = False,
+) -> None:
+    """Have slots sealed to the current sealing key, from the first report period after so many hours on.
+
+    It is written to the deployment's sealing.json, vouched for by the key before it.
+    """
+    config = read_p2b(deployment / CONFIGURATION)
+    period_ms = round(config.slot.period_seconds * 1000)
+    from_period = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
+    ring = key_source(deployment, keys, None).ring(Zone.SEALING)
+    published = publish_sealing(ring, deployment / SEALING, from_period).keys[-1]
+    begins = datetime.fromtimestamp(from_period * period_ms / 1000, UTC).isoformat(timespec="seconds")
+    if json:
+        print_json({"public_key": published.public_key.hex(), "from_period": from_period, "begins": begins})
+    else:
+        typer.echo(
+            f"{deployment / SEALING}: slots are sealed to {published.public_key.hex()[:16]}... from {begins} on; give "
+            f"the file to every worker before that, shufflers first"
+        )
 
 
 @keys_app.command(name="retire")

@@ -18,7 +18,8 @@ import numpy as np
 
 from hushstream.agents.deployment import KeySource, make_folder, parse_p2b
 from hushstream.agents.prepared import ENCODER, read_encoder
-from hushstream.contribution.sealed import SealOpener, SlotPlace
+from hushstream.contribution.recipients import Openers
+from hushstream.contribution.sealed import SlotPlace
 from hushstream.contribution.slots import unpack
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.keys import Zone
@@ -205,7 +206,7 @@ def _throughput(played: Played, counts: Mapping[str, int], memory: Mapping[str, 
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[bytes]:
     """What every slot holds, opened where it is sealed."""
-    opener = None if system.sealing is None else SealOpener(KeySource(seed=seed).key(Zone.SEALING))
+    opener = None if system.sealing is None else Openers(system.sealing, KeySource(seed=seed).ring(Zone.SEALING).kept())
     for _, part in logs.of_topic("reports"):
         for record in part.records:
             name, fields = codec.decode(record.value)
