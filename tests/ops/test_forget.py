@@ -98,6 +98,19 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(playe
     assert found.of("decisions")[Status.UNCHECKABLE] > 0
 
 
+def test_what_he_wrote_after_the_tombstone_stays_until_the_next(played: Any, tmp_path: Path, rigs: Any) -> None:
+    forgotten(played)
+    system, log, driver = played
+    fields = {"event_id": "again", "user": CANARY, "context": rigs.point(1).tobytes()}
+    log.append("contexts", 0, codec.encode("Context", fields))
+    driver.pump()
+    for copy, number in (("first", 3), ("second", 4)):
+        export_log(log, system, tmp_path / copy)
+        assert erase_export(tmp_path / copy, system, CANARY) == number
+        assert verify_export(tmp_path / copy, system, KEYS).ok
+        forgotten(played)
+
+
 def test_values_taken_out_without_a_tombstone_after_them_are_a_change(played: Any) -> None:
     system, log, _ = played
     copy = LogCopy.of(log)

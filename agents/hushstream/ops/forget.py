@@ -3,6 +3,10 @@
 The tombstone is a record among the contexts of the user's partition. So the erasure has its place in the log:
 a learner that replays it gives up the same state at the same moment, and `verify` finds what it published
 equal for as long as retention keeps the inputs. Nothing here prints the user's name.
+
+Where a counter is trusted with rewards in clear (colin), the learner passes the tombstone on to it. What a counter, or
+a learner with counters, holds of the user goes, and his noised sums are never released again: under the noise of
+before, sums without what was erased would tell it by a subtraction.
 """
 
 from __future__ import annotations
@@ -15,11 +19,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
+from hushstream.ops.topics import partition_counts
 from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
@@ -27,6 +34,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.schemas.topics import TOPICS
+from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import System
 
@@ -34,7 +42,8 @@ ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
-_NAMES_USERS = ("contexts", "clicks")
+_EVER_MS = 1 << 62
+_NAMES_USERS = ("contexts", "clicks", "rewards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +94,8 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
         wait_seconds: how long to wait for the learner.
 
     Raises:
-        HushstreamError: no user's name, a system without states of single users, or the log refuses.
+        HushstreamError: no user's name, or the log refuses.
     """
-    system = _p2b(system)
     _require_user(user)
     seen: dict[int, int] = {}
     folded = asyncio.Event()
@@ -109,52 +117,86 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
         done = await _within(folded, wait_seconds)
     finally:
         await log.stop()
-    return Forgotten(system.config.deployment, partition, offset, done, what_stays(), what_waits(system))
+    return Forgotten(system.config.deployment, partition, offset, done, what_stays(system), what_waits(system))
 
 
-def what_stays() -> tuple[str, ...]:
+def what_stays(system: System) -> tuple[str, ...]:
     """What an erasure leaves, for good."""
+    events = "event ids in the decisions journal, which names no user; an event id should not name one either"
+    if isinstance(system, CollaborativeSystem):
+        exact = system.config.release.mechanism == "exact"
+        released = (
+            "without noise, as the deployment is on public data" if exact else "with noise; his guarantee covers it"
+        )
+        return (
+            f"his running sums as they were released, {released}; no release names him again",
+            "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
+            "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
+            "him, and no allowance is refilled",
+            events,
+        )
     return (
         "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
         "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
-        "event ids in the decisions journal, which names no user; an event id should not name one either",
+        events,
     )
 
 
-def what_waits(system: P2BSystem) -> tuple[str, ...]:
+def what_waits(system: System) -> tuple[str, ...]:
     """What is gone only after a while."""
-    kept = {name: TOPICS[name].retention_ms for name in _NAMES_USERS}
-    settle = system.config.slot.settle_seconds
+    kept = {name: (TOPICS[name].retention_ms or 0) / _DAY_MS for name in _named_on(system)}
+    records = (f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items())
+    copies = "copies outside (exports, backups): `hushstream forget --export` rewrites an export"
+    if not isinstance(system, P2BSystem):
+        holders = "the learner's data directory"
+        if "rewards" in kept:
+            holders = "the counter until it has read what the learner passes on, and in both data directories"
+        return (
+            *records,
+            f"the tombstone itself, with his name: {kept['contexts']:g} days",
+            f"his open rows and exact sums in {holders}: until the next snapshot",
+            copies,
+        )
     return (
-        *(f"his records on {name}: {(days or 0) / _DAY_MS:g} days from when they were written" for name, days in
-          kept.items()),
-        f"the tombstone itself, with his name: {(kept['contexts'] or 0) / _DAY_MS:g} days",
-        f"a slot that he owes, and his name with it: sent as null within {settle:g} s of log time",
+        *records,
+        f"the tombstone itself, with his name: {kept['contexts']:g} days",
+        f"a slot that he owes, and his name with it: sent as null within {system.config.slot.settle_seconds:g} s of "
+        f"log time",
         "his state in the learner's data directory: until its next snapshot",
-        "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
-    )  # fmt: skip
+        copies,
+    )
+
+
+def _named_on(system: System) -> tuple[str, ...]:
+    """The topics of a deployment whose records are of single users."""
+    return tuple(name for name in _NAMES_USERS if name in partition_counts(system))
 
 
 def erase_export(directory: Path, system: System, user: str) -> int:
     """Replace every record of an export that names a user, batches that do included; returns how many.
 
-    The tombstone stays, but without it nothing is erased: it is what tells `verify` an erasure from a change.
+    Only what has a log time up to that of his last tombstone: what he wrote since is of an account that he began again,
+    and goes with a tombstone of its own. The tombstone stays: it is what tells `verify` an erasure from a change.
 
     Raises:
         DamagedExport: not a complete export.
         ExportRefused: it holds no tombstone of this user, or cannot be written.
     """
-    system = _p2b(system)
     _require_user(user)
     logs = open_export(directory)
-    if not any(_is_tombstone(record, user) for _, part in logs.of_topic("contexts") for record in part.records):
+    contexts = (record for _, part in logs.of_topic("contexts") for record in part.records)
+    until_ms = max((record.timestamp_ms for record in contexts if _is_tombstone(record, user)), default=None)
+    if until_ms is None:
         raise ExportRefused(
             f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
         )
+    node = system.graph.index.get(user) if isinstance(system, CollaborativeSystem) else None
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0
     for source, part in logs.parts.items():
-        records = [_without(record, user) if source[0] in _NAMES_USERS else record for record in part.records]
+        # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
+        last_ms = {"contexts": until_ms, "clicks": until_ms, "rewards": _EVER_MS}.get(source[0], 0)
+        records = [_without(r, user, node) if r.timestamp_ms <= last_ms else r for r in part.records]
         number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
         erased[source] = PartitionCopy(part.low, part.high, records)
     _replace(directory, LogCopy(erased, logs.quiet), system)
@@ -174,16 +216,18 @@ def _replace(directory: Path, logs: LogCopy, system: System) -> None:
         raise ExportRefused(f"{directory}: cannot be rewritten ({error.strerror})") from None
 
 
-def _without(record: InputRecord, user: str) -> InputRecord:
-    return record._replace(value=ERASED) if _names(record, user) else record
+def _without(record: InputRecord, user: str, node: int | None) -> InputRecord:
+    return record._replace(value=ERASED) if _names(record, user, node) else record
 
 
-def _names(record: InputRecord, user: str) -> bool:
-    """Whether a record of contexts or clicks is of this user; a tombstone is of nobody."""
+def _names(record: InputRecord, user: str, node: int | None) -> bool:
+    """Whether a record is of this user, who has this number in the relation graph; a tombstone is of nobody."""
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
         return False
+    if name == "Rewards":
+        return node in np.frombuffer(fields["nodes"], "<i4").tolist()
     return name != "Forget" and (fields.get("user") == user or user in fields.get("users", ()))
 
 
@@ -211,14 +255,6 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _p2b(system: System) -> P2BSystem:
-    if not isinstance(system, P2BSystem):
-        raise HushstreamError(
-            f"forget: expected a p2b deployment, got {system.name}, whose learner folds no tombstones"
-        )
-    return system
 
 
 def _require_user(user: str) -> None:

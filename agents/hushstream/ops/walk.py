@@ -31,6 +31,7 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 _BLANK = bytes(CHAIN_BYTES)
+_HOLD_TOMBSTONES = ("contexts", "rewards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +237,13 @@ class _Walker:
 
     def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
         """Whether inputs that are not those of a record were taken out by an erasure, or changed."""
-        if all(record.value for part in ranges for record in self._slice(part).records):
+        taken_out = [r.timestamp_ms for part in ranges for r in self._slice(part).records if not r.value]
+        if not taken_out:
             return Status.CHANGED, _not_those(ranges)
-        after = max((part.low for part in ranges if part.topic == "contexts"), default=0)
-        contexts = [self._copy.part(source) for source in self._machine.inputs if source[0] == "contexts"]
-        if not any(_is_tombstone(r) for part in contexts for r in part.read(after, part.high)):
+        parts = [self._copy.part(source) for source in self._machine.inputs if source[0] in _HOLD_TOMBSTONES]
+        # The youngest first: mostly a tombstone lies near the end of what an erasure left.
+        tombstones = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_tombstone(r))
+        if not any(log_time_ms >= max(taken_out) for log_time_ms in tombstones):
             return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no tombstone says why"
         return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
 
@@ -294,7 +297,7 @@ class _Walker:
 
 def _is_tombstone(record: InputRecord) -> bool:
     try:
-        return codec.decode(record.value)[0] == "Forget"
+        return codec.decode(record.value)[0] in ("Forget", "Erasure")
     except CodecError:
         return False
 
