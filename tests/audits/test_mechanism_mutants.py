@@ -17,7 +17,7 @@ from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
-from hushstream.systems import collaborative_release, p2b, p2b_release
+from hushstream.systems import collaborative_moments, collaborative_release, p2b, p2b_release
 
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""
@@ -102,7 +102,7 @@ def test_a_choice_without_the_factor_two_fails(monkeypatch):
 def test_a_reward_noised_by_half_fails(monkeypatch):
     audit = named("noisy-reward")
     monkeypatch.setattr(
-        collaborative_release, "local_reward_of", lambda release: LocalReward.of(release.reward_levels, 2)
+        collaborative_moments, "local_reward_of", lambda release: LocalReward.of(release.reward_levels, 2)
     )
     assert not quick(audit).passed
 
@@ -208,7 +208,7 @@ def test_windows_through_a_counter_without_its_level_factor_fail(monkeypatch):
 def test_a_collaborative_counter_without_its_level_factor_fails(monkeypatch):
     audit, honest = named("server-counter"), collaborative_release.plan_of
     monkeypatch.setattr(
-        collaborative_release,
+        collaborative_moments,
         "plan_of",
         lru_cache(lambda release, features: same_settings(FlatNegative, honest(release, features))),
     )
@@ -218,6 +218,6 @@ def test_a_collaborative_counter_without_its_level_factor_fails(monkeypatch):
 def test_a_collaborative_counter_sized_by_l2_in_place_of_l1_fails(monkeypatch):
     audit, honest = named("edge-counter"), collaborative_release.lattice_sensitivity
     unremembered = collaborative_release.plan_of.__wrapped__
-    monkeypatch.setattr(collaborative_release, "plan_of", lru_cache(unremembered))
+    monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(unremembered))
     monkeypatch.setattr(collaborative_release, "lattice_sensitivity", lambda features, norm: honest(features, "L2"))
     assert not quick(audit).passed

@@ -20,6 +20,11 @@ from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.system import System
 
 NOT_STATED = "not stated by the operator"
+_COMPOSITIONS = {
+    "basic": "basic composition of epsilon and delta",
+    "zcdp": "zero-concentrated differential privacy",
+    "renyi": "Renyi differential privacy at one order",
+}
 _DAY_MS = 24 * 60 * 60 * 1000
 
 _KEY_ZONES = {"learner": "edge", "shuffler": "shuffler", "counter": "counter"}
@@ -103,7 +108,7 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
         marks=promise.marks,
         sections=(
             _who(system, operator),
-            _parameters(promise),
+            _parameters(system, promise),
             _algorithm(system, promise),
             _trust(system, promise),
             _keys(system),
@@ -134,13 +139,20 @@ def _who(system: System, operator: OperatorFacts) -> Section:
     )
 
 
-def _parameters(promise: Guarantee) -> Section:
-    lifetime = promise.lifetime
+def _parameters(system: System, promise: Guarantee) -> Section:
+    lifetime, renewals = promise.lifetime, promise.renewals
+    one = (
+        []
+        if renewals is None
+        else [("of that, one of its epochs of noise", f"{renewals.price}, {renewals.most} times")]
+    )
     return Section(
         "Parameters and unit of privacy",
         (
             ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
             ("delta for one unit", delta_text(promise.delta_units)),
+            *one,
+            *((f"budget of {budget.unit}: {budget.counted}", budget.as_text()) for budget in system.budgets),
             ("unit", promise.unit),
             ("neighbours", promise.relation),
             ("one value against another", str(promise.report_against_report)),
@@ -168,7 +180,11 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
                 "drawn from a secret key and the log's random first record; a restart gives the same noise again",
             ),
             ("inaccuracy of the noise, counted in delta", delta_text(promise.residue_units)),
-            ("composition", "every release is debited before it is made; a budget that is spent stops releases"),
+            (
+                "composition",
+                "every release asks the ledger first and is debited before it is made; once the budget is spent nothing"
+                " more is released, and the rest goes on",
+            ),
             ("accuracy", "the variance of the noise is published with each release"),
             (
                 "bias",
@@ -262,6 +278,7 @@ def _checks(system: System) -> Section:
 
 
 def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> dict[str, str]:
+    budget = system.budgets[0]
     return {
         "deployment name": system.config.deployment,
         "data curator": operator.operator,
@@ -278,7 +295,8 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
         "delta": delta_text(promise.delta_units),
         "lifetime": str(promise.lifetime.cost),
         "mechanisms": promise.mechanism,
-        "accounting": "basic composition in whole millionths of epsilon, always rounded up",
+        "budget": str(budget.limit),
+        "accounting": f"{_COMPOSITIONS[budget.filter]}, in whole millionths, always rounded up",
         "implementation": "hushstream",
         "justification": operator.why_this_epsilon,
         "contact": operator.contact,

@@ -183,10 +183,10 @@ class OwnScope(NamedTuple):
             ValueError: not the name of such a scope.
         """
         name, _, renewal = scope.partition(_RENEWAL)
-        found, partition, *order = name.split("/")
-        if found != kind or len(order) != (kind != "lift"):
-            raise ValueError(scope)
-        return cls(int(partition), int(order[0]) if order else 0, int(renewal or 0))
+        found, *numbers = name.split("/")
+        if found != kind or len(numbers) != (1 if kind == "lift" else 2):
+            raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
+        return cls(int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0, int(renewal or 0))
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:
