@@ -3,7 +3,7 @@
 import pytest
 
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.journal import Folded, events_per_second, waits_ms
+from hushstream.replay.bench.journal import Folded, Timed, timed, waits_ms
 
 
 def _folded(log_time_ms: int, contexts: tuple[int, int], clicks: tuple[int, int] = (0, 0)) -> Folded:
@@ -17,13 +17,13 @@ def test_a_rate_counts_what_was_appended_after_the_first_moment() -> None:
         _folded(1250, (1000, 1100), (50, 100)),
         _folded(1500, (1100, 1150)),
     ]
-    assert events_per_second(records, 1) == 200 / 0.5
-    assert events_per_second(records, 256) == 256 * 200 / 0.5
+    assert timed(records, 1) == Timed(1000, 1500, 200)
+    assert timed(records, 256).per_second == 256 * 200 / 0.5
 
 
 def test_a_run_within_one_moment_has_no_rate() -> None:
     with pytest.raises(BenchFailed, match="too short"):
-        events_per_second([_folded(1000, (0, 10)), _folded(1000, (10, 20))], 1)
+        timed([_folded(1000, (0, 10)), _folded(1000, (10, 20))], 1)
 
 
 def test_each_context_waits_from_its_own_append_to_that_of_its_decision() -> None:

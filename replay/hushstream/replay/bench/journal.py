@@ -29,6 +29,10 @@ class Folded:
     decided: int
     arms: bytes
     """int32, one for each decision."""
+    models: tuple[int, int] = (0, 0)
+    """Offsets of the models that it adopts, low and high."""
+    slots: int = 0
+    """Slots that left with it."""
 
 
 @dataclass(slots=True)
@@ -90,12 +94,28 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
             ranges.get("clicks", nothing),
             len(fields["event_ids"]),
             fields["arms"],
+            ranges.get("models", nothing),
+            fields["slots"],
         )
     ]
 
 
-def events_per_second(records: Sequence[Folded], events_per_record: float) -> float:
-    """Folded events by the time between the first and the last append.
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Events that were folded between two moments of the log's clock (Unix time, ms)."""
+
+    begun_ms: int
+    ended_ms: int
+    events: float
+
+    @property
+    def per_second(self) -> float:
+        """Events a second."""
+        return self.events * 1000 / (self.ended_ms - self.begun_ms)
+
+
+def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
+    """What was folded between the first and the last append.
 
     What was appended together with the first record is not counted: it was folded before the time began.
 
@@ -109,9 +129,13 @@ def events_per_second(records: Sequence[Folded], events_per_record: float) -> fl
     begun, ended = records[0].log_time_ms, records[-1].log_time_ms
     if begun == ended:
         raise BenchFailed("expected decisions at two log times at least, got all at one: the run is too short")
-    timed = [record for record in records if record.log_time_ms > begun]
-    folded = sum(part[1] - part[0] for record in timed for part in (record.contexts, record.clicks))
-    return folded * events_per_record * 1000 / (ended - begun)
+    return Timed(begun, ended, inputs_between(records, begun, ended) * events_per_record)
+
+
+def inputs_between(records: Sequence[Folded], begun_ms: float, ended_ms: float) -> int:
+    """Input records that were folded after one moment, up to another one."""
+    counted = [record for record in records if begun_ms < record.log_time_ms <= ended_ms]
+    return sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
 
 
 def waits_ms(records: Sequence[Folded], first: int, log_times_ms: Sequence[int]) -> list[int]:

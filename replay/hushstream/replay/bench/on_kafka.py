@@ -1,56 +1,37 @@
 """The stream on a given Kafka: beside the embedded broker, with two workers, at half its rate, and after a loss.
 
-Rates are by the broker's log times, as in `hushstream.replay.bench.stream`; the wait for a decision is the
-client's own, from the call to the answer, while most of the load comes from a bare producer.
+Rates are by the broker's log times, as in `hushstream.replay.bench.stream`. The topics of the runs are deleted at
+their end; the broker's groups expire by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
-from hushstream.client import connect
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.journal import DecisionsTail, Folded
-from hushstream.replay.bench.load import (
-    Load,
-    context_batches,
-    context_events,
-    draw_rewards,
-    reward_batches,
-    reward_events,
-)
-from hushstream.replay.bench.processes import Running
+from hushstream.replay.bench.load import Load, context_batches, draw_rewards, reward_batches
+from hushstream.replay.bench.pace import at_half, paced_rows
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.bench.runs import (
     BATCH_ROWS,
     SEED,
-    Bench,
     Learner,
+    Rate,
     StreamSizes,
-    log_times,
     open_bench,
     prepare_deployment,
 )
+from hushstream.replay.bench.scaling import WORKERS, Share, recovered, scaled, scaling_rows
 
 EMBEDDED_TARGET = 0.7
-SCALING_TARGET = 1.7
-P99_TARGET_MS = 100.0
 RECOVERY_TARGET_SECONDS = 30.0
 
-SCALED = 2
-PROBES_PER_SECOND = 50
-START_SECONDS = 60.0
-
-_AT_RECORD = re.compile(r"partition \d+: at journal record \d+ \((\d+) replayed")
+_FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +50,11 @@ class KafkaSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
-    """What was seen at a pace: waits of the client's calls, and contexts that lay unanswered at each answer."""
+class _Beside:
+    """One worker's rate on the given broker, and on the embedded one."""
 
-    pace: int
-    waits_ms: Sequence[float]
-    lags: Sequence[int]
+    given: Rate
+    embedded: Rate
 
 
 def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: KafkaSizes | None = None) -> list[BenchRow]:
@@ -87,153 +67,43 @@ def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: Kafka
         sizes: of the runs; None for those that the targets are stated for.
 
     Raises:
-        BenchFailed: a process ended, or stopped to go on.
+        BenchFailed: a process ended, or stopped to go on; this machine has a single core.
     """
     return asyncio.run(_measure(bootstrap, progress, rounds, sizes or KafkaSizes()))
 
 
 async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: KafkaSizes) -> list[BenchRow]:
-    rows: dict[str, list[tuple[float, ...]]] = {"events": [], "batches": [], "scaled": []}
+    beside: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
+    shares: list[tuple[Share, Share]] = []
+    paced = []
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
         folder = Path(name)
-        paced = []
         for number in range(1, rounds + 1):
             place = folder / f"round-{number}"
             where = f"round {number} of {rounds}"
-            for form in ("events", "batches"):
+            for form in _FORMS:
                 progress(f"{where}: {form}, given and embedded broker")
-                rows[form].append(await _beside(place / form, bootstrap, sizes.stream, form))
-            progress(f"{where}: one worker and {SCALED}")
-            rows["scaled"].append(await _scaled(place / "scaled", bootstrap, sizes))
+                beside[form].append(await _beside(place / form, bootstrap, sizes.stream, form, number))
+            progress(f"{where}: one worker and {WORKERS}")
+            shares.append(await scaled(place / "scaled", bootstrap, sizes.stream, sizes.scaled_pairs))
             progress(f"{where}: at half the rate")
-            paced.append(await _at_half(place / "paced", bootstrap, sizes.stream, rows["events"][-1][0]))
+            rate = beside["events"][-1].given.per_second
+            paced.append(await at_half(place / "paced", bootstrap, sizes.stream, rate))
         progress(f"recovery of {sizes.recovered.users} users")
-        recovered = await _recovery(folder / "recovery", bootstrap, sizes.recovered)
-    return [*_rate_rows(rows, sizes), *_paced_rows(paced), *_recovery_rows(recovered, sizes.recovered)]
+        lost = await _recovery(folder / "recovery", bootstrap, sizes.recovered)
+    rows = [row for form, found in beside.items() for row in _rate_rows(form, found, sizes.stream)]
+    return [*rows, *scaling_rows(shares, sizes.stream), *paced_rows(paced), *_recovery_rows(lost, sizes.recovered)]
 
 
-async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str) -> tuple[float, float]:
-    """Events per second of one worker: on the given broker, and on the embedded one."""
+async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, number: int) -> _Beside:
+    """One worker on both brokers; every other round begins with the other one."""
     system = prepare_deployment(folder, sizes)
-    found = []
-    for name, given in (("given", bootstrap), ("embedded", None)):
-        async with open_bench(folder / name, system, replace(sizes, paced_seconds=1.0), given) as bench:
-            found.append((await bench.events())[0] if form == "events" else await bench.batches())
-    return found[0], found[1]
-
-
-async def _scaled(folder: Path, bootstrap: str, sizes: KafkaSizes) -> tuple[float, float]:
-    """Events per second of one worker with all partitions, and of as many workers as partitions."""
-    system = prepare_deployment(folder, sizes.stream, learners=SCALED)
-    async with open_bench(folder / "runs", system, sizes.stream, bootstrap) as bench:
-        return await _rate(bench, "one", 1, sizes.scaled_pairs), await _rate(bench, "two", SCALED, sizes.scaled_pairs)
-
-
-async def _rate(bench: Bench, name: str, workers: int, pairs: int) -> float:
-    """Events per second over all partitions, while none of them waits for input or has nothing left."""
-    learner = await bench.learner(name)
-    tails = [DecisionsTail(learner.connection.settings(), home) for home in range(SCALED)]
-    load = bench.load(2 * pairs)
-    first, second = load.part(0, pairs), load.part(pairs, 2 * pairs)
-    contexts, more = context_events(first), context_events(second)
-    async with AsyncExitStack() as stack:
-        running = [await stack.enter_async_context(learner.running(number=n)) for n in range(1, workers + 1)]
-        for worker in running:
-            await _recovered(worker, 1 if workers > 1 else SCALED)
-        await _until_shared(learner, running)
-        for home, tail in enumerate(tails):
-            await learner.append("contexts", contexts, home)
-            await tail.until(pairs, 0, running[0].check)
-        rewards = [reward_events(first, tail.arms(), draw_rewards(pairs, SEED)) for tail in tails]
-        seen = [len(tail.records) for tail in tails]
-        for home in range(SCALED):
-            await learner.append("clicks", rewards[home], home)
-        for home in range(SCALED):
-            await learner.append("contexts", more, home)
-        appended_ms = time.time() * 1000
-        for tail in tails:
-            await tail.until(2 * pairs, pairs, running[0].check)
-    return _rate_between([tail.records[n:] for tail, n in zip(tails, seen, strict=True)], appended_ms)
-
-
-def _rate_between(partitions: Sequence[Sequence[Folded]], begun_ms: float) -> float:
-    """Events per second from ``begun_ms`` until the first partition has nothing left."""
-    ended_ms = min(records[-1].log_time_ms for records in partitions)
-    if ended_ms - begun_ms < 500:
-        raise BenchFailed(
-            f"expected half a second of folding after the last append, got {ended_ms - begun_ms:.0f} ms: too few events"
-        )
-    counted = [r for records in partitions for r in records if begun_ms < r.log_time_ms <= ended_ms]
-    folded = sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
-    return folded * 1000 / (ended_ms - begun_ms)
-
-
-async def _recovered(worker: Running, partitions: int) -> list[int]:
-    """Wait until a worker has taken up so many partitions; gives the records that it replayed for each."""
-    deadline = time.monotonic() + START_SECONDS
-    while len(found := _AT_RECORD.findall(_log_of(worker))) < partitions:
-        worker.check()
-        if time.monotonic() > deadline:
-            raise BenchFailed(f"{worker.name}: expected {partitions} partitions within {START_SECONDS:g} s")
-        await asyncio.sleep(0.05)
-    return [int(number) for number in found]
-
-
-def _log_of(worker: Running) -> str:
-    return worker.log.read_text(errors="replace")
-
-
-async def _until_shared(learner: Learner, running: Sequence[Running]) -> None:
-    """Wait until the group is stable: nobody takes up a partition any more."""
-    before = -1
-    while (now := sum(len(_AT_RECORD.findall(_log_of(worker))) for worker in running)) != before:
-        before = now
-        await asyncio.sleep(1.5)
-
-
-async def _at_half(folder: Path, bootstrap: str, sizes: StreamSizes, rate: float) -> Paced:
-    """The client's waits, and the lag, at half of a rate."""
-    system = prepare_deployment(folder, sizes)
-    pace = round(rate / 2)
-    async with open_bench(folder / "runs", system, sizes, bootstrap) as bench:
-        learner = await bench.learner("paced")
-        values = context_events(bench.load(round(pace * sizes.paced_seconds)))
-        async with learner.running() as worker:
-            await _recovered(worker, 1)
-            probing = asyncio.create_task(_probe(learner, sizes))
-            try:
-                await bench.paced(learner, values, worker, pace)
-            finally:
-                waits = await probing
-            times = await log_times(learner.connection, ("contexts", 0), learner.tail.position("contexts"), worker)
-        return Paced(pace, waits, list(_lags(learner.tail.records, times)))
-
-
-async def _probe(learner: Learner, sizes: StreamSizes) -> list[float]:
-    """Milliseconds that calls of `Client.decide` took, a few a second beside the load."""
-    client = connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix)
-    context = np.full(sizes.dimension, 1 / sizes.dimension, np.float32)
-    waits: list[float] = []
-
-    async def ask(number: int) -> None:
-        begun = time.perf_counter()
-        await client.decide(f"probe-{number}", f"probe-{number % sizes.users}", context, timeout=10.0)
-        waits.append((time.perf_counter() - begun) * 1000)
-
-    async with client, asyncio.TaskGroup() as group:
-        await group.create_task(ask(0))
-        waits.clear()  # the first one finds its way to the partition
-        for number in range(1, round(PROBES_PER_SECOND * sizes.paced_seconds)):
-            group.create_task(ask(number))
-            await asyncio.sleep(1 / PROBES_PER_SECOND)
-    return waits
-
-
-def _lags(records: Sequence[Folded], times_ms: Sequence[int]) -> Iterator[int]:
-    """At each append of decisions: how many contexts stood in the log and were not decided."""
-    for record in records:
-        if record.contexts[1]:
-            yield max(0, int(np.searchsorted(times_ms, record.log_time_ms, "right")) - record.contexts[1])
+    found: dict[str | None, Rate] = {}
+    for given in (bootstrap, None) if number % 2 else (None, bootstrap):
+        place = folder / ("embedded" if given is None else "given")
+        async with open_bench(place, system, replace(sizes, paced_seconds=0.0), given) as bench:
+            found[given] = (await bench.events())[0] if form == "events" else await bench.batches()
+    return _Beside(found[bootstrap], found[None])
 
 
 async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[float, float]:
@@ -262,51 +132,30 @@ async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()
     async with learner.running(number=number) as worker:
-        (replayed,) = await _recovered(worker, 1)
+        (replayed,) = await recovered(worker, 1)
         seconds = time.monotonic() - begun
     if journal != (replayed > 0):
         raise BenchFailed(f"expected records to be replayed: {journal}, got {replayed}")
     return seconds
 
 
-def _rate_rows(rows: dict[str, list[tuple[float, ...]]], sizes: KafkaSizes) -> list[BenchRow]:
-    found = []
-    shape = f"d={sizes.stream.dimension}, K={sizes.stream.arms}, {sizes.stream.users} users"
-    for form, text in (("events", "one event a record"), ("batches", f"columnar records of {BATCH_ROWS}")):
-        name, measured = f"learner worker, {text} ({shape})", rows[form]
-        ratios = [given / embedded for given, embedded in measured]
-        found += [
-            figure(f"{name}, given broker", [given for given, _ in measured], "events/s"),
-            figure(f"{name}, embedded broker", [embedded for _, embedded in measured], "events/s"),
-            at_least(f"{name}, given / embedded broker", ratios, "x", EMBEDDED_TARGET),
-        ]
-    name, measured = f"one event a record, {SCALED} partitions, {shape}", rows["scaled"]
-    ratios = [many / one for one, many in measured]
+def _rate_rows(form: str, measured: Sequence[_Beside], sizes: StreamSizes) -> list[BenchRow]:
+    shape = f"d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
+    name = f"learner worker, {_FORMS[form]} ({shape})"
+    ratios = [found.given.per_second / found.embedded.per_second for found in measured]
+    cpu = f"{name}: the worker's CPU time"
     return [
-        *found,
-        figure(f"one learner worker, {name}", [one for one, _ in measured], "events/s"),
-        figure(f"{SCALED} learner workers, {name}", [many for _, many in measured], "events/s"),
-        at_least(f"{SCALED} workers / one, {name}", ratios, "x", SCALING_TARGET),
+        figure(f"{name}, given broker", [found.given.per_second for found in measured], "events/s"),
+        figure(f"{name}, embedded broker", [found.embedded.per_second for found in measured], "events/s"),
+        at_least(f"{name}, given / embedded broker", ratios, "x", EMBEDDED_TARGET),
+        figure(f"{cpu}, given broker", [found.given.cpu_micros for found in measured], "us/event"),
+        figure(f"{cpu}, embedded broker", [found.embedded.cpu_micros for found in measured], "us/event"),
     ]
 
 
-def _paced_rows(paced: Sequence[Paced]) -> list[BenchRow]:
-    pace = round(float(np.median([one.pace for one in paced])))
-    waits = [np.percentile(one.waits_ms, [50, 95, 99]) for one in paced]
-    lags = [np.percentile(one.lags, [50, 99]) for one in paced]
-    name = f"context to decision at the client, at {pace} contexts/s (half the rate)"
-    return [
-        figure(f"{name}: p50", [float(found[0]) for found in waits], "ms"),
-        figure(f"{name}: p95", [float(found[1]) for found in waits], "ms"),
-        at_most(f"{name}: p99", [float(found[2]) for found in waits], "ms", P99_TARGET_MS),
-        figure(f"lag at {pace} contexts/s: p50", [float(found[0]) for found in lags], "contexts"),
-        figure(f"lag at {pace} contexts/s: p99", [float(found[1]) for found in lags], "contexts"),
-    ]
-
-
-def _recovery_rows(recovered: tuple[float, float], sizes: StreamSizes) -> list[BenchRow]:
+def _recovery_rows(recovery: tuple[float, float], sizes: StreamSizes) -> list[BenchRow]:
     name = f"start of a learner worker with {sizes.users} users (d={sizes.dimension}, K={sizes.arms})"
-    kept, lost = recovered
+    kept, lost = recovery
     return [
         at_most(f"{name}, from its snapshot", [kept], "s", RECOVERY_TARGET_SECONDS),
         at_most(f"{name}, from the journal alone", [lost], "s", RECOVERY_TARGET_SECONDS),

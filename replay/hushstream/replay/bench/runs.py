@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, key_path, write_key
+from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, DecisionsTail, events_per_second, waits_ms
+from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, DecisionsTail, timed, waits_ms
 from hushstream.replay.bench.load import (
     Load,
     append_all,
@@ -35,7 +36,14 @@ from hushstream.replay.bench.load import (
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
 from hushstream.schemas.topics import physical
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, PartitionConfig
+from hushstream.systems.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    P2BConfig,
+    PartitionConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
 from hushstream.systems.p2b import P2BSystem
 
 BATCH_ROWS = 256
@@ -75,18 +83,32 @@ class StreamSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a worker was, and the CPU time (us) that it took for an event."""
+
+    per_second: float
+    cpu_micros: float
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
-    """One round's figures: events/s of each form, and the waits of the paced contexts."""
+    """One round's figures: records/s of the yardstick, rates of each form, and the waits of the paced contexts."""
 
     passthrough: float
-    events: float
-    batches: float
+    events: Rate
+    batches: Rate
     p50_ms: float
     p99_ms: float
 
 
-def prepare_deployment(folder: Path, sizes: StreamSizes, learners: int = 1) -> P2BSystem:
-    """Make the folder of the deployment inside ``folder``, with a key for the learner's zone."""
+def prepare_deployment(
+    folder: Path,
+    sizes: StreamSizes,
+    learners: int = 1,
+    slot: SlotConfig | None = None,
+    release: ReleaseConfig | None = None,
+) -> P2BSystem:
+    """Make the folder of the deployment inside ``folder``, with the keys of its workers' zones."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _DEPLOYMENT
     config = P2BConfig(
@@ -95,12 +117,15 @@ def prepare_deployment(folder: Path, sizes: StreamSizes, learners: int = 1) -> P
         ContextConfig(sizes.dimension),
         expected_slots=1000,
         encoder=EncoderConfig(codes=8),
+        slot=slot or SlotConfig(),
+        release=release or ReleaseConfig(),
         partitions=PartitionConfig(learners),
     )
     make_folder(place, config)
     system = read_encoder(config, place / ENCODER)
     (place / KEYS).mkdir(mode=0o700)
-    write_key(key_path(place / KEYS, Zone.EDGE))
+    for zone in (Zone.EDGE, Zone.SHUFFLER):
+        write_key(key_path(place / KEYS, zone))
     return system
 
 
@@ -114,6 +139,8 @@ async def open_bench(
 ) -> AsyncIterator[Bench]:
     """A broker and a producer on it; ``folder`` is made, beside that of the deployment.
 
+    What the runs leave on a given broker is deleted at the end, however they end.
+
     Args:
         folder: for the files of the processes.
         system: the deployment.
@@ -123,26 +150,29 @@ async def open_bench(
     _new_folder(folder)
     async with AsyncExitStack() as stack:
         bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
+        prefix = f"bench-{secrets.token_hex(4)}."  # a broker that was there before knows other runs
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:
-            yield Bench(folder, bootstrap, producer, system, sizes)
+            yield Bench(folder, Connection(bootstrap, prefix), producer, system, sizes)
         finally:
             await producer.stop()
+            if given is not None:
+                await delete_topics(Connection(given, prefix))
 
 
 class Bench:
     """The runs of one round."""
 
     def __init__(
-        self, folder: Path, bootstrap: str, producer: AIOKafkaProducer, system: P2BSystem, sizes: StreamSizes
+        self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: P2BSystem, sizes: StreamSizes
     ) -> None:
         self._folder = folder
-        self._bootstrap = bootstrap
+        self._bootstrap = connection.bootstrap
+        self._prefix = connection.prefix
         self._producer = producer
         self._system = system
         self._sizes = sizes
-        self._prefix = f"bench-{secrets.token_hex(4)}."  # a broker that was there before knows other runs
 
     async def round(self, progress: Progress) -> Round:
         """Measure each form once."""
@@ -172,8 +202,8 @@ class Bench:
         seconds = (times[-1] - times[0]) / 1000
         return sum(moment > times[0] for moment in times) / seconds
 
-    async def events(self) -> tuple[float, list[int]]:
-        """Events per second with one event a record, and the waits of contexts that come at a pace."""
+    async def events(self) -> tuple[Rate, list[int]]:
+        """The rate with one event a record, and the waits (ms) of contexts that come at a pace."""
         sizes = self._sizes
         paced = round(sizes.pace * sizes.paced_seconds)
         load = self.load(2 * sizes.event_pairs + paced)
@@ -187,35 +217,36 @@ class Bench:
         await learner.append("contexts", context_events(second))
         values = context_events(third)
         async with learner.running() as worker:
-            seen = len(learner.tail.records)
-            await learner.tail.until(2 * sizes.event_pairs, sizes.event_pairs, worker.check)
-            rate = events_per_second(learner.tail.records[seen:], 1)
+            rate = await learner.rate(worker, 2 * sizes.event_pairs, sizes.event_pairs, 1)
             low = learner.tail.position("contexts")
-            times = await self.paced(learner, values, worker, sizes.pace)
+            times = await self.paced(learner, {"contexts": values}, worker, sizes.pace) if values else []
         return rate, waits_ms(learner.tail.records, low, times)
 
-    async def paced(self, learner: Learner, values: Sequence[bytes], worker: Running, pace: int) -> list[int]:
-        """Append contexts at a pace (1/s); give their log times."""
-        low = learner.tail.position("contexts")
+    async def paced(
+        self, learner: Learner, inputs: Mapping[str, Sequence[bytes]], worker: Running, pace: int
+    ) -> list[int]:
+        """Append records at a pace (1/s), of each topic as many; give the log times of the contexts."""
+        values = inputs["contexts"]
+        low, clicks = learner.tail.position("contexts"), learner.tail.position("clicks")
         begun = time.monotonic()
         sent = 0
         tasks = []
         while sent < len(values):
             due = min(len(values), round((time.monotonic() - begun) * pace))
             if due > sent:
-                tasks.append(asyncio.create_task(learner.append("contexts", values[sent:due])))
+                tasks += [asyncio.create_task(learner.append(topic, part[sent:due])) for topic, part in inputs.items()]
                 sent = due
             await asyncio.sleep(0.005)
         await asyncio.gather(*tasks)
-        await learner.tail.until(low + len(values), 0, worker.check)
+        await learner.tail.until(low + len(values), clicks + len(inputs.get("clicks", ())), worker.check)
         times = await log_times(learner.connection, ("contexts", 0), low + len(values), worker, low)
         appended = (len(times) - 1) * 1000 / max(1, times[-1] - times[0])
         if appended < PACE_TOLERANCE * pace:
             raise BenchFailed(f"expected {pace} contexts/s to be appended, got {appended:.0f}")
         return times
 
-    async def batches(self) -> float:
-        """Events per second with columnar records."""
+    async def batches(self) -> Rate:
+        """The rate with columnar records."""
         pairs = self._sizes.batch_pairs
         first, second, _ = _split(self.load(2 * pairs), pairs)
         learner = await self.learner("batches")
@@ -227,9 +258,7 @@ class Bench:
         await learner.append("clicks", reward_batches(first, learner.tail.arms(), rewards, BATCH_ROWS))
         await learner.append("contexts", context_batches(second, BATCH_ROWS))
         async with learner.running() as worker:
-            seen = len(learner.tail.records)
-            await learner.tail.until(2 * records, records, worker.check)
-        return events_per_second(learner.tail.records[seen:], pairs / records)
+            return await learner.rate(worker, 2 * records, records, pairs / records)
 
     async def memory(self) -> tuple[int, int]:
         """Peak bytes of a worker after the mark and at the end; snapshots are taken all the time."""
@@ -277,24 +306,40 @@ class Learner:
         """Append to a logical topic."""
         await append_all(self.producer, physical(self.connection.prefix, topic), values, partition)
 
+    async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
+        """How fast the only worker folds what lies ready, up to these offsets."""
+        seen = len(self.tail.records)
+        async with CpuMeter([worker]) as meter:
+            await self.tail.until(contexts, clicks, worker.check)
+        found = timed(self.tail.records[seen:], events_per_record)
+        return Rate(found.per_second, meter.seconds(found.begun_ms, found.ended_ms) * 1e6 / found.events)
+
     @asynccontextmanager
-    async def running(self, *options: str, number: int = 1) -> AsyncIterator[Running]:
-        """The worker, or another one; it goes on where it ended before."""
-        arguments = ["-m", "hushstream.cli", "worker", "learner"]
+    async def running(self, *options: str, number: int = 1, role: str = "learner") -> AsyncIterator[Running]:
+        """The worker of a role, or another one; it goes on where it ended before."""
+        name = f"{self.name}-{number}" if role == "learner" else f"{self.name}-{role}"
+        arguments = ["-m", "hushstream.cli", "worker", role]
         arguments += [
             "--deployment",
             str(self.folder.parent / _DEPLOYMENT),
             "--state",
-            str(self.folder / f"{self.name}-{number}"),
+            str(self.folder / name),
         ]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
-        arguments += ["--group", f"{self.connection.prefix}learner", *options]
-        async with started(f"{self.name}-{number}", arguments, self.folder) as worker:
+        arguments += ["--group", f"{self.connection.prefix}{role}", *options]
+        async with started(name, arguments, self.folder) as worker:
             yield worker
 
 
 def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
     return load.part(0, count), load.part(count, 2 * count), load.part(2 * count, len(load))
+
+
+async def delete_topics(connection: Connection) -> None:
+    """Delete all topics that begin with the connection's prefix."""
+    async with connection.admin("delete topics") as admin:
+        names = [name for name in await admin.list_topics() if name.startswith(connection.prefix)]
+        await admin.delete_topics(names)
 
 
 async def log_times(

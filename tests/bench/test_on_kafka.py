@@ -1,0 +1,65 @@
+"""The benchmark on a given broker gives every row and leaves nothing there; how fast is not asked here."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import NewTopic
+
+from hushstream.ops.connection import Connection
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.on_kafka import KafkaSizes, kafka_rows
+from hushstream.replay.bench.processes import embedded_broker
+from hushstream.replay.bench.runs import StreamSizes, open_bench, prepare_deployment
+
+SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=1.0)
+SIZES = KafkaSizes(SMALL, scaled_pairs=20_000, recovered=StreamSizes(dimension=4, arms=3, users=1000))
+
+
+async def _topics(bootstrap: str) -> list[str]:
+    async with Connection(bootstrap, "").admin("list topics") as admin:
+        return [name for name in await admin.list_topics() if not name.startswith("__")]
+
+
+@pytest.mark.slow
+def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def run() -> None:
+        async with embedded_broker(tmp_path) as bootstrap:
+            rows = await asyncio.to_thread(kafka_rows, bootstrap, told.append, 1, SIZES)
+            assert await _topics(bootstrap) == []
+        one_form = ["events/s", "events/s", "x", "us/event", "us/event"]
+        one_arm = ["events/s", "us/event", "cores"]
+        assert [row.unit for row in rows] == [
+            *one_form, *one_form, *one_arm, *one_arm, "x", "x", *["ms"] * 5, "contexts", "contexts", "s", "s"
+        ]  # fmt: skip
+        assert [row.target for row in rows if row.target] == [
+            "at least 0.7", "at least 0.7", "at least 1.7", "at least 1.7", "at most 100", "at most 30", "at most 30"
+        ]  # fmt: skip
+        assert [row for row in rows if row.unit not in ("contexts", "cores") and not row.value > 0] == []
+        assert all((row.reached is None) == (not row.target) for row in rows)
+
+    asyncio.run(run())
+    assert len(told) == 5
+
+
+async def _fail(folder: Path, bootstrap: str) -> None:
+    """Make topics, and end as a run does whose worker has died."""
+    system = prepare_deployment(folder, SMALL)
+    async with open_bench(folder / "failed", system, SMALL, bootstrap) as bench:
+        await bench.learner("failed")
+        assert len(await _topics(bootstrap)) > 5
+        raise BenchFailed("the worker ended")
+
+
+def test_topics_of_a_run_that_fails_are_deleted_and_others_stay(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with embedded_broker(tmp_path) as bootstrap:
+            async with Connection(bootstrap, "").admin("create topics") as admin:
+                await admin.create_topics([NewTopic("bench-of-somebody.contexts", 1, 1)])
+            with pytest.raises(BenchFailed, match="the worker ended"):
+                await _fail(tmp_path, bootstrap)
+            assert await _topics(bootstrap) == ["bench-of-somebody.contexts"]
+
+    asyncio.run(run())
