@@ -15,26 +15,19 @@ import pytest
 import pytest_asyncio
 
 HERE = Path(__file__).parent
-PLACES = {
-    "bench": HERE.parent / "agents" / "harness",
-    "faults": HERE / "harness",
-    "frozen": HERE / "harness",
-    "promises": HERE / "harness",
-    "refusals": HERE / "harness",
-    "related": HERE / "harness",
-    "related_promises": HERE / "harness",
-    "roles": HERE / "harness",
-    "schedule": HERE / "harness",
-    "sweep": HERE / "harness",
-}
+HARNESSES = {"bench": "agents"}
+"""In which folder of tests a module is, if not in this one."""
+
 UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
 """Records in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
 
 
 def load(name: str) -> ModuleType:
-    known = f"hushstream_test_{name}"
+    """A module of a harness under the name by which mypy knows it, so that harnesses may import one another."""
+    folder = HARNESSES.get(name, "chaos")
+    known = f"tests.{folder}.harness.{name}"
     if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, PLACES[name] / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(known, HERE.parent / folder / "harness" / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[known] = importlib.util.module_from_spec(spec)

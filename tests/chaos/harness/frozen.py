@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import RoleName, all_machines
+from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -34,6 +34,7 @@ from hushstream.systems.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import RoleName
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -101,7 +102,9 @@ def configuration() -> P2BConfig:
 
 def freeze(folder: Path, seed: int = 1) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
-    frozen = Frozen(folder, prepare(folder, configuration()))
+    system = prepare(folder, configuration())
+    assert isinstance(system, P2BSystem)
+    frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)
     log = MemoryLog(lambda: next(ticks))
     driver = DirectDriver(log, all_machines(frozen.system, KeySource(seed=KEY_SEED)), bytes(32))
