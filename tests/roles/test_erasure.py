@@ -34,8 +34,8 @@ SERVER = [mode for mode, release in MODES.items() if "trust" not in release]
 EDGE = [mode for mode in MODES if mode not in SERVER]
 ANN, BOB = 0, 1
 """Numbers in the graph."""
-KEYED = {"chain", "running", "leaves", "journaled"}
-"""Of a packed state: digests of what was fed, under the zone's key, and how much of it the journal covers."""
+KEYED = {"chain", "running", "leaves"}
+"""Of a packed state: digests of what was fed, under the zone's key."""
 
 
 @pytest.fixture(params=list(MODES))
