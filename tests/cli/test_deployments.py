@@ -42,6 +42,43 @@ def test_the_environment_overrides_a_value(cli, config, monkeypatch):
     assert cli("guarantee", config(), "--json").json["epsilon"] == 0.25
 
 
+def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
+    path = config(add="slot: {lifetime_slots: 9}\nbudget: {epsilon: 2.5, delta: 1.0e-6}\n")
+    said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); 2 slots of a user fit"
+    for command in (("guarantee",), ("config", "check")):
+        assert f"{said} (planned: 9); releases stop there" in cli(*command, path).out
+        (found,) = cli(*command, path, "--json").json["budgets"]
+        assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
+    assert cli("guarantee", path, "--json").json["lifetime"]["slots"] == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ("{epsilon: 0.5, delta: 1.0e-6}", "budget: expected room for one slot of one user at least (epsilon 1, "),
+        ("{epsilon: 0, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got 0"),
+        ("{epsilon: .inf, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got inf"),
+        ("{epsilon: 1}", "budget.delta: Field required"),
+        ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "budget.fliter: Unexpected keyword argument"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused(refused, config, budget, message):
+    assert message in refused("config", "check", config(add=f"budget: {budget}\n"))
+
+
+def test_the_guarantee_converts_its_price(cli, config):
+    path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
+    one, many = cli("guarantee", path, "--json").json["conversions"]
+    assert (one["pure_epsilon"], one["rho"]) == (0.5, 0.125)
+    assert (many["covers"], many["pure_epsilon"], many["rho"]) == ("all 3 of one user", 1.5, 1.125)
+    assert list(one["epsilon_at_delta"]) == ["1e-5", "1e-6", "1e-7", "1e-8", "1e-9"]
+    text = cli("guarantee", path).out
+    assert "Conversions (the tables' residue comes on top of each delta):" in text
+    assert "all 3 of one user" in text
+    tuples = config(add="release: {mode: tuples, sampling: 0.5, threshold: 50}\n", name="tuples.yaml")
+    assert cli("guarantee", tuples, "--json").json["conversions"] == []
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, config, encoding):
     found = cli("config", "check", config(encoding=encoding), "--json").json

@@ -20,7 +20,7 @@ Which charges add up, and which lie side by side:
 * the lift of p2b is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
-  Vadhan, Zhang 2023, for (epsilon, delta), zCDP and Renyi.)
+  Vadhan, Zhang 2023, and for Renyi and zCDP also Lyu 2022.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ``hushstream`` command: one typer application, and what every command shares.
 
-Exit codes: 0 done; 1 a clear refusal or a failed check (the reason is on standard error); 2 wrong usage; 130
-interrupted.
+Exit codes: 0 done; 1 a clear refusal or a failed check (the reason is on standard error); 2 wrong usage; 3 (of
+`budget`) a budget is exhausted; 130 interrupted.
 """
 
 from __future__ import annotations
