@@ -64,6 +64,16 @@ def make_system(graph: SocialGraph | None = None, **changes: Any) -> Collaborati
     return CollaborativeSystem.of(make_config(**changes), graph or make_graph())
 
 
+def releasing(**changes: Any) -> CollaborativeSystem:
+    """The small deployment with another way of releasing."""
+    return make_system(release=changes)
+
+
+def edge_system(partitions: Mapping[str, int] | None = None, **changes: Any) -> CollaborativeSystem:
+    """The small deployment with its counters at the edge, and another way of releasing."""
+    return make_system(release={"trust": "edge", **changes}, partitions=dict(partitions or {}))
+
+
 def vector(*values: float) -> NDArray[np.float32]:
     return np.array(values, dtype=np.float32)
 
@@ -250,3 +260,29 @@ def recover(rig: Rig, machine: Any, journal: Sequence[bytes] | None = None) -> l
         except ReplayMismatch:
             steps.append(machine.reopen(value, slices))
     return steps
+
+
+def model_of(system: CollaborativeSystem, rows: Sequence[Reward]) -> list[bytes]:
+    """The genesis and the model record of an aggregator that was given the exact sums of these rows."""
+    aggregator = RelatedAggregatorRig(system)
+    aggregator.give(release_values(system, [rows]))
+    return [aggregator.genesis, *aggregator.journal]
+
+
+def played(system: CollaborativeSystem, flip: bool) -> RelatedLearnerRig:
+    """Some rounds of three users; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
+    rig = RelatedLearnerRig(system, SECRET)
+    draw = np.random.default_rng(5)
+    for number in range(30):
+        user, event = USERS[number % 3], f"e{number}"
+        arm = rig.decide(event, user, some_features(number))
+        way, reward = draw.integers(4), abs(float(draw.choice([0.0, 1.0, 0.3])) - flip)
+        if way:
+            rig.shown(event, arm if way > 1 else (arm + 1) % ARMS, user)
+        if reward:
+            rig.reward(event, arm, reward, user)
+        rig.wait(float(draw.choice([0.0, 3.0, 8.0])))
+        if number % 10 == 9:
+            rig.seal(number // 10)
+    rig.fold()
+    return rig

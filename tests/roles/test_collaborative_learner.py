@@ -1,22 +1,12 @@
-"""What a collaborative learner decides, which rows leave it and when, and what it refuses."""
+"""What a collaborative learner decides, and which rows leave it and when."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from hushstream.counting.blocks import BlockPlan
 from hushstream.learners.textbook import TextbookCollaborative
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
-from hushstream.privacy.rewards import LocalReward
 from hushstream.schemas import codec
-from hushstream.schemas.batches import encode_context_batch
-from hushstream.systems.collaborative_configuration import GRID_BITS
-from hushstream.systems.collaborative_release import plan_of
-
-MARK = "payload-canary"
 
 
 @pytest.fixture
@@ -24,20 +14,7 @@ def rig(related):
     return related.RelatedLearnerRig()
 
 
-def edge(related, **changes):
-    partitions = changes.pop("partitions", {})
-    release = {**related.DEFAULTS["release"], "trust": "edge", **changes}
-    return related.make_system(release=release, partitions=partitions)
-
-
 # Decisions.
-
-
-def model_of(related, system, rows):
-    """The model record of an aggregator that was given the exact sums of these rows."""
-    aggregator = related.RelatedAggregatorRig(system)
-    aggregator.give(related.release_values(system, [rows]))
-    return [aggregator.genesis, *aggregator.journal]
 
 
 @pytest.mark.parametrize("algorithm", ["linucb", "colin", "goblin"])
@@ -56,7 +33,7 @@ def test_the_arm_is_the_textbooks_choice_before_and_after_a_model(related, algor
             user = number % 3
             arm = rig.decide(f"{phase}:{number}", related.USERS[user], features)
             assert arm == textbook.choose(user, features.astype(np.float64), 0.3)
-        for value in model_of(related, system, rows):
+        for value in related.model_of(system, rows):
             rig.model(value)
         for node, features, reward in rows:
             textbook.learn(node, np.array(features, np.float32).astype(np.float64), reward)
@@ -252,25 +229,6 @@ def test_a_seal_is_passed_on_behind_its_rows(related, rig):
 # Nothing but contents moves with rewards.
 
 
-def played(related, system, flip):
-    """Some rounds of three users; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
-    rig = related.RelatedLearnerRig(system, related.SECRET)
-    draw = np.random.default_rng(5)
-    for number in range(30):
-        user, event = related.USERS[number % 3], f"e{number}"
-        arm = rig.decide(event, user, related.some_features(number))
-        way, reward = draw.integers(4), abs(float(draw.choice([0.0, 1.0, 0.3])) - flip)
-        if way:
-            rig.shown(event, arm if way > 1 else (arm + 1) % related.ARMS, user)
-        if reward:
-            rig.reward(event, arm, reward, user)
-        rig.wait(float(draw.choice([0.0, 3.0, 8.0])))
-        if number % 10 == 9:
-            rig.seal(number // 10)
-    rig.fold()
-    return rig
-
-
 def without(fields, *names):
     return {name: value for name, value in fields.items() if name not in names}
 
@@ -279,12 +237,12 @@ def without(fields, *names):
 def test_only_contents_move_with_the_rewards(related, trust):
     system = {
         "server": lambda: related.make_system(),
-        "edge": lambda: edge(related, rewards_per_user=5),
-        "noisy": lambda: edge(related, rewards_per_user=5, mechanism="noisy-reward", reward_levels=1, epsilon=4),
+        "edge": lambda: related.edge_system(rewards_per_user=5),
+        "noisy": lambda: related.edge_system(rewards_per_user=5, mechanism="noisy-reward", reward_levels=1, epsilon=4),
     }[trust]()
     found = []
     for flip in (False, True):
-        rig = played(related, system, flip)
+        rig = related.played(system, flip)
         seen = rig.seen
         places = [(output.topic, output.partition, output.key, len(output.value)) for output in seen.outputs]
         sent = [codec.decode(output.value) for output in seen.outputs]
@@ -294,212 +252,3 @@ def test_only_contents_move_with_the_rewards(related, trust):
         found.append(((places, public, journals), content))
     assert found[0][0] == found[1][0]
     assert found[0][1] != found[1][1]
-
-
-# Counters at the edge.
-
-
-def test_at_the_edge_no_reward_leaves_in_clear(related):
-    rig = played(related, edge(related), flip=False)
-    assert {output.topic for output in rig.seen.outputs} == {"releases", "ledger"}
-    assert not rig.seen.releases("rewards")
-    assert {name for name, _ in (codec.decode(o.value) for o in rig.seen.releases("releases"))} == {"Release", "Seal"}
-
-
-def edge_address(rig, purpose, parameters, partition=0):
-    return NoiseAddress(
-        purpose=purpose,
-        deployment=rig.system.config.deployment,
-        genesis_nonce=rig.machine.chain.genesis_nonce,
-        system="colin",
-        mechanism=rig.system.config.release.mechanism,
-        parameters=parameters,
-        config_digest=rig.system.digest,
-        epoch=0,
-        partition=partition,
-    )
-
-
-def rows_played(related):
-    """The same rounds where a trusted counter gets the rows in clear: by release, as they left."""
-    rig = played(related, related.make_system(), flip=False)
-    return [sorted(rig.rows(type(rig.seen)([step])), key=lambda row: row[0]) for step in rig.seen.steps]
-
-
-@pytest.mark.parametrize("name", ["negative-digit", "binary", "honaker"])
-def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_counter_to_the_bit(related, name):
-    system = edge(related, mechanism=name)
-    rig = played(related, system, flip=False)
-    plan = plan_of(system.config.release, system.config.features)
-    key = rig.key.derive("local-counters")
-    address = edge_address(rig, "counter", {"grid_bits": GRID_BITS})
-    zero = np.zeros((1, related.DIMENSION), dtype=np.int64)
-    arena = None if name == "honaker" else BlockPlan(plan=plan, blocks=3).open(key, address)
-    single = [plan.open(key, replace(address, cell=node)) for node in range(3)] if arena is None else []
-    rows = [row for step in rows_played(related) for row in step]
-    taken, exact = 0, []
-    for release in rig.seen.records("releases", "Release"):
-        nodes = np.frombuffer(release["nodes"], "<i4")
-        step = rows[taken : taken + len(nodes)]
-        taken += len(nodes)
-        exact += step
-        for node, _, _ in step:
-            if arena is not None:
-                arena.add(np.array([node]), zero)
-            else:
-                single[node].add(zero)
-        blocks, sums = related.arrays_of(release)
-        noise = np.array([single[b].release().values for b in blocks]) if single else arena.release()[blocks]
-        assert np.array_equal(sums, related.lattice_sums(exact)[blocks] + noise)
-        assert noise.all()
-    assert taken == len(rows) > 10
-
-
-@pytest.mark.parametrize("levels", [1, 8])
-def test_a_noisy_reward_is_drawn_once_for_its_user_and_number(related, levels):
-    system = edge(related, mechanism="noisy-reward", reward_levels=levels, epsilon=0.5)
-    rig = played(related, system, flip=False)
-    law = LocalReward.of(levels, 0.5)
-    address = edge_address(rig, "reward-noise", {"levels": levels, "epsilon_micro": 500_000, "law": law.law})
-    key = rig.key.derive("local-counters")
-    sums, count, taken = np.zeros((3, related.DIMENSION), np.int64), [0, 0, 0], 0
-    rows = [row for step in rows_played(related) for row in step]
-    for release in rig.seen.records("releases", "Release"):
-        size = len(release["nodes"]) // 4
-        for node, features, reward in rows[taken : taken + size]:
-            stream = KeyedStream(key, replace(address, node=(node, count[node])))
-            noised = law.estimate(law.draw(stream, np.array([int(reward * levels)])))
-            sums[node] += np.trunc(np.array(features) * noised * 2.0**24).astype(np.int64)
-            count[node] += 1
-        taken += size
-        blocks, found = related.arrays_of(release)
-        assert np.array_equal(found, sums[blocks])
-    assert taken == len(rows)
-
-
-def test_at_the_edge_an_allowance_ends_too_and_the_price_is_in_the_ledger_once(related):
-    system = edge(related, rewards_per_user=3)
-    rig = related.RelatedLearnerRig(system, related.SECRET)
-    for number in range(5):
-        rig.interact(f"e{number}")
-    rig.seal()
-    seen = rig.fold()
-    assert seen.counts["allowance_spent"] == 2
-    assert [len(release["nodes"]) // 4 for release in seen.records("releases", "Release")] == [3]
-    rig.interact("one more")
-    rig.seal(1)
-    assert not rig.fold().records("releases", "Release")
-    (entry,) = rig.seen.records("ledger", "LedgerEntry")
-    assert entry["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro == 1_000_000
-    assert entry["debit"]["scope"] == "epoch/0/0"
-    assert entry["private_as_stated"]
-
-
-def test_partitions_with_one_key_draw_noise_of_their_own(related):
-    system = edge(related, partitions={"learner": 2})
-    noises = []
-    for partition in (0, 1):
-        rig = related.RelatedLearnerRig(system, related.SECRET, partition)
-        rig.interact("e", reward=None)
-        rig.seal()
-        rig.fold()
-        noises.append(related.arrays_of(rig.seen.records("releases", "Release")[0])[1])
-    assert (noises[0] != noises[1]).all()
-
-
-# Refusals.
-
-NAN, INF = float("nan"), float("inf")
-GOOD = [[0.3, 0.3, 0.3]] * 4
-
-
-def context(features=GOOD, **fields):
-    record = {"event_id": MARK, "user": "ann", "context": np.array(features, "<f4").tobytes(), **fields}
-    return codec.encode("Context", record)
-
-
-BAD_CONTEXTS = {
-    "not a number": (context([*GOOD[:3], [NAN, 0, 0]]), "not_finite"),
-    "infinite": (context([*GOOD[:3], [INF, 0, 0]]), "not_finite"),
-    "too few arms": (context(GOOD[:3]), "wrong_dimension"),
-    "too many arms": (context(GOOD + GOOD[:1]), "wrong_dimension"),
-    "longer than L (L2)": (context([*GOOD[:3], [1.0, 0.1, 0.0]]), "too_long_features"),
-    "longer than L (L1)": (context([*GOOD[:3], [0.5, 0.5, 0.3]]), "too_long_features"),
-    "unknown user": (context(user=MARK), "unknown_user"),
-    "unknown line": (context(line=MARK), "unknown_line"),
-    "non-private line": (context(line="nonprivate"), "unknown_line"),
-    "no user": (context(user=""), "empty_id"),
-    "unknown arm in the mask": (context(eligible=bytes([0b10000])), "unknown_arm"),
-    "no eligible arm": (context(eligible=bytes([0])), "no_eligible_arm"),
-    "baseline not eligible": (context(baseline=1, eligible=bytes([0b0101])), "baseline_not_eligible"),
-    "bad after_click": (context(after_click=-2), "bad_after_click"),
-    "cut off": (context()[:-3], "truncated"),
-    "no Avro": (MARK.encode() * 9, "not_single_object"),
-    "another topic's record": (codec.encode("Tick", {"config_digest": bytes(16)}), "unexpected_schema"),
-    "negative phase": (codec.encode("Seal", {"phase": -1, "origin": -1, "config_digest": bytes(16)}), "bad_phase"),
-    "too many rows": (
-        encode_context_batch([f"e{i}" for i in range(4097)], ["ann"] * 4097, np.zeros((4097, 12), np.float32)),
-        "too_many_rows",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD_CONTEXTS)
-def test_a_bad_context_is_a_dead_letter_with_its_reason_and_stops_nobody(related, name):
-    value, reason = BAD_CONTEXTS[name]
-    system = related.make_system(features={"dimension": 3, "norm": 1.0, "norm_l1": 1.2})
-    rig = related.RelatedLearnerRig(system)
-    small = related.some_features(0) / np.float32(2)
-    rig.context("before", features=small)
-    rig.put("contexts", value)
-    rig.context("after", features=small)
-    seen = rig.fold()
-    assert seen.reasons == [reason]
-    assert sorted(seen.arms) == ["after", "before"]
-    (letter,) = seen.letters
-    assert (letter["zone"], letter["role"], letter["topic"], letter["offset"]) == ("edge", "learner", "contexts", 1)
-    assert not any(MARK.encode() in output.value for output in seen.outputs)
-
-
-def test_features_of_exactly_the_allowed_length_are_taken(related):
-    system = related.make_system(features={"dimension": 3, "norm": 1.0, "norm_l1": 1.0})
-    rig = related.RelatedLearnerRig(system)
-    rig.context("axis", features=[[1, 0, 0], [0, -1, 0], [0, 0, 1], [0.5, 0.25, -0.25]])
-    assert not rig.fold().reasons
-    above = np.nextafter(np.float32(1), np.float32(2))
-    rig.context("above", features=[[above, 0, 0]] * 4)
-    assert rig.fold().reasons == ["too_long_features"]
-
-
-def test_an_event_of_another_user_is_refused(related, rig):
-    rig.decide("e")
-    rig.context("e", "bob")
-    rig.shown("e", 0, "bob")
-    rig.shown("e", 0, "nobody")
-    assert rig.fold().reasons == ["event_of_another_user"] * 3
-
-
-@pytest.mark.parametrize(("reward", "arm"), [(1.5, 0), (-0.1, 0), (NAN, 0), (INF, 0), (1.0, 4), (1.0, -1)])
-def test_feedback_that_cannot_be_is_refused_and_the_row_is_as_without_it(related, rig, reward, arm):
-    rig.interact("e", reward=None)
-    rig.reward("e", arm, reward)
-    rig.seal()
-    seen = rig.fold()
-    assert len(seen.reasons) == 1
-    assert [row[2] for row in rig.rows(seen)] == [0.0]
-    assert seen.letters[0]["topic"] == "clicks"
-
-
-def test_a_model_of_other_users_or_with_numbers_that_are_none_is_refused_and_the_old_one_stands(related, rigs):
-    system = related.make_system(release={"mechanism": "exact"}, public_dataset=True)
-    rig = related.RelatedLearnerRig(system)
-    genesis, model = model_of(related, system, related.some_rewards(1, 9))
-    rig.model(genesis)
-    rig.model(b"no model")
-    rig.model(rigs.changed(model, chain=bytes(16)))
-    rig.context("e")
-    seen = rig.fold()
-    assert [answer.model_version for answer in seen.answers] == [0], "what does not continue the chain does not count"
-    rig.model(model)
-    rig.context("f")
-    assert [answer.model_version for answer in rig.fold().answers] == [1]
