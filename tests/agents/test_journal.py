@@ -89,6 +89,25 @@ async def test_what_was_confirmed_before_a_foreign_record_stays_confirmed() -> N
         await journal.confirm(second)
 
 
+async def test_an_owner_that_wakes_when_the_next_has_made_the_same_record_and_gone_on_has_lost_the_journal() -> None:
+    """His record counts, as it has the same bytes; but the next one stands already, and none of his may follow it."""
+    log = Log([b"0-genesis", b"1-ours"])
+    journal = writer(log)
+    log.values += [b"2-same", b"3-theirs", b"4-theirs"]
+    append = await journal.append(b"2-same", 2)
+    with pytest.raises(JournalLost, match="sequence 3 at offset 3"):
+        await journal.confirm(append)
+
+
+async def test_the_same_record_by_another_who_went_no_further_counts_once() -> None:
+    log = Log([b"0-genesis", b"1-ours"])
+    journal = writer(log)
+    log.values += [b"2-same", b"1-zombie"]
+    append = await journal.append(b"2-same", 2)
+    assert await journal.confirm(append) == 2
+    assert await journal.confirm(await journal.append(b"3-ours", 3)) == 5
+
+
 async def test_a_failed_append_loses_the_partition() -> None:
     log = Log([b"0-genesis"], failing=True)
     journal = writer(log)

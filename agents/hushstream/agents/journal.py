@@ -2,7 +2,8 @@
 
 The offset that the broker gives to an append tells whether somebody else wrote in between. If so, what the
 journal really holds decides (`settle`): records that cannot continue the chain are skipped by every reader,
-and so by us; anything that might have continued it before ours means that our records do not count.
+and so by us; anything that might have continued it before ours means that our records do not count, and anything
+that might have continued it after ours that another owner goes on: also if he made the same bytes as we.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class JournalWriter:
 def settle(
     tail: Sequence[tuple[int, bytes]], sent: Sequence[Append], sequence_of: Callable[[bytes], int | None]
 ) -> dict[int, int]:
-    """Where our records stand in the journal, if nothing before them could have continued the chain.
+    """Where our records stand in the journal, if nothing else could have continued the chain.
 
     Args:
         tail: (offset, value) of the journal from the expected offset of ``sent[0]`` on.
@@ -119,19 +120,18 @@ def settle(
         Sequence number to offset, for every one of ``sent``.
 
     Raises:
-        JournalLost: another record with the sequence number that was due stands before ours.
+        JournalLost: another record with the sequence number that was due stands before ours, or one that follows
+            stands behind.
     """
     places: dict[int, int] = {}
     waiting = list(sent)
     for offset, value in tail:
-        if not waiting:
-            break
-        due = waiting[0]
-        if value == due.value:
-            places[due.sequence] = offset
+        due = waiting[0].sequence if waiting else sent[-1].sequence + 1
+        if waiting and value == waiting[0].value:
+            places[due] = offset
             waiting.pop(0)
-        elif sequence_of(value) == due.sequence:
-            raise JournalLost(f"another writer appended sequence {due.sequence} at offset {offset} first")
+        elif sequence_of(value) == due:
+            raise JournalLost(f"another writer appended sequence {due} at offset {offset} first")
     if waiting:
         raise JournalLost(f"sequence {waiting[0].sequence} was acknowledged but is not in the journal")
     return places
