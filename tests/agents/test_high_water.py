@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from hushstream.agents import high_water
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid, pays
 from hushstream.agents.settings import WorkerSettings
@@ -22,26 +25,51 @@ def marks(folder: Path, **changes: object) -> HighWater:
 def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
     high = marks(tmp_path)
     high.raise_to(2, GENESIS, 7)
-    high.check(2, GENESIS, 7)
-    high.check(2, GENESIS, 12)
+    paid = high.noted(2, GENESIS)
+    high.check(2, paid, 7)
+    high.check(2, paid, 12)
     with pytest.raises(OlderThanPaid, match=r"ends at record 6, but a release was paid with record 7"):
-        high.check(2, GENESIS, 6)
+        high.check(2, paid, 6)
 
 
 def test_without_a_mark_or_with_one_of_another_journal_any_journal_is_taken(tmp_path: Path) -> None:
     high = marks(tmp_path)
-    high.check(0, GENESIS, 0)
+    assert high.noted(0, GENESIS) == 0
     high.raise_to(0, b"another first record", 7)
-    high.check(0, GENESIS, 0)
-    high.check(1, GENESIS, 0)
+    assert high.noted(0, GENESIS) == high.noted(1, GENESIS) == 0
+    high.raise_to(0, GENESIS, 3)
+    assert high.noted(0, GENESIS) == 3
 
 
 def test_the_mark_outlives_its_writer_and_belongs_to_one_role_of_one_deployment(tmp_path: Path) -> None:
     marks(tmp_path).raise_to(0, GENESIS, 7)
-    with pytest.raises(OlderThanPaid):
-        marks(tmp_path).check(0, GENESIS, 3)
-    marks(tmp_path, role="counter").check(0, GENESIS, 3)
-    marks(tmp_path, deployment="other").check(0, GENESIS, 3)
+    assert marks(tmp_path).noted(0, GENESIS) == 7
+    assert marks(tmp_path, role="counter").noted(0, GENESIS) == 0
+    assert marks(tmp_path, deployment="other").noted(0, GENESIS) == 0
+
+
+def test_an_owner_that_wakes_late_does_not_lower_the_mark(tmp_path: Path) -> None:
+    marks(tmp_path).raise_to(0, GENESIS, 31)
+    marks(tmp_path).raise_to(0, GENESIS, 5)
+    assert marks(tmp_path).noted(0, GENESIS) == 31
+
+
+def test_two_owners_that_note_at_once_leave_the_higher_mark(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda sequence: marks(tmp_path).raise_to(0, GENESIS, sequence), range(1, 200)))
+    assert marks(tmp_path).noted(0, GENESIS) == 199
+
+
+def test_a_lock_that_a_stopped_process_holds_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(high_water, "_LOCK_SECONDS", 0.1)
+    marks(tmp_path).raise_to(0, GENESIS, 5)
+    with marks(tmp_path).path(0).with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JournalLost, match="another process has held its lock"):
+            marks(tmp_path).raise_to(0, GENESIS, 6)
+    marks(tmp_path).raise_to(0, GENESIS, 6)
 
 
 def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
@@ -59,7 +87,9 @@ def test_a_damaged_mark_is_refused_not_believed(tmp_path: Path, position: int) -
     content[position] ^= 1
     high.path(0).write_bytes(bytes(content))
     with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
-        high.check(0, GENESIS, 9)
+        high.noted(0, GENESIS)
+    with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
+        high.raise_to(0, GENESIS, 8)
 
 
 def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:

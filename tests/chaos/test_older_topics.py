@@ -24,7 +24,7 @@ async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_se
         paid = {home: len(values) - 1 for home, values in before.journals.items()}
         assert all(high.path(home).exists() for home in paid), "each release was noted"
         for home, sequence in paid.items():
-            high.check(home, before.journals[home][0], sequence)
+            assert high.noted(home, before.journals[home][0]) <= sequence
             # As if one more release had been paid for, whose journal record these topics do not hold.
             high.raise_to(home, before.journals[home][0], sequence + 1)
         # Without its data directory the worker has the topics and the marks alone.

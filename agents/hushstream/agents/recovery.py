@@ -160,6 +160,8 @@ class Recovery:
     async def _follow(self, held: Held, reader: LogReader, mark: int) -> None:
         """Replay the journal's tail until its end, then send what lies above ``mark``."""
         journal = held.machine.journal
+        partition = journal[1]
+        paid = self.high_water.noted(partition, held.genesis)  # before the journal's end: it holds that record then
         firsts = await self._open(held, reader)
         unsent: list[Output] = []
         place = held.journal_offset
@@ -176,8 +178,7 @@ class Recovery:
             place = stop
         held.journal_offset = place
         self._check_owner()
-        partition = journal[1]
-        self.high_water.check(partition, held.genesis, held.sequence)
+        self.high_water.check(partition, paid, held.sequence)
         if pays(unsent):
             await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
         await self._send(held, unsent)
