@@ -6,6 +6,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import METRICS, Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
+from hushstream.systems.budget import Place
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
 
@@ -96,12 +97,13 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
     system = collaborative.make_system(release={"epochs": 3})
     work = role_work("counter", system, KeySource(seed=1))
     machine = work.make_machine(0)
-    price = system.guarantee().epsilon_micro
+    price = system.guarantee().price.epsilon_micro
     seen = []
-    for epoch, leaf in ((0, 0), (0, 4), (2, 1), (3, 0)):
-        machine.epoch, machine.leaf = epoch, leaf
+    for renewal in range(5):
         shown = work.reporting.gauges(machine)
         assert shown["reward_price_micro_epsilon"] == price
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
-    assert seen == [(0, False), (1, False), (3, False), (3, True)]
+        machine.epoch = machine.renoised = renewal
+        machine.spending.ask(Place(renewal, renewal=renewal))
+    assert seen == [(0, False), (1, False), (2, False), (3, False), (3, True)]
