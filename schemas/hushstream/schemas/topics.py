@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
@@ -18,6 +19,7 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_SHORT_MS, _LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
 
 
 class Role(StrEnum):
@@ -142,51 +144,35 @@ def topics_of(system: str, roles: Collection[str], public: bool, holdout: bool =
     )
 
 
-def _dead_letters(name: str, role: Role, zone: Zone, count: Count) -> TopicSpec:
-    return TopicSpec(
-        name,
-        schemas=("DeadLetter",),
-        writers=(role,),
-        readers=(Role.OPERATOR,),
-        zone=zone,
-        partition_rule=PartitionRule.HOME,
-        count=count,
-        retention_ms=90 * _DAY_MS,
-    )
+def _asked(name: str, *schemas: str) -> TopicSpec:
+    """What applications write for the learner."""
+    rule, count = PartitionRule.USER, Count.LEARNER
+    return TopicSpec(name, schemas, (Role.CLIENT,), (Role.LEARNER,), Zone.EDGE, rule, count, _SHORT_MS)
 
+
+def _journal(name: str, schema: str, role: Role, zone: Zone, count: Count, *readers: Role) -> TopicSpec:
+    """Kept whole: its first record is the genesis, and without it no worker can start again."""
+    rule = PartitionRule.HOME
+    return TopicSpec(name, ("Genesis", schema), (role,), (*readers, role), zone, rule, count, None)
+
+
+def _account(name: str, schema: str, writers: tuple[Role, ...], count: Count, **only: Any) -> TopicSpec:
+    """Published for good. What was spent is never forgotten: a shorter ledger would let the budget be spent again."""
+    rule = PartitionRule.HOME
+    return TopicSpec(name, (schema,), writers, (Role.OPERATOR,), Zone.PUBLISHED, rule, count, None, **only)
+
+
+def _dead_letters(role: Role, zone: Zone, count: Count) -> TopicSpec:
+    rule, name = PartitionRule.HOME, f"dead-letters-{zone}"
+    return TopicSpec(name, ("DeadLetter",), (role,), (Role.OPERATOR,), zone, rule, count, _LONG_MS)
+
+
+_HOLDOUT: Mapping[str, Any] = {"systems": ("p2b",), "holdout_only": True}
 
 _SPECS = (
-    TopicSpec(
-        "contexts",
-        schemas=("Context", "ContextBatch", "Seal", "Forget"),
-        writers=(Role.CLIENT,),
-        readers=(Role.LEARNER,),
-        zone=Zone.EDGE,
-        partition_rule=PartitionRule.USER,
-        count=Count.LEARNER,
-        retention_ms=7 * _DAY_MS,
-    ),
-    TopicSpec(
-        "clicks",
-        schemas=("Feedback", "FeedbackBatch"),
-        writers=(Role.CLIENT,),
-        readers=(Role.LEARNER,),
-        zone=Zone.EDGE,
-        partition_rule=PartitionRule.USER,
-        count=Count.LEARNER,
-        retention_ms=7 * _DAY_MS,
-    ),
-    # A journal is kept whole: its first record is the genesis, and without it no worker can start again.
-    TopicSpec(
-        "decisions",
-        schemas=("Genesis", "Decisions"),
-        writers=(Role.LEARNER,),
-        readers=(Role.CLIENT, Role.LEARNER),
-        zone=Zone.EDGE,
-        partition_rule=PartitionRule.HOME,
-        count=Count.LEARNER,
-        retention_ms=None,
-    ),
+    _asked("contexts", "Context", "ContextBatch", "Seal", "Forget"),
+    _asked("clicks", "Feedback", "FeedbackBatch"),
+    _journal("decisions", "Decisions", Role.LEARNER, Zone.EDGE, Count.LEARNER, Role.CLIENT),
     # The shuffler writes ticks here; they move log time in an idle partition.
     TopicSpec(
         "reports",
@@ -196,7 +182,7 @@ _SPECS = (
         zone=Zone.SHUFFLER,
         partition_rule=PartitionRule.ANY,
         count=Count.SHUFFLER,
-        retention_ms=7 * _DAY_MS,
+        retention_ms=_SHORT_MS,
     ),
     TopicSpec(
         "interactions",
@@ -206,7 +192,7 @@ _SPECS = (
         zone=Zone.SERVER,
         partition_rule=PartitionRule.LINE,
         count=Count.LINES,
-        retention_ms=7 * _DAY_MS,
+        retention_ms=_SHORT_MS,
         systems=("p2b",),
         public_only=True,
     ),
@@ -220,28 +206,10 @@ _SPECS = (
         zone=Zone.COUNTER,
         partition_rule=PartitionRule.LINE,
         count=Count.COUNTER,
-        retention_ms=7 * _DAY_MS,
+        retention_ms=_SHORT_MS,
     ),
-    TopicSpec(
-        "journal-shuffler",
-        schemas=("Genesis", "WindowJournal"),
-        writers=(Role.SHUFFLER,),
-        readers=(Role.SHUFFLER,),
-        zone=Zone.SHUFFLER,
-        partition_rule=PartitionRule.HOME,
-        count=Count.SHUFFLER,
-        retention_ms=None,
-    ),
-    TopicSpec(
-        "journal-counter",
-        schemas=("Genesis", "CounterJournal"),
-        writers=(Role.COUNTER,),
-        readers=(Role.COUNTER,),
-        zone=Zone.COUNTER,
-        partition_rule=PartitionRule.HOME,
-        count=Count.COUNTER,
-        retention_ms=None,
-    ),
+    _journal("journal-shuffler", "WindowJournal", Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _journal("journal-counter", "CounterJournal", Role.COUNTER, Zone.COUNTER, Count.COUNTER),
     TopicSpec(
         "crowds",
         systems=("p2b",),
@@ -251,7 +219,7 @@ _SPECS = (
         zone=Zone.PUBLISHED,
         partition_rule=PartitionRule.LINE,
         count=Count.LINES,
-        retention_ms=90 * _DAY_MS,
+        retention_ms=_LONG_MS,
     ),
     # With counters at the edge it is the learner that writes releases, and seals beside them.
     TopicSpec(
@@ -263,7 +231,7 @@ _SPECS = (
         zone=Zone.PUBLISHED,
         partition_rule=PartitionRule.LINE,
         count=Count.LINES,
-        retention_ms=90 * _DAY_MS,
+        retention_ms=_LONG_MS,
     ),
     TopicSpec(
         "models",
@@ -275,46 +243,14 @@ _SPECS = (
         count=Count.LINES,
         retention_ms=None,
     ),
-    # What was spent is never forgotten: a shorter ledger would let the budget be spent again.
-    TopicSpec(
-        "ledger",
-        schemas=("LedgerEntry",),
-        writers=(Role.SHUFFLER, Role.COUNTER, Role.LEARNER),
-        readers=(Role.OPERATOR,),
-        zone=Zone.PUBLISHED,
-        partition_rule=PartitionRule.HOME,
-        count=Count.SCOPES,
-        retention_ms=None,
-    ),
-    TopicSpec(
-        "lift",
-        schemas=("Lift",),
-        writers=(Role.LEARNER,),
-        readers=(Role.OPERATOR,),
-        zone=Zone.PUBLISHED,
-        partition_rule=PartitionRule.HOME,
-        count=Count.LEARNER,
-        retention_ms=None,
-        systems=("p2b",),
-        holdout_only=True,
-    ),
+    _account("ledger", "LedgerEntry", (Role.SHUFFLER, Role.COUNTER, Role.LEARNER), Count.SCOPES),
+    _account("lift", "Lift", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
     # What learners release themselves is paid for here: no ledger partition has two writers.
-    TopicSpec(
-        "ledger-edge",
-        schemas=("LedgerEntry",),
-        writers=(Role.LEARNER,),
-        readers=(Role.OPERATOR,),
-        zone=Zone.PUBLISHED,
-        partition_rule=PartitionRule.HOME,
-        count=Count.LEARNER,
-        retention_ms=None,
-        systems=("p2b",),
-        holdout_only=True,
-    ),
-    _dead_letters("dead-letters-edge", Role.LEARNER, Zone.EDGE, Count.LEARNER),
-    _dead_letters("dead-letters-shuffler", Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
-    _dead_letters("dead-letters-counter", Role.COUNTER, Zone.COUNTER, Count.COUNTER),
-    _dead_letters("dead-letters-server", Role.AGGREGATOR, Zone.SERVER, Count.LINES),
+    _account("ledger-edge", "LedgerEntry", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
+    _dead_letters(Role.LEARNER, Zone.EDGE, Count.LEARNER),
+    _dead_letters(Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _dead_letters(Role.COUNTER, Zone.COUNTER, Count.COUNTER),
+    _dead_letters(Role.AGGREGATOR, Zone.SERVER, Count.LINES),
 )
 
 TOPICS: Mapping[str, TopicSpec] = {spec.name: spec for spec in _SPECS}
