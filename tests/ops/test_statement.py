@@ -66,6 +66,12 @@ def test_every_topic_has_its_retention_and_every_private_one_its_readers(system)
             assert name in facts["published topics"]
 
 
+def test_what_an_erasure_leaves_is_said_of_the_system_at_hand(system):
+    erasure = facts_of(statement_of(system))["erasure of a user"]
+    assert ("no release names him again" in erasure) is (system.name == "colin")
+    assert ("under a keyed hash" in erasure) is (system.name == "p2b")
+
+
 def test_it_never_calls_data_anonymous(system):
     statement = statement_of(system, OperatorFacts(operator="Shop Ltd"))
     for text in (json.dumps(statement.as_json()), statement_page(statement)):

@@ -238,12 +238,21 @@ def _retention(system: System) -> Section:
     facts += [
         (
             "erasure of a user",
-            "`hushstream forget` drops his state; his records go with their topics' retention; what was released "
-            "stays, noised; that his allowance is spent stays, under a keyed hash",
+            "`hushstream forget` drops his state; his records go with their topics' retention; "
+            f"{_after_erasure(system)}",
         ),
         ("another retention", "set on the broker is reported by `hushstream topics check`"),
     ]
     return Section("Retention and erasure", tuple(facts))
+
+
+def _after_erasure(system: System) -> str:
+    if isinstance(system, CollaborativeSystem):
+        return (
+            "what was released of him stays, and no release names him again; that he was erased stays, by his number "
+            "in the public graph"
+        )
+    return "what was released stays, noised; that his allowance is spent stays, under a keyed hash"
 
 
 def _kept(spec: TopicSpec) -> str:
