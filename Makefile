@@ -17,6 +17,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/chaos/harness tests/agents/harness/bench.py tests/agents/harness/zygote.py
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/grafana/build.py --check
 	$(BIN)/python deploy/kubernetes/build.py --check
@@ -62,6 +63,8 @@ test-kafka: $(VENV)/.installed-dev
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 # Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES.
+# The brokers live for minutes: their code is compiled soon rather than well.
+test-chaos chaos: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
 test-chaos: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \

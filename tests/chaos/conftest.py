@@ -54,6 +54,12 @@ def refusals() -> Any:
 
 
 @pytest.fixture(scope="session")
+def freezing() -> Any:
+    """The module of a P2B deployment's frozen logs."""
+    return load("frozen")
+
+
+@pytest.fixture(scope="session")
 def related() -> Any:
     """The module of a collaborative deployment's frozen logs."""
     return load("related")

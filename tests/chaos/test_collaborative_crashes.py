@@ -232,7 +232,7 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
     assert {release["epoch"] for release in fresh} == {1}
     assert [release["leaf"] for release in fresh] == [len(records) + 1 + n for n in range(len(fresh))]
     assert not {release["release_id"] for release in fresh} & {release["release_id"] for release in decoded(released)}
-    price = frozen.system.guarantee().epsilon_micro
+    price = round(1_000_000 * frozen.system.config.release.epsilon)
     assert [entry["debit"]["epsilon_micro"] for entry in entries] == [price, price]
     assert [entry["debit"]["scope"] for entry in entries] == ["epoch/0/0", "epoch/0/1/renewal/1"]
     assert followed[0]["debit"] == entries[1]["debit"]

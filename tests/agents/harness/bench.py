@@ -97,20 +97,27 @@ class Bench:
             self._broker.terminate()
             await asyncio.wait_for(self._broker.wait(), 10)
 
+    async def warm(self, factory: str, arguments: Mapping[str, Any]) -> None:
+        """Let the zygote compute once what every worker with these machines needs."""
+        await self._tell({"warm": factory, "arguments": dict(arguments)})
+
     async def start(self, order: Mapping[str, Any]) -> Worker:
         """Fork one worker."""
-        assert self._zygote is not None
-        assert self._zygote.stdin is not None
         self._names += 1
         name = str(self._names)
         loop = asyncio.get_running_loop()
         self._answers[name], self._exits[name] = loop.create_future(), loop.create_future()
         log = self.directory / f"worker-{name}.log"
         log.touch()
-        self._zygote.stdin.write(json.dumps({"id": name, "log": str(log), **order}).encode() + b"\n")
-        await self._zygote.stdin.drain()
+        await self._tell({"id": name, "log": str(log), **order})
         pid = await asyncio.wait_for(self._answers[name], 20)
         return Worker(pid, self._exits[name], log)
+
+    async def _tell(self, order: Mapping[str, Any]) -> None:
+        assert self._zygote is not None
+        assert self._zygote.stdin is not None
+        self._zygote.stdin.write(json.dumps(order).encode() + b"\n")
+        await self._zygote.stdin.drain()
 
     async def _listen(self) -> None:
         assert self._zygote is not None
@@ -153,12 +160,13 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    async def logged(self, text: str, timeout_seconds: float = 20) -> None:
-        """Wait until the worker's log holds ``text``."""
+    async def logged(self, text: str, timeout_seconds: float = 20, *others: str) -> None:
+        """Wait until the worker's log holds ``text``, or one of the others."""
+        texts = (text, *others)
         deadline = time.monotonic() + timeout_seconds
-        while text not in self.log.read_text():
-            assert not self.exited.done(), f"worker ended before {text!r}:\n{self.log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.log.read_text()[-3000:]}"
+        while not any(wanted in self.log.read_text() for wanted in texts):
+            assert not self.exited.done(), f"worker ended before {texts}:\n{self.log.read_text()[-3000:]}"
+            assert time.monotonic() < deadline, f"no {texts} in:\n{self.log.read_text()[-3000:]}"
             await asyncio.sleep(0.03)
 
 
@@ -221,13 +229,18 @@ class Deployment:
         }
         self.values = {**values, **(settings or {})}
         self.settings = WorkerSettings(**self.values)
+        self._hurry = bench.directory / f"{name}.hurry"
+        self._polled = contextlib.AsyncExitStack()
+        self._ends: LogReader
 
     async def __aenter__(self) -> Self:
         await self._create_topics()
         await self._freeze()
+        self._ends = await self._polled.enter_async_context(LogReader(self.settings))
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._polled.aclose()
         for worker in self._workers:
             worker.kill()
         for worker in self._workers:
@@ -252,6 +265,7 @@ class Deployment:
             "arguments": self._arguments,
             "settings": {**self.values, **other},
             "pace": self.pace_seconds,
+            "hurry": str(self._hurry),
             "crash": list(crashes),
         }
         if before is not None:
@@ -259,6 +273,10 @@ class Deployment:
         worker = await self.bench.start(order)
         self._workers.append(worker)
         return worker
+
+    def hurry(self) -> None:
+        """Let all workers from now on fold as fast as they can, also those that run."""
+        self._hurry.touch()
 
     async def crash_sweep(self, crashes: Iterable[tuple[str, int, int]]) -> None:
         """Start a worker, let it be killed at a step, and again; then let one finish and end it cleanly."""
@@ -295,8 +313,7 @@ class Deployment:
 
     async def output_ends(self) -> dict[Place, int]:
         """Where all logs end that the role writes."""
-        async with LogReader(self.settings) as reader:
-            return await reader.end_offsets(await self._written(reader))
+        return await self._ends.end_offsets(self._written())
 
     async def values_of(self, place: Place) -> list[bytes]:
         """All values of one partition."""
@@ -304,10 +321,14 @@ class Deployment:
 
     async def records_of(self, place: Place) -> list[InputRecord]:
         """All records of one partition; what a worker wrote carries the broker's time."""
+        return (await self.all_records([place]))[place]
+
+    async def all_records(self, places: Sequence[Place]) -> dict[Place, list[InputRecord]]:
+        """All records of some partitions."""
         async with LogReader(self.settings) as reader:
-            end = (await reader.end_offsets([place]))[place]
-            reader.open({place: 0})
-            return await reader.read(place, 0, end)
+            ends = await reader.end_offsets(places)
+            reader.open(dict.fromkeys(places, 0))
+            return {place: await reader.read(place, 0, ends[place]) for place in places}
 
     async def audit(self) -> Audit:
         """Recompute everything from the logs, as a reader would, and compare with what was released."""
@@ -315,8 +336,8 @@ class Deployment:
         expected: dict[Place, dict[int, list[bytes]]] = {}
         positions: dict[int, Mapping[Place, int]] = {}
         off_chain = 0
+        written = await self.all_records(self._written())
         async with LogReader(self.settings) as reader:
-            written = await self._written(reader)
             for partition in range(self._partitions):
                 machine, accepted, skipped = await self._replay(reader, partition, expected)
                 journals[partition] = accepted
@@ -324,10 +345,10 @@ class Deployment:
                 off_chain += skipped
         releases: dict[Place, tuple[bytes, ...]] = {}
         repeats = 0
-        for place in written:
+        for place, records in written.items():
             if place[0].startswith("journal-") or place[0] == self.make_machine(0).journal[0]:
                 continue
-            found = await self.values_of(place)
+            found = [record.value for record in records]
             distinct = sorted(set(found))
             repeats += len(found) - len(distinct)
             sources = expected.get(place, {})
@@ -344,11 +365,12 @@ class Deployment:
         self, reader: LogReader, partition: int, expected: dict[Place, dict[int, list[bytes]]]
     ) -> tuple[Machine, tuple[bytes, ...], int]:
         machine = self.make_machine(partition)
-        values = await self.values_of(machine.journal)
+        places = [*machine.inputs, *machine.broadcasts, machine.journal]
+        reader.open(dict.fromkeys(places, 0))
+        end = (await reader.end_offsets([machine.journal]))[machine.journal]
+        values = [record.value for record in await reader.read(machine.journal, 0, end)]
         machine.start(values[0])
         accepted, skipped, sequence = [values[0]], 0, 0
-        places = [*machine.inputs, *machine.broadcasts]
-        reader.open(dict.fromkeys(places, 0))
         for value in values[1:]:
             try:
                 if machine.entry(value).sequence != sequence + 1:
@@ -368,9 +390,10 @@ class Deployment:
     async def _journals_cover_inputs(self) -> bool:
         """Whether each machine, replayed and then fed the rest of its input, has nothing more to journal."""
         async with LogReader(self.settings) as reader:
+            journals = [self.make_machine(partition).journal for partition in range(self._partitions)]
+            if not all((await reader.end_offsets(journals)).values()):
+                return False
             for partition in range(self._partitions):
-                if not await self.values_of(self.make_machine(partition).journal):
-                    return False
                 machine, _, _ = await self._replay(reader, partition, {})
                 places = [*machine.broadcasts, *machine.inputs]
                 ends = await reader.end_offsets(places)
@@ -384,7 +407,7 @@ class Deployment:
                     return False
         return True
 
-    async def _written(self, reader: LogReader) -> list[Place]:
+    def _written(self) -> list[Place]:
         counts = self._topic_counts()
         journal = self.make_machine(0).journal[0]
         return [(name, p) for name in (journal, *self.topics.writes) for p in range(counts[name])]
@@ -408,6 +431,15 @@ class Deployment:
                 copies = len(self.bench.bootstrap.split(","))
                 topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
             await admin.create_topics(topics)
+        finally:
+            await admin.close()
+
+    async def delete_topics(self) -> None:
+        """Take the topics away: every client that starts is told all that there are."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([self.settings.physical(name) for name in self._topic_counts()])
         finally:
             await admin.close()
 

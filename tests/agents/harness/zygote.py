@@ -5,11 +5,14 @@ Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by 
 
 ``crash`` = [{"stage", "partition", "sequence", "signal"}, ...]: the worker sends itself that signal when the stage
 is first reached with at least that sequence number, one after the other; with {"call", "arguments"} in the place
-of a signal it calls that function. ``before`` = {"call", "arguments"} is called before the worker begins.
+of a signal it calls that function. ``before`` = {"call", "arguments"} is called before the worker begins. ``pace`` is
+how many seconds each fold takes at least, until there is a file ``hurry``. {"warm": factory, "arguments"} makes a
+machine here, so that what is computed once in a process (the tables of the noise) is there for all workers to come.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -20,7 +23,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import faust
 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import run_worker
@@ -45,12 +51,12 @@ def call(order: dict[str, Any]) -> None:
     load(order["call"])(**order["arguments"])
 
 
-def observer(crashes: list[dict[str, Any]], pace_seconds: float) -> Callable[[str, int, int], None]:
-    """Sends this process the signal of each crash once, in turn; each fold takes at least ``pace_seconds``."""
+def observer(crashes: list[dict[str, Any]], pace_seconds: float, hurry: Path) -> Callable[[str, int, int], None]:
+    """Sends this process the signal of each crash once, in turn; holds each fold to its pace until told to hurry."""
     armed = list(crashes)
 
     def observe(stage: str, partition: int, sequence: int) -> None:
-        if stage == "folded":
+        if stage == "folded" and pace_seconds and not hurry.exists():
             time.sleep(pace_seconds)
         if (
             armed
@@ -78,7 +84,20 @@ def child(order: dict[str, Any]) -> int:
         call(order["before"])
     make_machine, topics = load(order["factory"])(**order["arguments"])
     settings = WorkerSettings(**order["settings"])
-    return run_worker(settings, make_machine, topics, observe=observer(order["crash"], order["pace"]))
+    observe = observer(order["crash"], order["pace"], Path(order["hurry"]))
+    return run_worker(settings, make_machine, topics, observe=observe)
+
+
+def warm(order: dict[str, Any]) -> None:
+    make_machine, _ = load(order["warm"])(**order["arguments"])
+    make_machine(0)
+    settle()
+
+
+def settle() -> None:
+    """Whatever is here now is shared by all workers: their garbage collector need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def start(order: dict[str, Any]) -> int:
@@ -102,6 +121,8 @@ def main() -> None:
     buffered = b""
     for factory in sys.argv[1:]:
         load(factory)
+    _ = faust.App, faust.Worker  # imported when they are asked for
+    settle()
     while True:
         if select.select([0], [], [], 0.02)[0]:
             received = os.read(0, 65536)
@@ -111,6 +132,9 @@ def main() -> None:
             *lines, buffered = buffered.split(b"\n")
             for line in lines:
                 order = json.loads(line)
+                if "warm" in order:
+                    warm(order)
+                    continue
                 pid = start(order)
                 running[pid] = order["id"]
                 print(json.dumps({"id": order["id"], "pid": pid}), flush=True)

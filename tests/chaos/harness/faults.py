@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hushstream_test_schedule import Fault, Lane
+from tests.chaos.harness.schedule import Fault, Lane
 
-from hushstream.agents.deployment import KeySource
+from hushstream.agents.deployment import KeySource, load
+from hushstream.agents.high_water import LEDGER_TOPICS
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
+from hushstream.systems.system import RoleName
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
 DISK_KIBIBYTES = 2048
 """Room for the probe of a megabyte that a worker makes when it starts, and for little more."""
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 180.0
 """How long anything may take on a machine that many deployments share."""
 
 
@@ -42,7 +44,7 @@ class Subject:
     """
 
     kind: str
-    role: str
+    role: RoleName
     frozen: Any
     key_seed: int
     make: Callable[..., Any]
@@ -73,6 +75,8 @@ class Disturbed:
         finally:
             for run in (self._run, *self._copies):
                 await run.__aexit__()
+        for run in (self._run, *self._copies):
+            await run.delete_topics()
 
     async def _meet(self, fault: Fault) -> None:
         self._run.pace_seconds = self._subject.pace_seconds
@@ -127,12 +131,17 @@ class Disturbed:
         await self._killed(await self._run.start_armed([moved, killed]))
 
     async def full_disk(self, fault: Fault, home: int, sequence: int) -> None:
-        """The data directory's disk fills up at a step; the worker goes on without snapshots, and is killed."""
+        """The data directory's disk fills up at a step; the worker goes on without snapshots, and is killed.
+
+        A role that must note there what was paid for may find that it can release nothing more, which it says.
+        """
         folder = self._run.values["datadir"]
         disk = {"folder": folder, "kibibytes": DISK_KIBIBYTES}
         filled = _call("fill", {"folder": folder}, fault.step, home, sequence)
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
-        await worker.logged("snapshot not written", PATIENCE_SECONDS)
+        paying = set(self._run.topics.writes) & set(LEDGER_TOPICS)
+        says = ["snapshot not written", *(["not released"] if paying else [])]
+        await worker.logged(says[0], PATIENCE_SECONDS, *says[1:])
         worker.kill()
         await worker.exit_code(PATIENCE_SECONDS)
 
@@ -178,9 +187,11 @@ class Disturbed:
         kept = self._snapshots()
         older = self._other_topics("older")
         ends = await self._run.output_ends()
-        records = {place: await self._run.records_of(place) for place in ends}
-        # One moment for all topics, at which no journal had more than half of what its snapshot holds.
-        moment = min(records[self._journal, home][number // 2].timestamp_ms for home, number in kept.items())
+        records = await self._run.all_records(list(ends))
+        journals = {home: records[self._journal, home] for home in kept}
+        # One moment for all topics, after all were begun, at which no journal had more than half of its snapshot.
+        moment = min(journals[home][number // 2].timestamp_ms for home, number in kept.items())
+        moment = max(moment, *(journal[0].timestamp_ms for journal in journals.values()))
         outputs: dict[Any, list[tuple[int, bytes]]] = {}
         for place, found in records.items():
             values = [record.value for record in found if record.timestamp_ms <= moment]
@@ -215,9 +226,8 @@ class Disturbed:
     async def _verify(self) -> None:
         connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
         keys = KeySource(seed=self._subject.key_seed)
-        found = await asyncio.to_thread(
-            verify_live, connection, self._subject.frozen.system, keys, [self._subject.role]
-        )
+        system = load(self._subject.frozen.folder)  # one for each thread: encoders and kernels hold scratch memory
+        found = await asyncio.to_thread(verify_live, connection, system, keys, [self._subject.role])
         assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
 
     # Parts of operations.

@@ -100,9 +100,9 @@ def configuration() -> P2BConfig:
     )
 
 
-def freeze(folder: Path, seed: int = 1) -> Frozen:
+def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
-    system = prepare(folder, configuration())
+    system = prepare(folder, config or configuration())
     assert isinstance(system, P2BSystem)
     frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)

@@ -25,7 +25,7 @@ PERIODS_ACCEPTED = 2
 
 async def check(role: str, run: Any, audit: Any, frozen: Any) -> None:
     """Hold one run's topics to the promises of its role; ``audit`` is the run's."""
-    written = {place: await run.records_of(place) for place in audit.releases}
+    written = await run.all_records(list(audit.releases))
     await {"learner": _learner, "shuffler": _shuffler, "aggregator": _aggregator}[role](run, audit, frozen, written)
 
 
@@ -76,13 +76,13 @@ async def _shuffler(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Seq
         entries |= {entry["debit"]["scope"]: entry for entry in known.values()}
         appended = _first_times(await run.records_of(("journal-shuffler", partition)))
         sums = _true_sums(frozen, partition, values)
-        for value, window in zip(values[1:], sums, strict=True):
+        for number, (value, window) in enumerate(zip(values[1:], sums, strict=True)):
             fields = codec.decode(value)[1]
-            entry = entries[fields["debit"]["scope"]]
+            entry = entries[f"window/{partition}/{number}"]
             crowd = crowds[entry["entry_id"]]
             seen += 1
             assert entry["debit"] == fields["debit"], "the ledger repeats the journal's debit"
-            assert fields["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro
+            assert fields["debit"]["epsilon_micro"] == round(1_000_000 * system.config.release.epsilon)
             assert fields["slots"] == crowd["slots"] == window.slots, "each accepted slot counts once"
             for copy in _times_of(written["crowds", 0], codec.encode("Crowd", crowd)):
                 assert copy >= appended[value], "no crowd before its debit"
@@ -108,7 +108,9 @@ def _true_sums(frozen: Any, partition: int, journal: Sequence[bytes]) -> list[_W
     system, arms = frozen.system, frozen.system.config.arms
     cells = system.codes * arms
     period_ms = round(system.config.slot.period_seconds * 1000)
-    windows, ids, now = [], set(), 0
+    windows: list[_Window] = []
+    ids: set[bytes] = set()
+    now = 0
     records = iter(enumerate(frozen.logs["reports", partition]))
     bounds = [codec.decode(value)[1] for value in journal[1:]]
     carried: bytes | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import RoleName, role_work
+from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.ops.connection import Connection
@@ -20,6 +20,7 @@ from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.roles.machine import InputSlice, Machine
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import RoleName
 
 WAIT_SECONDS = 90.0
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import RoleName, all_machines
+from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.learners.relation import SocialGraph
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
@@ -27,6 +27,7 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
+from hushstream.systems.system import RoleName
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -167,7 +168,8 @@ class _Population:
     def _context(self) -> NDArray[np.float32]:
         """Features (arms, d) of length 0.9."""
         drawn = self._features.normal(size=(ARMS, DIMENSION))
-        return (0.9 * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype("<f4")
+        features: NDArray[np.float32] = (0.9 * drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype("<f4")
+        return features
 
     @staticmethod
     def _click(event_id: str, user: str, reward: float) -> bytes:

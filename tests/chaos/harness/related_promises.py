@@ -22,8 +22,10 @@ Written = Mapping[Any, Sequence[InputRecord]]
 
 async def check(role: str, run: Any, audit: Any, frozen: Any) -> None:
     """Hold one run's topics to the promises of its role; ``audit`` is the run's."""
-    written = {place: await run.records_of(place) for place in audit.releases}
-    journals = {home: await run.records_of(run.make_machine(home).journal) for home in audit.journals}
+    written = await run.all_records(list(audit.releases))
+    of_home = {home: run.make_machine(home).journal for home in audit.journals}
+    records = await run.all_records(list(of_home.values()))
+    journals = {home: records[journal] for home, journal in of_home.items()}
     {"learner": _learner, "counter": _counter, "aggregator": _aggregator}[role](audit, frozen, written, journals)
 
 
@@ -64,7 +66,7 @@ def _paid_once(audit: Any, frozen: Any, ledger: Sequence[InputRecord]) -> None:
     entries = one_content("LedgerEntry", ledger, "entry_id")
     scopes = sorted(entry["debit"]["scope"] for entry in entries.values())
     assert scopes == [f"epoch/{home}/0" for home in audit.journals]
-    price = frozen.system.guarantee().epsilon_micro
+    price = round(1_000_000 * frozen.system.config.release.epsilon)
     assert {entry["debit"]["epsilon_micro"] for entry in entries.values()} == {price}
 
 

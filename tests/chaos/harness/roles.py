@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.deployment import KeySource, load
-from hushstream.agents.roles import RoleName, role_work
+from hushstream.agents.roles import role_work
+from hushstream.systems.system import RoleName
 
 
 def role(name: RoleName, folder: str, seed: int) -> tuple[Any, Any]:

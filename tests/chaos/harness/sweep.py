@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hushstream_test_bench as bench_module
-import hushstream_test_frozen as frozen_module
-import hushstream_test_promises as promises_module
-import hushstream_test_related as related_module
-import hushstream_test_related_promises as related_promises_module
-import hushstream_test_roles as roles_module
-from hushstream_test_faults import PATIENCE_SECONDS, Disturbed, Subject, shrink
-from hushstream_test_schedule import Fault, Lane
+from tests.agents.harness.bench import Audit, Bench, Deployment
+from tests.chaos.harness.faults import PATIENCE_SECONDS, Disturbed, Subject, shrink
+from tests.chaos.harness.frozen import KEY_SEED as P2B_KEY_SEED
+from tests.chaos.harness.frozen import freeze as freeze_p2b
+from tests.chaos.harness.promises import check as check_p2b
+from tests.chaos.harness.related import KEY_SEED as RELATED_KEY_SEED
+from tests.chaos.harness.related import freeze as freeze_related
+from tests.chaos.harness.related_promises import check as check_related
+from tests.chaos.harness.roles import role
+from tests.chaos.harness.schedule import Fault, Lane
 
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
@@ -28,6 +32,14 @@ HERE = Path(__file__).parent
 LOCAL_KAFKA = HERE.parents[2] / "deploy" / "kafka" / "local.py"
 RUN_SECONDS = 12.0
 """How long a run takes at its pace: long enough for a lane of faults, most of which is spent starting workers."""
+
+BUSY = {
+    "session_timeout_seconds": 3.0,
+    "heartbeat_seconds": 0.5,
+    "join_timeout_seconds": PATIENCE_SECONDS,
+    "fetch_wait_milliseconds": 100,
+}
+"""On a machine with more workers than processors: none is thought dead that only waits its turn."""
 
 TOGETHER = 8
 """Deployments that are disturbed at the same time; each has a worker or two at work."""
@@ -55,21 +67,22 @@ KINDS = {
 
 def freeze(folder: Path) -> Mapping[str, Any]:
     """Frozen inputs of each system, by its name; not to be called from an event loop."""
-    return {"p2b": frozen_module.freeze(folder / "p2b"), "colin": related_module.freeze(folder / "related", "server")}
+    return {"p2b": freeze_p2b(folder / "p2b"), "colin": freeze_related(folder / "related", "server")}
 
 
 class Sweep:
     """The deployments, and what each role leaves when nothing happens to it."""
 
-    def __init__(self, bench: Any, frozen: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(self, bench: Bench, frozen: Mapping[str, Any], say: Callable[[str], None]) -> None:
         """Over the inputs of each system (`freeze`); ``say`` is told what happens."""
         self._bench = bench
         self._say = say
         self._lanes = 0
-        self._undisturbed: dict[str, Any] = {}
+        self._undisturbed: dict[str, Audit] = {}
+        self.met: Counter[tuple[str, str]] = Counter()
         systems = {
-            "p2b": (frozen["p2b"], frozen_module.KEY_SEED, promises_module.check),
-            "colin": (frozen["colin"], related_module.KEY_SEED, related_promises_module.check),
+            "p2b": (frozen["p2b"], P2B_KEY_SEED, check_p2b),
+            "colin": (frozen["colin"], RELATED_KEY_SEED, check_related),
         }
         self._subjects = {name: self._subject(name, kind, *systems[kind.system]) for name, kind in KINDS.items()}
 
@@ -80,9 +93,9 @@ class Sweep:
         arguments = {"name": kind.role, "folder": str(frozen.folder), "seed": key_seed}
 
         def make(lane: str, logs: Any = logs, **settings: Any) -> Any:
-            return bench_module.Deployment(
-                self._bench, lane, f"{HERE}/roles.py:role", arguments, roles_module.role(**arguments), logs,
-                kind.homes, {"fixed_records": kind.unit, **settings}, topics,
+            return Deployment(
+                self._bench, lane, f"{HERE}/roles.py:role", arguments, role(kind.role, frozen.folder, key_seed), logs,
+                kind.homes, {"fixed_records": kind.unit, **BUSY, **settings}, topics,
             )  # fmt: skip
 
         batches = sum(map(len, logs.values())) / kind.unit
@@ -101,8 +114,12 @@ class Sweep:
                 audit = await run.audit()
                 assert audit.repeats == audit.off_chain == 0, name
                 await subject.promises(subject.role, run, audit, subject.frozen)
+            await run.delete_topics()
             self._undisturbed[name] = audit
 
+        for kind, subject in self._subjects.items():
+            system = {"folder": str(subject.frozen.folder), "seed": subject.key_seed}
+            await self._bench.warm(f"{HERE}/roles.py:role", {"name": KINDS[kind].role, **system})
         async with asyncio.TaskGroup() as group:
             for name, subject in self._subjects.items():
                 group.create_task(left(name, subject))
@@ -120,32 +137,46 @@ class Sweep:
         await disturbed.meet(lane)
         return disturbed.met
 
-    async def run_all(self, lanes: Sequence[Lane]) -> tuple[int, list[tuple[Lane, BaseException]]]:
-        """Run lanes, a few at a time; gives how many faults were met, and the lanes in which a promise was broken."""
+    async def run_all(self, lanes: Sequence[Lane], until: float = math.inf) -> list[tuple[Lane, BaseException]]:
+        """Run lanes, a few at a time, and count the faults they meet; gives those in which a promise was broken.
+
+        None is begun after ``until`` (of the monotonic clock).
+        """
         places = asyncio.Semaphore(TOGETHER)
-        met, failures = 0, []
+        failures: list[tuple[Lane, BaseException]] = []
 
         async def one(lane: Lane) -> None:
-            nonlocal met
             async with places:
                 begun = time.monotonic()
+                if begun > until:
+                    return
                 try:
                     found = await self.run(lane)
                 except Exception as error:  # noqa: BLE001 - told by the caller, with the line that repeats it
                     failures.append((lane, error))
                     self._say(f"BROKEN {lane}\n{type(error).__name__}: {error}")
                 else:
-                    met += len(found)
+                    self.met.update((lane.kind, fault.operation) for fault in found)
                     self._say(f"held   {lane} ({time.monotonic() - begun:.0f} s)")
 
-        await asyncio.gather(*map(one, lanes))
-        return met, failures
+        await asyncio.gather(*map(one, sorted(lanes, key=lambda lane: -KINDS[lane.kind].homes)))
+        return failures
+
+    def summary(self) -> str:
+        """How many faults were met, by operation and kind of role."""
+        width = max(map(len, KINDS)) + 2
+        operations = sorted({operation for _, operation in self.met})
+        rows = [(name, [self.met[kind, name] for kind in KINDS]) for name in operations]
+        rows.append(("all", [sum(self.met[kind, name] for name in operations) for kind in KINDS]))
+        lines = ["".join(text.rjust(width) for text in ("faults met", *KINDS, "all"))]
+        lines += ["".join(str(text).rjust(width) for text in (name, *row, sum(row))) for name, row in rows]
+        return "\n".join(lines)
 
     async def shrunk(self, lane: Lane) -> Lane:
         """The least part of a lane that still breaks a promise."""
 
         async def fails(part: Lane) -> bool:
-            return bool((await self.run_all([part]))[1])
+            return bool(await self.run_all([part]))
 
         return await shrink(lane, fails)
 
@@ -164,22 +195,27 @@ class Sweep:
             for number in fallen:
                 await _kafka(folder, "kill", number)
             await asyncio.gather(*(_kafka(folder, "start", number) for number in fallen))
-            for name, run in runs.items():
-                await self._outlived(name, run, workers[name])
+            for run in runs.values():
+                run.hurry()
+            await asyncio.gather(*(self._outlived(name, run, workers[name]) for name, run in runs.items()))
+            fallen_name = "broker-kill" if len(fallen) == 1 else "all-brokers-kill"
+            self.met.update((name, fallen_name) for name in runs)
         finally:
             for run in runs.values():
                 await run.__aexit__()
+        for run in runs.values():
+            await run.delete_topics()
 
     async def _at_work(self, name: str, run: Any) -> Any:
         await run.__aenter__()
-        run.pace_seconds = 4 * self._subjects[name].pace_seconds
-        worker = await run.start(join_timeout_seconds=120.0)
+        run.pace_seconds = 8 * self._subjects[name].pace_seconds
+        worker = await run.start()
         await worker.logged("at journal record", PATIENCE_SECONDS)
         return worker
 
     async def _outlived(self, name: str, run: Any, worker: Any) -> None:
         subject = self._subjects[name]
-        await run.folded_all(2 * PATIENCE_SECONDS)
+        await run.folded_all(PATIENCE_SECONDS)
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text()[-3000:]
         audit = await run.audit()
