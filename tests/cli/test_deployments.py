@@ -44,9 +44,9 @@ def test_the_environment_overrides_a_value(cli, config, monkeypatch):
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     path = config(add="slot: {lifetime_slots: 9}\nbudget: {epsilon: 2.5, delta: 1.0e-6}\n")
-    said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); 2 slots of a user fit"
+    said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); slots of a user: 9"
     for command in (("guarantee",), ("config", "check")):
-        assert f"{said} (planned: 9); releases stop there" in cli(*command, path).out
+        assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
     assert cli("guarantee", path, "--json").json["lifetime"]["slots"] == 2

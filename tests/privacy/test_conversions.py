@@ -234,3 +234,13 @@ def test_parts_of_a_limit_stay_within_it_together(name):
     price = filter_.price(Debit("scope", "m", Cost(20_000, 7), "r", "u"))
     assert filter_.admits(tuple(sum(spent) * one for one in price))
     assert 0 < spent[0] < spent[1]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_limit_lowered_to_a_plan_admits_the_plan_and_not_one_more(name):
+    filter_ = FILTERS[name]
+    price = filter_.price(Debit("scope", "m", Cost(20_000, 7), "r", "u"))
+    planned = filter_.within(tuple(3 * part for part in price))
+    assert planned.admits(tuple(3 * part for part in price))
+    assert not planned.admits(tuple(4 * part for part in price))
+    assert filter_.within(tuple(10**12 * part for part in price)) == filter_

@@ -23,7 +23,7 @@ LIFT = {"holdout": 0.4, "epsilon": 2.0, "decisions_per_user": 5, "every_seconds"
 
 def fits(related, filter_name, limit=(3.0, 1e-6), **release):
     budget = BudgetConfig(*limit, filter_name)
-    return related.make_system(release={**SMALL, **release}, budget=budget).budgets[0].fits
+    return related.make_system(release={**SMALL, "epochs": 1000, **release}, budget=budget).budgets[0].fits
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_gaussian_counter_is_priced_by_its_rho_and_not_by_the_epsilon_that_it_
 def test_the_headline_is_what_all_epochs_cost_under_the_budgets_filter(related):
     for name in ("basic", "zcdp"):
         budget = BudgetConfig(3.0, 1e-6, name)
-        system = related.make_system(release={**SMALL, "epsilon": 0.05}, budget=budget)
+        system = related.make_system(release={**SMALL, "epsilon": 0.05, "epochs": 1000}, budget=budget)
         promised, terms = system.guarantee(), system.spending_terms
         assert promised.cost == terms.ceiling
         assert promised.cost.fits(budget.limit)
@@ -64,8 +64,11 @@ def test_the_headline_is_what_all_epochs_cost_under_the_budgets_filter(related):
         assert promised.renewals.most == terms.fits == system.budgets[0].fits
         assert promised.lifetime.cost.epsilon_micro == terms.fits * 32 * 50_000
         stated = system.budgets[0]
-        assert stated.as_json() | {"fits": terms.fits, "planned": 1, "filter": name} == stated.as_json()
-        assert f"{terms.fits} epochs fit (planned: 1)" in stated.as_text()
+        assert stated.as_json() | {"fits": terms.fits, "planned": 1000, "filter": name} == stated.as_json()
+        assert f"epochs of noise: 1000 planned, {terms.fits} fit, releases stop there" in stated.as_text()
+        roomy = related.make_system(release={**SMALL, "epsilon": 0.05, "epochs": 4}, budget=budget)
+        assert roomy.budgets[0].fits == 4, "a budget lets nobody pay more often than is planned"
+        assert roomy.guarantee().renewals.most == 4
 
 
 def test_without_a_budget_what_is_planned_is_the_limit(related, rigs):
@@ -82,7 +85,7 @@ def test_more_is_planned_than_fits_and_less_is_done(related, rigs):
     system = related.make_system(release={**SMALL, "epochs": 9}, budget=BudgetConfig(2.5, 1e-6))
     assert (system.budgets[0].planned, system.budgets[0].fits) == (9, 2)
     assert system.guarantee().renewals.most == 2
-    assert "2 epochs fit (planned: 9); releases stop there" in system.budgets[0].as_text()
+    assert "epochs of noise: 9 planned, 2 fit, releases stop there" in system.budgets[0].as_text()
     users = rigs.make_system(slot={"lifetime_slots": 9, "after_interactions": 3}, budget=BudgetConfig(2.5, 1e-6))
     assert users.lifetime_slots == users.edge_terms().lifetime_slots == 2
     assert users.guarantee().lifetime.slots == 2

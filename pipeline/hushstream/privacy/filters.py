@@ -90,8 +90,13 @@ class ConcentratedFilter:
         return Cost(largest_pure_epsilon(max(0, self.rho_micro - rho)), max(0, self.residue_units - residue))
 
     def part(self, share: Fraction) -> ConcentratedFilter:
-        """See `DivisibleFilter.part`: rho and residues are divided, the delta of printing is common to all."""
+        """See `LimitFilter.part`: rho and residues are divided, the delta of printing is common to all."""
         return replace(self, rho_micro=int(self.rho_micro * share), residue_units=int(self.residue_units * share))
+
+    def within(self, total: tuple[int, ...]) -> ConcentratedFilter:
+        """See `LimitFilter.within`."""
+        rho, residue = min(self.rho_micro, total[0]), min(self.residue_units, total[1])
+        return replace(self, rho_micro=rho, residue_units=residue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +169,13 @@ class RenyiFilter:
         return Cost(epsilon, max(0, self.residue_units - residue))
 
     def part(self, share: Fraction) -> RenyiFilter:
-        """See `DivisibleFilter.part`: divergence and residues are divided, the delta of printing is common to all."""
+        """See `LimitFilter.part`: divergence and residues are divided, the delta of printing is common to all."""
         divergence, residue = int(self.divergence_micro * share), int(self.residue_units * share)
+        return replace(self, divergence_micro=divergence, residue_units=residue)
+
+    def within(self, total: tuple[int, ...]) -> RenyiFilter:
+        """See `LimitFilter.within`."""
+        divergence, residue = min(self.divergence_micro, self._at_order(total)), min(self.residue_units, total[-1])
         return replace(self, divergence_micro=divergence, residue_units=residue)
 
     def _at_order(self, total: tuple[int, ...]) -> int:

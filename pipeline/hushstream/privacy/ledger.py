@@ -83,11 +83,14 @@ class Filter(Protocol):
         """The largest single cost that would still be admitted."""
 
 
-class DivisibleFilter(Filter, Protocol):
-    """A filter whose limit can be divided among scopes that compose sequentially."""
+class LimitFilter(Filter, Protocol):
+    """A filter whose limit can be divided among scopes that compose sequentially, and lowered to what is planned."""
 
-    def part(self, share: Fraction) -> DivisibleFilter:
+    def part(self, share: Fraction) -> LimitFilter:
         """The same filter with ``share`` of the limit, rounded down: parts that add up to 1 stay within the whole."""
+
+    def within(self, total: tuple[int, ...]) -> LimitFilter:
+        """The same filter with room for no more than a sum of prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,12 @@ class BasicFilter:
         return self.limit - self.cost(total)
 
     def part(self, share: Fraction) -> BasicFilter:
-        """See `DivisibleFilter.part`."""
+        """See `LimitFilter.part`."""
         return BasicFilter(Cost(int(self.limit.epsilon_micro * share), int(self.limit.delta_units * share)))
+
+    def within(self, total: tuple[int, ...]) -> BasicFilter:
+        """See `LimitFilter.within`."""
+        return BasicFilter(Cost(min(self.limit.epsilon_micro, total[0]), min(self.limit.delta_units, total[1])))
 
 
 @dataclass(frozen=True, slots=True)

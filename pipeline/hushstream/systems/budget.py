@@ -41,7 +41,7 @@ from hushstream.privacy.amounts import (
     exact,
 )
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
-from hushstream.privacy.ledger import BasicFilter, ChargeFilter, Debit, DivisibleFilter, Filter, Ledger
+from hushstream.privacy.ledger import BasicFilter, ChargeFilter, Debit, Filter, Ledger, LimitFilter
 from hushstream.systems.values import REFUSE_UNKNOWN, ConfigurationError, number, positive, require
 
 FilterName = Literal["basic", "zcdp", "renyi"]
@@ -86,9 +86,9 @@ class BudgetConfig:
         return Cost(math.floor(epsilon * MICRO), math.floor(delta * DELTA_ONE))
 
 
-def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> Filter:
+def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilter:
     """The filter of a deployment scope that may spend ``share`` of the budget."""
-    kinds: Mapping[FilterName, Callable[[Cost], DivisibleFilter]] = {
+    kinds: Mapping[FilterName, Callable[[Cost], LimitFilter]] = {
         "basic": BasicFilter,
         "zcdp": ConcentratedFilter.for_cost,
         "renyi": RenyiFilter.for_cost,
@@ -292,7 +292,7 @@ class BudgetFacts:
         """One line."""
         origin = "what is planned" if self.budget is None else f"{self.filter} composition"
         number = "any number of" if self.releases is None else f"at most {self.releases}"
-        stop = "; releases stop there" if self.fits < self.planned else ""
+        stop = ", releases stop there" if self.fits < self.planned else ""
+        fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
         share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
-        fit = f"{self.fits} {self.counted} fit (planned: {self.planned}){stop}, each pays for {number} {self.released}"
-        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}.{share}"
+        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each pays for {number} {self.released}.{share}"

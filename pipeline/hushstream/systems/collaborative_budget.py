@@ -29,7 +29,7 @@ from hushstream.systems.collaborative_release import epoch_guarantee
 def spending_terms(
     release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
 ) -> SpendingTerms:
-    """What an epoch costs, and out of which limit: the budget, or the planned epochs' prices.
+    """What an epoch costs, and out of which limit: the planned epochs' prices, within the budget where there is one.
 
     Raises:
         ConfigurationError: not even one epoch fits.
@@ -37,9 +37,11 @@ def spending_terms(
     one = epoch_guarantee(release, features, nodes)
     price = Debit("", release.mechanism, one.cost, one.relation, one.unit, _curve(one, budget))
     if budget is None:
-        planned = Cost(release.epochs * one.cost.epsilon_micro, release.epochs * one.cost.delta_units)
-        return SpendingTerms("epoch", price, None, price, BasicFilter(planned))
-    terms = SpendingTerms("epoch", price, None, price, filter_of(budget), composition=budget.filter)
+        planned = BasicFilter(Cost(release.epochs * one.cost.epsilon_micro, release.epochs * one.cost.delta_units))
+        return SpendingTerms("epoch", price, None, price, planned)
+    limit = filter_of(budget)
+    limit = limit.within(times(limit.price(price), release.epochs))
+    terms = SpendingTerms("epoch", price, None, price, limit, composition=budget.filter)
     require_fits(terms.fits, "one epoch of noise", one.cost, budget)
     return terms
 
@@ -57,7 +59,7 @@ def release_guarantee(
     """
     one = epoch_guarantee(release, features, nodes)
     terms = spending_terms(release, features, nodes, budget)
-    most = _most(release, terms)
+    most = terms.fits
     if most == 1 or release.mechanism == "exact":
         return one
     limit, life = terms.limit, one.lifetime
@@ -88,17 +90,12 @@ def budget_facts(
         budget=budget,
         limit=terms.ceiling if budget is None else budget.limit,
         unit=f"{terms.price.unit} over all epochs of noise",
-        counted="epochs",
+        counted="epochs of noise",
         planned=release.epochs,
         fits=terms.fits,
         released="steps",
         releases=terms.releases,
     )
-
-
-def _most(release: ContinualConfig, terms: SpendingTerms) -> int:
-    """How many epochs there may be: a learner that noises at the edge stops where its inputs changed."""
-    return 1 if release.trust == "edge" else terms.fits
 
 
 def _curve(one: Guarantee, budget: BudgetConfig | None) -> tuple[int, ...]:

@@ -107,7 +107,7 @@ class ContinualConfig:
     once, at the edge), or ``exact`` (public data only). ``epsilon`` and ``delta`` are for one reward, over all
     releases. ``horizon`` is the most steps that a user's counter takes; ``rewards_per_user`` bounds how many
     rewards of one user ever count. ``reward_levels`` is M for noisy-reward: a reward is a whole number of M steps
-    (1 for clicks). ``epochs`` plans how often the price may be paid, which without a budget is the limit. A step is
+    (1 for clicks). ``epochs`` bounds how often the price may be paid; a budget may end it earlier. A step is
     released after ``rows`` rewards, after ``seconds`` of log time, or at a seal. At the edge rows are released as they
     settle, and a model follows after ``rows`` of them or at a seal; a learner whose inputs changed stops, so there is
     one epoch.
@@ -161,8 +161,8 @@ class CollaborativeConfig:
 
     ``arms`` is the most arms that one context shows. A decision's reward is taken ``settle_seconds`` of log time
     after it (a later one is lost), or at a seal. ``public_dataset`` allows what only public data may have: the
-    exact mechanism and exact figures. ``budget`` limits what one reward may cost over all epochs of noise, whatever
-    ``release.epochs`` plans; without one the limit is what is planned.
+    exact mechanism and exact figures. ``budget`` limits what one reward may cost over all epochs of noise, of which
+    ``release.epochs`` are planned; without one the limit is what these cost.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

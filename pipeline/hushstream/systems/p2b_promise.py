@@ -149,7 +149,7 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
         lift = lift_terms_of(config)
         limit = lift.life.cost if config.budget is None else config.budget.limit
         unit = lift.price.unit if config.budget is None else together
-        found.append(BudgetFacts(config.budget, limit, unit, "counters of the lift", 1, 1, "releases", lift.releases))
+        found.append(BudgetFacts(config.budget, limit, unit, "charges for the lift", 1, 1, "releases", lift.releases))
     return tuple(found)
 
 
