@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import numpy as np
+import pytest
 
 from hushstream.edge.agent import EdgeAgent
-from hushstream.edge.deadlines import Deadlines
+from hushstream.edge.deadlines import Deadlines, _waits
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.configuration import ContextConfig, EncoderConfig, FeedbackConfig, P2BConfig
 from hushstream.systems.p2b import P2BSystem
@@ -72,3 +76,52 @@ def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded() -> None:
         most = max(most, len(deadlines))
     assert most <= 4096
     assert _passed(deadlines, WAIT_MS) == ["waiting"]
+
+
+def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = 0
+
+    def waits(*entry: Any) -> bool:
+        nonlocal looked
+        looked += 1
+        return _waits(*entry)
+
+    monkeypatch.setattr("hushstream.edge.deadlines._waits", waits)
+    deadlines, agent = Deadlines(), _agent()
+    wait, most, longest = 3000, 0, 0
+    for number in range(8 * wait):
+        before = looked
+        _decide(deadlines, agent, f"event-{number}", 0)
+        longest = max(longest, looked - before)
+        if number >= wait:
+            agent.rewarded(f"event-{number - wait}", 1, 0.0)
+        most = max(most, len(deadlines))
+    assert most <= 3 * wait + 2
+    assert longest == 2
+    assert _passed(deadlines, WAIT_MS) == [f"event-{number}" for number in range(7 * wait, 8 * wait)]
+
+
+def test_whatever_is_rewarded_meanwhile_the_rest_ends_in_order() -> None:
+    deadlines, agent = Deadlines(), _agent()
+    rng = random.Random(5)
+    waiting: dict[str, int] = {}
+    ended: list[str] = []
+    for number in range(15_000):
+        now = number // 2
+        _decide(deadlines, agent, f"event-{number}", now)
+        waiting[f"event-{number}"] = now + WAIT_MS
+        if rng.random() < 0.6:
+            rewarded = f"event-{number - rng.randrange(min(number + 1, 6000))}"
+            if waiting.pop(rewarded, None) is not None:
+                agent.rewarded(rewarded, 1, 0.0)
+    for now in range(0, 8000, 700):
+        expected = [event_id for event_id, deadline in waiting.items() if deadline <= WAIT_MS + now]
+        found = _passed(deadlines, WAIT_MS + now)
+        assert found == expected
+        ended += found
+        for event_id in found:
+            del waiting[event_id]
+    assert len(ended) > 4096
+    assert not waiting

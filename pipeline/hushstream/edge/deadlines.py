@@ -8,40 +8,50 @@ from collections.abc import Iterable, Iterator
 from hushstream.edge.agent import EdgeAgent
 
 _TIDY_AT_LEAST = 4096
+_LOOKED_AT_EACH = 2
 
 
 class Deadlines:
     """A queue of (deadline, agent, event id); deadlines are added in order, as log time never goes back.
 
-    Most decisions are rewarded long before their deadline. Their entries are dropped whenever the queue has
-    doubled, so that it follows what waits and not what was decided within the wait.
+    Most decisions are rewarded long before their deadline. Their entries are dropped by a look at the next two with
+    every one that is added, round and round, so that the queue follows what waits (at most three times as much where
+    every wait is as long) and not what was decided within the wait; and no decision pays for the whole queue at once.
     """
 
-    __slots__ = ("_entries", "_tidy_at")
+    __slots__ = ("_ahead", "_seen")
 
     def __init__(self, waiting: Iterable[tuple[int, EdgeAgent, str]] = ()) -> None:
         """Begin with what waits already, in the order of its deadlines."""
-        self._entries = deque(waiting)
-        self._tidy_at = _TIDY_AT_LEAST
+        self._ahead = deque(waiting)
+        """Not looked at yet in this round; later than all of ``_seen``."""
+        self._seen: deque[tuple[int, EdgeAgent, str]] = deque()
 
     def __len__(self) -> int:
         """Entries held, with some that were resolved meanwhile."""
-        return len(self._entries)
+        return len(self._seen) + len(self._ahead)
 
     def add(self, deadline_ms: int, agent: EdgeAgent, event_id: str) -> None:
         """Note the deadline of a decision that begins to wait."""
-        self._entries.append((deadline_ms, agent, event_id))
-        if len(self._entries) >= self._tidy_at:
-            self._entries = deque(entry for entry in self._entries if _waits(*entry))
-            self._tidy_at = max(_TIDY_AT_LEAST, 2 * len(self._entries))
+        self._ahead.append((deadline_ms, agent, event_id))
+        if len(self) >= _TIDY_AT_LEAST:
+            for _ in range(_LOOKED_AT_EACH):
+                self._look()
 
     def passed(self, now_ms: int) -> Iterator[tuple[EdgeAgent, str]]:
         """Take what still waits at ``now_ms`` though its deadline is not later."""
-        entries = self._entries
-        while entries and entries[0][0] <= now_ms:
+        while (entries := self._seen or self._ahead) and entries[0][0] <= now_ms:
             entry = entries.popleft()
             if _waits(*entry):
                 yield entry[1], entry[2]
+
+    def _look(self) -> None:
+        """Look at the next entry, and begin a new round after the last."""
+        if not self._ahead:
+            self._ahead, self._seen = self._seen, self._ahead
+        entry = self._ahead.popleft()
+        if _waits(*entry):
+            self._seen.append(entry)
 
 
 def _waits(deadline_ms: int, agent: EdgeAgent, event_id: str) -> bool:
