@@ -84,7 +84,9 @@ async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_s
             times = await log_times(learner.connection, ("contexts", 0), learner.tail.position("contexts"), worker)
         models = (await read_trail(learner.connection.settings(), learner.tail.records)).waits_ms()
         if not models:
-            raise BenchFailed(f"expected models from {count} contexts and rewards, got none in {sizes.paced_seconds:g} s")
+            raise BenchFailed(
+                f"expected models from {count} contexts and rewards, got none in {sizes.paced_seconds:g} s"
+            )
         lags = list(_lags(learner.tail.records[before:], times))
         return Paced(pace, waits, lags, models, release.window_slots)
 
