@@ -144,6 +144,23 @@ def test_windows_withheld_at_the_end_of_a_counter_are_replayed_and_resumed_with_
         assert "epoch/0/0: asked one more release" in str(machine.refused)
 
 
+def test_a_worker_that_forgot_what_was_spent_contradicts_its_journal_and_sends_nothing(rigs):
+    """The fault that the journal is there for: what a snapshot lost would be released beyond the budget."""
+    rig = rigs.ShufflerRig(rigs.make_system(release={"window_slots": 4, "sums": "fresh"}))
+    for number in range(12):
+        rig.slot(number, Report(number % 4, 0, 1))
+    price = rig.system.guarantee().price
+    rig.machine.spending = Spending(replace(rig.system.slot_terms, limit=BasicFilter(Cost(0))), 0)
+    rig.fold()
+    assert not rig.seen.releases("crowds")
+    assert rig.seen.counts["release_withheld"] == 3
+    forgetful = rigs.ShufflerMachine(rig.system, 0, rig.key)
+    forgetful.start(rig.genesis)
+    assert forgetful.refused is None, f"it would pay {price} that is not there"
+    with pytest.raises(ReplayMismatch, match="nothing is sent"):
+        forgetful.replay(rig.journal[0], [rig.slice(part) for part in forgetful.recovery_ranges(rig.journal[0])])
+
+
 def test_a_mismatch_puts_back_what_was_spent(related):
     values = {**related.DEFAULTS["release"], "epochs": 3}
     rig = related.CounterRig(related.make_system(release=values), related.SECRET)
