@@ -4,13 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.protocol.admin import DeleteTopicsResponse_v3
 
+from hushstream.agents.errors import AccessDenied
 from hushstream.ops.connection import Connection
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.bench.processes import embedded_broker
-from hushstream.replay.bench.runs import StreamSizes, open_bench, prepare_deployment
+from hushstream.replay.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
 SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=1.0)
 SIZES = KafkaSizes(SMALL, scaled_pairs=20_000, recovered=StreamSizes(dimension=4, arms=3, users=1000))
@@ -42,6 +44,21 @@ def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(tm
 
     asyncio.run(run())
     assert len(told) == 5
+
+
+def test_a_topic_that_may_not_be_deleted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def refuse(self: AIOKafkaAdminClient, topics: list[str]) -> DeleteTopicsResponse_v3:
+        return DeleteTopicsResponse_v3(0, [(topics[0], 29)])
+
+    async def run() -> None:
+        async with embedded_broker(tmp_path) as bootstrap:
+            async with Connection(bootstrap, "").admin("create topics") as admin:
+                await admin.create_topics([NewTopic("bench-1.contexts", 1, 1)])
+            monkeypatch.setattr(AIOKafkaAdminClient, "delete_topics", refuse)
+            await delete_topics(Connection(bootstrap, "bench-1."))
+
+    with pytest.raises(AccessDenied, match=r"delete topic bench-1\.contexts: .*forbid it"):
+        asyncio.run(run())
 
 
 async def _fail(folder: Path, bootstrap: str) -> None:

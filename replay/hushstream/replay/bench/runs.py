@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
+from aiokafka.errors import for_code
 
 from hushstream.agents.deployment import KEYS, make_folder
 from hushstream.agents.logs import LogReader
 from hushstream.agents.prepared import ENCODER, read_encoder
-from hushstream.ops.connection import Connection
+from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, key_path, write_key
 from hushstream.replay.bench.cpu import CpuMeter
@@ -336,10 +337,15 @@ def _split(load: Load, count: int) -> tuple[Load, Load, Load]:
 
 
 async def delete_topics(connection: Connection) -> None:
-    """Delete all topics that begin with the connection's prefix."""
+    """Delete all topics that begin with the connection's prefix.
+
+    Raises:
+        HushstreamError: the broker does not answer, or refuses it.
+    """
     async with connection.admin("delete topics") as admin:
         names = [name for name in await admin.list_topics() if name.startswith(connection.prefix)]
-        await admin.delete_topics(names)
+        for name, code in (await admin.delete_topics(names)).topic_error_codes:
+            guard_code(f"delete topic {name}", code, None, for_code)
 
 
 async def log_times(
