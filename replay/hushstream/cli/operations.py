@@ -11,34 +11,25 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from hushstream.agents.deployment import load
-from hushstream.agents.security import read_security
 from hushstream.cli.options import (
     Acls,
     AsJson,
-    Bootstrap,
-    DeploymentFolder,
     KeyFolder,
     KeySeed,
-    Prefix,
     PrincipalsOf,
-    SecurityFile,
     key_source,
-    prefix_of,
     print_json,
 )
+from hushstream.cli.places import Place, at_place
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
-from hushstream.ops.connection import Connection
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
-from hushstream.systems.system import ALL_ROLES, System
+from hushstream.systems.system import ALL_ROLES
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
 
 Found = TypeVar("Found")
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 class RoleOrAll(StrEnum):
@@ -84,11 +75,9 @@ def register(app: typer.Typer) -> None:
 
 
 @topics_app.command(name="plan")
+@at_place
 def topics_plan(
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
+    place: Place,
     principals: PrincipalsOf = None,
     acls: Acls = True,
     json: AsJson = False,
@@ -98,7 +87,7 @@ def topics_plan(
     from hushstream.ops.topics import describe, partition_counts, plan
 
     who = Principals.of(principals or ())
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     counts = partition_counts(system)
     wanted = plan(counts, describe(connection, counts), connection.prefix)
     rules = _told(plan_rules(connection, system, who)) if acls else ()
@@ -106,11 +95,9 @@ def topics_plan(
 
 
 @topics_app.command(name="apply")
+@at_place
 def topics_apply(
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
+    place: Place,
     replication: Annotated[int, typer.Option(help="Copies of each partition; -1 for the broker's default.")] = -1,
     principals: PrincipalsOf = None,
     acls: Acls = True,
@@ -121,18 +108,16 @@ def topics_apply(
     from hushstream.ops.topics import apply, partition_counts
 
     who = Principals.of(principals or ())
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     created = apply(connection, partition_counts(system), replication)
     rules = _told(apply_rules(connection, system, who)) if acls else ()
     _show_topics(created, rules, "created", json)
 
 
 @topics_app.command(name="check")
+@at_place
 def topics_check(
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
+    place: Place,
     principals: PrincipalsOf = None,
     acls: Acls = True,
     json: AsJson = False,
@@ -142,7 +127,7 @@ def topics_check(
     from hushstream.ops.topics import check, partition_counts
 
     who = Principals.of(principals or ())
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     found: list[Difference | AccessDifference] = [*check(connection, partition_counts(system))]
     found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
@@ -156,18 +141,16 @@ def topics_check(
 
 
 @topics_app.command(name="export")
+@at_place
 def topics_export(
+    place: Place,
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Write every topic to files, readable by the owner alone, for `verify --log` and the direct runner."""
     from hushstream.ops.export import export
 
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     manifest = export(connection, system, directory)
     if json:
         print_json(manifest.as_json())
@@ -194,22 +177,20 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
         typer.echo("all topics are there")
 
 
+@at_place
 def verify_command(
-    deployment: DeploymentFolder,
+    place: Place,
     role: Annotated[RoleOrAll, typer.Option(help="Whose output; `all` needs the keys of all zones.")] = RoleOrAll.ALL,
     log: Annotated[Path | None, typer.Option(help="An export to read in place of the broker.")] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     keys: KeyFolder = None,
     seed: KeySeed = None,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Recompute what was published from the logs; exit 1 when anything differs."""
     from hushstream.ops.verify import verify_export, verify_live
 
-    system, connection = _place(deployment, bootstrap, prefix, security)
-    source = key_source(deployment, keys, seed)
+    _, system, connection = place
+    source = key_source(place.folder, keys, seed)
     roles = [name for name in ALL_ROLES if role is RoleOrAll.ALL or name == role.value]
     if log is not None:
         found = verify_export(log, system, source, roles)
@@ -222,11 +203,9 @@ def verify_command(
     raise typer.Exit(found.exit_code)
 
 
+@at_place
 def budget(
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
+    place: Place,
     json: AsJson = False,
 ) -> None:
     """What has been spent and is left, by scope and mechanism, beside the configured limits.
@@ -238,7 +217,7 @@ def budget(
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts
 
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     found = read(copy(connection, partition_counts(system), LEDGER_TOPICS), system)
     if json:
         print_json(found.as_json())
@@ -247,11 +226,9 @@ def budget(
     raise typer.Exit(found.exit_code)
 
 
+@at_place
 def lift(
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
+    place: Place,
     json: AsJson = False,
 ) -> None:
     """What the model is worth over the hold-out, with an interval, from released counts alone."""
@@ -259,7 +236,7 @@ def lift(
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts
 
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     found = read_lift(copy(connection, partition_counts(system), LIFT_TOPICS), system)
     if json:
         print_json(found.as_json())
@@ -268,44 +245,40 @@ def lift(
 
 
 @letters_app.command(name="list")
+@at_place
 def letters_list(
+    place: Place,
     zone: LetterZone,
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """How many records were refused, by reason and origin; never what they held."""
     from hushstream.ops.dead_letters import summarise
 
-    found = summarise(_letters(zone, deployment, bootstrap, prefix, security))
+    found = summarise(_letters(place, zone))
     if json:
         print_json([summary.as_json() for summary in found])
         return
     for item in found:
-        place = f"{item.topic}/{item.partition} offsets {item.first_offset} to {item.last_offset}"
-        typer.echo(f"{item.count:8} {item.reason:28} {place}")
+        where = f"{item.topic}/{item.partition} offsets {item.first_offset} to {item.last_offset}"
+        typer.echo(f"{item.count:8} {item.reason:28} {where}")
     if not found:
         typer.echo("no dead letters")
 
 
 @letters_app.command(name="show")
+@at_place
 def letters_show(
+    place: Place,
     zone: LetterZone,
     topic: RefusedTopic,
     partition: RefusedPartition,
     offset: RefusedOffset,
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """The dead letters of one refused record: reason, origin and keyed digest."""
     from hushstream.ops.dead_letters import of_record
 
-    found = of_record(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
+    found = of_record(_letters(place, zone), topic, partition, offset)
     if json:
         print_json([letter.as_json() for letter in found])
     else:
@@ -314,17 +287,15 @@ def letters_show(
 
 
 @letters_app.command(name="requeue")
+@at_place
 def letters_requeue(
+    place: Place,
     zone: LetterZone,
     topic: RefusedTopic,
     partition: RefusedPartition,
     offset: RefusedOffset,
-    deployment: DeploymentFolder,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     keys: KeyFolder = None,
     seed: KeySeed = None,
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Put a refused record on its topic again, once the reason has passed; a second time does nothing.
@@ -336,9 +307,9 @@ def letters_requeue(
     from hushstream.ops.requeue import requeue
     from hushstream.ops.topics import partition_counts
 
-    found = of_record(_letters(zone, deployment, bootstrap, prefix, security), topic, partition, offset)
-    system, connection = _place(deployment, bootstrap, prefix, security)
-    source, counts = key_source(deployment, keys, seed), partition_counts(system)
+    found = of_record(_letters(place, zone), topic, partition, offset)
+    _, system, connection = place
+    source, counts = key_source(place.folder, keys, seed), partition_counts(system)
     done = [requeue(connection, counts, letter, source) for letter in found]
     if json:
         print_json([one.as_json() for one in done])
@@ -347,14 +318,12 @@ def letters_requeue(
             typer.echo(str(one))
 
 
-def _letters(
-    zone: ZoneChoice, deployment: Path, bootstrap: str, prefix: str | None, security: Path | None
-) -> tuple[Letter, ...]:
+def _letters(place: Place, zone: ZoneChoice) -> tuple[Letter, ...]:
     from hushstream.ops.dead_letters import read
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts
 
-    system, connection = _place(deployment, bootstrap, prefix, security)
+    _, system, connection = place
     return read(copy(connection, partition_counts(system), {f"dead-letters-{zone.value}"}))
 
 
@@ -385,9 +354,3 @@ def bench(
         print_json([asdict(row) for row in rows])
     else:
         Console().print(bench_table(rows))
-
-
-def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> tuple[System, Connection]:
-    system = load(deployment)
-    name = system.config.deployment
-    return system, Connection(bootstrap, prefix_of(prefix, name), read_security(security))
