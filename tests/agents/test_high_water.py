@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from hushstream.agents import high_water
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid, pays
 from hushstream.agents.settings import WorkerSettings
@@ -60,22 +58,28 @@ def test_two_owners_that_note_at_once_leave_the_higher_mark(tmp_path: Path) -> N
     assert marks(tmp_path).noted(0, GENESIS) == 199
 
 
-def test_a_lock_that_a_stopped_process_holds_is_not_waited_for_without_end(
+def test_an_owner_that_was_stopped_between_looking_and_noting_does_not_lower_the_mark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(high_water, "_LOCK_SECONDS", 0.1)
-    marks(tmp_path).raise_to(0, GENESIS, 5)
-    with marks(tmp_path).path(0).with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(JournalLost, match="another process has held its lock"):
-            marks(tmp_path).raise_to(0, GENESIS, 6)
-    marks(tmp_path).raise_to(0, GENESIS, 6)
+    marks(tmp_path).raise_to(0, GENESIS, 31)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(HighWater, "noted", lambda *_: 4)  # what he saw before the other noted 31
+        marks(tmp_path).raise_to(0, GENESIS, 5)
+    assert marks(tmp_path).noted(0, GENESIS) == 31
+    marks(tmp_path).raise_to(0, GENESIS, 32)
+    assert list(marks(tmp_path).marks(0, GENESIS)) == [32]
+
+
+def test_a_journal_that_comes_back_after_another_is_still_held_to_its_mark(tmp_path: Path) -> None:
+    marks(tmp_path).raise_to(0, GENESIS, 7)
+    marks(tmp_path).raise_to(0, b"another first record", 2)
+    assert marks(tmp_path).noted(0, GENESIS) == 7
 
 
 def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
     high = marks(tmp_path / "state", paid_marks=tmp_path / "marks")
     high.raise_to(0, GENESIS, 7)
-    assert high.path(0).parent == tmp_path / "marks"
+    assert high.marks(0, GENESIS)[7].parent == tmp_path / "marks"
     assert not (tmp_path / "state").exists()
 
 
@@ -83,9 +87,10 @@ def test_another_folder_keeps_the_mark_out_of_the_data(tmp_path: Path) -> None:
 def test_a_damaged_mark_is_refused_not_believed(tmp_path: Path, position: int) -> None:
     high = marks(tmp_path)
     high.raise_to(0, GENESIS, 7)
-    content = bytearray(high.path(0).read_bytes())
+    path = high.marks(0, GENESIS)[7]
+    content = bytearray(path.read_bytes())
     content[position] ^= 1
-    high.path(0).write_bytes(bytes(content))
+    path.write_bytes(bytes(content))
     with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
         high.noted(0, GENESIS)
     with pytest.raises(OlderThanPaid, match=r"damaged|readable"):

@@ -1,22 +1,20 @@
 """The high-water mark of what was paid: a journal that is older than it would spend the same budget again.
 
-Each home partition has a small file that names its journal and the last record under which a release was paid. It is
-on disk before that release is sent, and only rises: of two owners that share a folder, the one that slept does not
-lower what the other noted (a lock beside the file keeps them apart). It lies in the data directory unless the settings
-name another folder, which is better: a backup of the data then does not bring back an old mark with it. At take-up a
-journal that ends before the mark (topics restored from an older copy) is refused: PRIVACY rule 4. The mark is read
-before the journal's end is asked for: what another owner pays for after that is no sign of an older copy.
+Each journal of a home partition has a small file that names it and the last record under which a release was paid. It
+is on disk before that release is sent. A higher mark is a file of its own, the lower ones go afterwards, and the
+highest counts: so an owner that slept cannot lower what the next one noted, and nobody waits for one that sleeps. It
+lies in the data directory unless the settings name another folder, which is better: a backup of the data then does not
+bring back an old mark with it. At take-up a journal that ends before the mark (topics restored from an older copy) is
+refused: PRIVACY rule 4. The mark is read before the journal's end is asked for: what another owner pays for after that
+is no sign of an older copy.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +27,6 @@ LEDGER_TOPICS = ("ledger", "ledger-edge")
 """An output on one of these says that a release is paid for."""
 
 _DIGEST_CHARACTERS = 32
-_LOCK_SECONDS = 5.0
-_LOCK_RETRY_SECONDS = 0.02
 
 
 class OlderThanPaid(PartitionError):
@@ -43,10 +39,16 @@ class HighWater:
 
     settings: WorkerSettings
 
-    def path(self, partition: int) -> Path:
-        """Where a partition's mark is."""
-        folder = self.settings.paid_marks or self.settings.datadir / "paid"
-        return folder / f"{self.settings.deployment}.{self.settings.role}.{partition}.json"
+    @property
+    def folder(self) -> Path:
+        """Where the marks are."""
+        return self.settings.paid_marks or self.settings.datadir / "paid"
+
+    def marks(self, partition: int, genesis: bytes) -> dict[int, Path]:
+        """The files of a journal's marks by the record that they name; more than one only for a moment."""
+        start = self._start(partition, genesis)
+        names = [path for path in self.folder.glob("*.json") if path.name.startswith(start)]
+        return {int(path.stem.removeprefix(start)): path for path in names}
 
     def raise_to(self, partition: int, genesis: bytes, sequence: int) -> None:
         """Note on disk, before the release is sent, that record ``sequence`` of a journal paid for one.
@@ -55,13 +57,21 @@ class HighWater:
             JournalLost: the disk refused: nothing may be released, and the partition is tried again.
             OlderThanPaid: the mark that is there is damaged.
         """
-        path = self.path(partition)
+        if self.noted(partition, genesis) >= sequence:
+            return
+        path = self.folder / f"{self._start(partition, genesis)}{sequence}.json"
+        body = json.dumps({"journal": journal_name(genesis), "sequence": sequence}, sort_keys=True)
+        fresh = path.with_suffix(f".{os.getpid()}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.with_suffix(".lock").open("w") as lock:
-                _hold(lock.fileno())
-                if self.noted(partition, genesis) < sequence:
-                    _write(path, {"journal": journal_name(genesis), "sequence": sequence})
+            with fresh.open("w", encoding="ascii") as file:
+                file.write(f"{_digest(body)} {body}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+            for number, lower in self.marks(partition, genesis).items():
+                if number < sequence:
+                    lower.unlink(missing_ok=True)
         except OSError as error:
             raise JournalLost(
                 f"{path}: what was paid for could not be noted ({error.strerror}); not released"
@@ -73,17 +83,19 @@ class HighWater:
         Raises:
             OlderThanPaid: the mark is damaged.
         """
-        path = self.path(partition)
-        try:
-            digest, _, body = path.read_text(encoding="ascii").rstrip("\n").partition(" ")
-        except FileNotFoundError:
-            return 0
-        except (OSError, UnicodeDecodeError) as error:
-            raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
-        if len(digest) != _DIGEST_CHARACTERS or digest != _digest(body):
-            raise OlderThanPaid(f"{path}: expected the mark of what was paid, got damaged content")
-        held = json.loads(body)
-        return int(held["sequence"]) if held["journal"] == journal_name(genesis) else 0
+        while marks := self.marks(partition, genesis):
+            highest = max(marks)
+            path = marks[highest]
+            try:
+                digest, _, body = path.read_text(encoding="ascii").rstrip("\n").partition(" ")
+            except FileNotFoundError:
+                continue  # a higher one has come meanwhile
+            except (OSError, UnicodeDecodeError) as error:
+                raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
+            if digest != _digest(body) or json.loads(body)["sequence"] != highest:
+                raise OlderThanPaid(f"{path}: expected the mark of what was paid, got damaged content")
+            return highest
+        return 0
 
     def check(self, partition: int, paid: int, sequence: int) -> None:
         """Refuse a journal that ends at ``sequence``, if ``paid`` was `noted` before its end was asked for.
@@ -94,40 +106,17 @@ class HighWater:
         if paid > sequence:
             raise OlderThanPaid(
                 f"partition {partition}: the journal ends at record {sequence}, but a release was paid with record "
-                f"{paid} ({self.path(partition)}); the topics are an older copy. Bring the newer ones back: without "
+                f"{paid} ({self.folder}); the topics are an older copy. Bring the newer ones back: without "
                 f"them the same budget would be spent twice"
             )
+
+    def _start(self, partition: int, genesis: bytes) -> str:
+        return f"{self.settings.deployment}.{self.settings.role}.{partition}.{journal_name(genesis)}."
 
 
 def pays(outputs: Iterable[Output]) -> bool:
     """Whether a release among these outputs is paid for."""
     return any(output.topic in LEDGER_TOPICS for output in outputs)
-
-
-def _hold(lock: int) -> None:
-    """Lock a file until it is closed; a holder that was stopped is not waited for without end."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                reason = f"another process has held its lock for {_LOCK_SECONDS:g} s"
-                raise TimeoutError(errno.ETIMEDOUT, reason) from None
-            time.sleep(_LOCK_RETRY_SECONDS)
-        else:
-            return
-
-
-def _write(path: Path, mark: Mapping[str, object]) -> None:
-    """Put a mark in the place of the one before; it is on disk when this returns."""
-    body = json.dumps(mark, sort_keys=True)
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="ascii") as file:
-        file.write(f"{_digest(body)} {body}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 def _digest(body: str) -> str:
