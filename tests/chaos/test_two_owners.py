@@ -42,3 +42,27 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
         for role in ROLES:
             for stage in STAGES:
                 group.create_task(woken(role, stage))
+
+
+async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_snapshot_that_skips_his_others(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
+) -> None:
+    """Shrunk from the sweep: `shuffler: stop@folded+1/1`, both owners killed, and a third one on their snapshots."""
+    async with deployed(bench, "shuffler", "same-record") as run:
+        sleeper = await run.start(("folded", 0, 4), signal.SIGSTOP)
+        await sleeper.logged("observer: signal")
+        heir = await run.start()
+        await run.folded_all()
+        sleeper.kill(signal.SIGCONT)
+        await asyncio.sleep(1.0)
+        for worker in (heir, sleeper):
+            worker.kill()
+            await worker.exit_code()
+        third = await run.start()
+        for home, values in undisturbed["shuffler"].journals.items():
+            await third.logged(f"partition {home}: at journal record {len(values) - 1} ", 40)
+        third.kill(signal.SIGTERM)
+        assert await third.exit_code() == 0, third.log.read_text()[-3000:]
+        audit = await run.audit()
+        assert audit == undisturbed["shuffler"]
+        await promises.check("shuffler", run, audit, frozen)
