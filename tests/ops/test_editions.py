@@ -22,6 +22,7 @@ from hushstream.ops.verify import verify_log
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.chain import NewerJournal
+from hushstream.roles.two_inputs_fold import TwoInputsFold
 from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, make_schema_version
 from hushstream.schemas.codec import Codec
@@ -69,6 +70,9 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codec, "encode", encode)
     monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
     monkeypatch.setattr(context_columns, "decode", made.decode)
+    of_fold = TwoInputsFold.fields
+    # A learner compares its fields on replay, so it must fill the new one in itself.
+    monkeypatch.setattr(TwoInputsFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
     return made
 
 
