@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from hushstream.contribution.recipients import Recipients
 from hushstream.contribution.sealed import SealOpener
 from hushstream.contribution.slots import Report, pack
 from hushstream.privacy.keys import seeded_key
@@ -46,7 +47,7 @@ def make_system(rigs: Any, sealed: bool) -> P2BSystem:
     if not sealed:
         return system
     config = replace(system.config, slot=replace(system.config.slot, sealed=True))
-    return P2BSystem.of(config, rigs.lattice(), SealOpener(SEALING).public_key)
+    return P2BSystem.of(config, rigs.lattice(), Recipients.first(SEALING))
 
 
 def play(rigs: Any, attacker: Any, sealed: bool) -> Played:
