@@ -117,6 +117,23 @@ def test_at_the_edge_an_allowance_ends_too_and_the_price_is_in_the_ledger_once(r
     assert entry["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro == 1_000_000
     assert entry["debit"]["scope"] == "epoch/0/0"
     assert entry["private_as_stated"]
+    assert [debit for record in rig.seen.journals for debit in record["debits"]] == [entry["debit"]]
+
+
+def test_the_journal_record_before_each_release_holds_its_debit(related):
+    """The price with the first release, nothing with those that it covers, and no debit where nothing is released."""
+    rig = related.RelatedLearnerRig(related.edge_system(), related.SECRET)
+    for phase in range(3):
+        rig.interact(f"e{phase}")
+        rig.seal(phase)
+        rig.fold()
+    released = [len(related.Seen([step]).records("releases", "Release")) for step in rig.seen.steps]
+    debits = [record["debits"] for record in rig.seen.journals]
+    assert list(map(len, debits)) == released
+    assert sum(released) == 3
+    prices = [debit["epsilon_micro"] for held in debits for debit in held]
+    assert prices == [rig.system.guarantee().epsilon_micro, 0, 0]
+    assert rig.replayed(rig.fresh()).outputs == rig.seen.outputs
 
 
 def test_partitions_with_one_key_draw_noise_of_their_own(related):

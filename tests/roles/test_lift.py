@@ -121,6 +121,7 @@ def test_releases_follow_log_time_and_seals_and_are_paid_for_once(rigs, rig):
     price = lift_guarantee(rig.system.config.lift, 1)
     assert [entry["debit"]["epsilon_micro"] for entry in entries] == [price.epsilon_micro, 0]
     assert entries[0]["debit"]["scope"] == "lift/0"
+    assert [debit for record in rig.seen.journals for debit in record["debits"]] == [one["debit"] for one in entries]
 
 
 def test_after_its_last_release_the_counter_is_silent(rigs):

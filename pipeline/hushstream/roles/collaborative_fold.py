@@ -236,9 +236,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             self.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
         if not len(allowed):
             return
-        asked = machine.spending.ask(EDGE_CHARGE)
+        asked = self._ask(machine.spending, EDGE_CHARGE)
         if asked.refused:
-            self.counts[Outcome.RELEASE_WITHHELD] += 1
             return
         ordered = Rows.joined([allowed])
         moments.add(ordered)

@@ -217,9 +217,8 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         machine = self._machine
         if machine.lift is None or machine.spending is None:
             return
-        asked = machine.spending.ask(LIFT_CHARGE)
+        asked = self._ask(machine.spending, LIFT_CHARGE)
         if asked.refused:
-            self.counts[Outcome.RELEASE_WITHHELD] += 1
             return
         step = machine.lift.release()
         record = lift_record(

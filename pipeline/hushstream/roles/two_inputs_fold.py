@@ -21,8 +21,10 @@ from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import WHOLE_RECORD
+from hushstream.roles.spending import Asked, Spending
 from hushstream.schemas.columns import ForgetMark, SealMark, gather_feedback
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.budget import Place, debit_fields
 
 if TYPE_CHECKING:
     from hushstream.roles.two_inputs import TwoInputs
@@ -61,6 +63,8 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         self._versions: list[int] = []
         self._sent = 0
         """Slots or rows that left."""
+        self._debits: list[dict[str, Any]] = []
+        """What the releases of noised sums were debited, in the order in which they were asked for."""
         self.releases: list[Output] = []
         self.dead: list[Output] = []
         self.counts: Counter[str] = Counter()
@@ -136,7 +140,16 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
             "policies": bytes(self._policies),
             "model_versions": np.array(self._versions, "<i4").tobytes(),
             "slots": self._sent,
+            "debits": self._debits,
         }
+
+    def _ask(self, spending: Spending, place: Place) -> Asked:
+        """Ask whether a release may be made; the journal record holds what it was debited."""
+        asked = spending.ask(place)
+        self._debits.append(debit_fields(asked.debit))
+        if asked.refused:
+            self.counts[Outcome.RELEASE_WITHHELD] += 1
+        return asked
 
     def _adopt_models(self, part: InputSlice) -> None:
         reader = self._machine.models[part.partition]

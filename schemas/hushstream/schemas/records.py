@@ -128,6 +128,7 @@ class Decisions(TypedDict):
     policies: bytes
     model_versions: bytes
     slots: int
+    debits: list[Debit]
     chain: bytes
 
 
