@@ -19,8 +19,9 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
     bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:
     async def woken(role: str, stage: str) -> None:
-        # The heir cuts other batches: what the sleeper had folded would be told by its values.
-        async with deployed(bench, role, f"woken-{stage}", schedule="live") as run:
+        # The heir cuts other batches: what the sleeper had folded would be told by its values. However long it takes,
+        # nobody ticks: a tick would close a window that the undisturbed run leaves open.
+        async with deployed(bench, role, f"woken-{stage}", schedule="live", tick_interval_seconds=1000) as run:
             run.pace_seconds = 0.01
             sleeper = await run.start((stage, 0, 4), signal.SIGSTOP, batch_records=11)
             await sleeper.logged("observer: signal")

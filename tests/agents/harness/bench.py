@@ -295,7 +295,7 @@ class Deployment:
         code = await worker.exit_code()
         assert code == 0, worker.log.read_text()[-3000:]
 
-    async def folded_all(self, timeout_seconds: float = 40) -> None:
+    async def folded_all(self, timeout_seconds: float = 90) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
         deadline = time.monotonic() + timeout_seconds
         before: object = None
