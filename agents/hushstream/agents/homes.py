@@ -136,7 +136,8 @@ class Homes:
             elif isinstance(error, DENIED):
                 self._fatal(from_client(error, "recovering"))
             elif isinstance(error, (KafkaError, ConnectionError, TimeoutError, JournalLost)):
-                logger.warning("partition %d: recovery failed (%s), trying again", partition, type(error).__name__)
+                told = error if isinstance(error, JournalLost) else type(error).__name__
+                logger.warning("partition %d: recovery failed (%s), trying again", partition, told)
                 self._reload_later(partition)
             elif error is not None and not isinstance(error, Superseded):
                 self._fatal(error)
