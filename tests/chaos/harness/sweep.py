@@ -159,7 +159,9 @@ class Sweep:
                     self.met.update((lane.kind, fault.operation) for fault in found)
                     self._say(f"held   {lane} ({time.monotonic() - begun:.0f} s)")
 
-        await asyncio.gather(*map(one, sorted(lanes, key=lambda lane: -KINDS[lane.kind].homes)))
+        # The longest first, so that none is waited for alone; but as they were drawn if not all may be begun.
+        ordered = sorted(lanes, key=lambda lane: -KINDS[lane.kind].homes) if until == math.inf else lanes
+        await asyncio.gather(*map(one, ordered))
         return failures
 
     def summary(self) -> str:
