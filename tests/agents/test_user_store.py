@@ -176,3 +176,30 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
     again.save(3, Snapshot(8, 10, b"g", b"s"))
     assert snapshots.behind(3)
     assert not again.behind(3)
+
+
+def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase, place: Path) -> None:
+    store.put([user(ANN, b"one")])
+    store.save(b"first")
+    with closing(UserDatabase(place)) as other:
+        store.put([user(BOB, b"two")])
+        aside = store.put_aside()
+        assert (store.get(ANN), store.get(BOB), store.snapshot()) == (None, None, None)
+        assert list(store.unseen_since(100)) == []
+        assert other.behind, "whoever held the file before has lost it"
+        assert other.get(ANN) == b"one"
+    with closing(UserDatabase(aside)) as kept:
+        assert (kept.get(ANN), kept.snapshot()) == (b"one", b"first")
+    assert stat.S_IMODE(aside.stat().st_mode) == 0o600
+    store.put([user(BOB, b"three")])
+    store.save(b"second")
+    with closing(UserDatabase(place)) as again:
+        assert (again.get(ANN), again.get(BOB), again.snapshot()) == (None, b"three", b"second")
+
+
+def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None:
+    snapshots = SnapshotStore(WorkerSettings(bootstrap="127.0.0.1:1", role="shuffler", group="g", datadir=tmp_path))
+    snapshots.save(2, Snapshot(7, 9, b"genesis", b"state"))
+    content = snapshots.path(2).read_bytes()
+    assert snapshots.put_aside(2).read_bytes() == content
+    assert snapshots.load(2) is None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hushstream.feedback.join import JoinOutcome
-from hushstream.roles import collaborative_state, counter_state, packed
+from hushstream.roles import collaborative_state, counter_state
 from hushstream.roles.machine import InputRange, ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -103,10 +103,10 @@ class World:
 
     def states(self):
         """What each role keeps, without keyed digests."""
-        learner = packed.read(self.learner.machine.snapshot(), collaborative_state._SCHEMA, "learner")
+        learner = collaborative_state.FORM.read(self.learner.machine.snapshot())
         counter = {}
         if self.counter is not None:
-            counter = packed.read(self.counter.machine.snapshot(), counter_state._SCHEMA, "counter")
+            counter = counter_state.FORM.read(self.counter.machine.snapshot())
         return [{name: part for name, part in state.items() if name not in KEYED} for state in (learner, counter)]
 
 

@@ -35,6 +35,7 @@ from hushstream.roles.machine import (
     ReplayMismatch,
     Step,
 )
+from hushstream.roles.packed import OtherVersion
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,12 @@ class Recovery:
         if snapshot is None:
             return Held(machine, genesis, sequence=0, journal_offset=1)
         _check_place(journal, first, end, genesis, snapshot)
-        machine.restore(snapshot.state)
+        try:
+            machine.restore(snapshot.state)
+        except OtherVersion as error:
+            aside = self.snapshots.put_aside(partition)
+            logger.warning("%s; it is kept at %s, and the journal is read instead", error, aside)
+            return await self._begin(partition, reader)
         # A snapshot is taken only when everything up to it was released.
         return Held(machine, genesis, snapshot.sequence, snapshot.journal_offset, released=snapshot.sequence)
 

@@ -98,6 +98,19 @@ class SnapshotStore:
             logger.warning("snapshot %s is damaged and was ignored; the journal is read instead", path)
         return snapshot
 
+    def put_aside(self, partition: int) -> Path:
+        """Keep the snapshot of a partition, and the users with it, under another name, and begin without one.
+
+        Returns:
+            Where it is now: a release of the other version can go on from it.
+        """
+        users = self._users.get(partition)
+        if users is not None:
+            return users.put_aside()
+        aside = self.path(partition).with_suffix(".other-version")
+        os.replace(self.path(partition), aside)
+        return aside
+
 
 def _pack(snapshot: Snapshot) -> bytes:
     head = json.dumps(

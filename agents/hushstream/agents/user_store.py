@@ -103,7 +103,7 @@ class UserDatabase:
     def snapshot(self) -> bytes | None:
         """The last snapshot that was written with these users."""
         with self._told():
-            row = self._main.execute("SELECT content FROM snapshot").fetchone()
+            row = self._main.execute("SELECT content FROM snapshot WHERE content IS NOT NULL").fetchone()
         return None if row is None else bytes(row[0])
 
     def save(self, content: bytes) -> None:
@@ -125,6 +125,21 @@ class UserDatabase:
         self._private.close()
         self._private = _open_private()
         self._generation = self._look()
+
+    def put_aside(self) -> Path:
+        """Copy the file as it is, and go on without any of its users and its snapshot; returns where the copy is."""
+        aside = self._path.with_suffix(".other-version")
+        aside.unlink(missing_ok=True)
+        os.close(os.open(aside, os.O_RDWR | os.O_CREAT, 0o600))
+        self._main.execute("ROLLBACK")
+        self._main.execute("VACUUM INTO ?", (str(aside),))
+        self._main.execute("BEGIN IMMEDIATE")
+        self._main.execute("DELETE FROM users")
+        self._main.execute("UPDATE snapshot SET generation = generation + 1, content = NULL")
+        self._main.execute("COMMIT")
+        self._main.execute("BEGIN")
+        self.rewind()
+        return aside
 
     def close(self) -> None:
         """Leave the file as the last snapshot made it."""

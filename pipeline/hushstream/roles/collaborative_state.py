@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import fastavro
 import numpy as np
 
-from hushstream.roles import packed
 from hushstream.roles.collaborative_fold import OpenRow
 from hushstream.roles.collaborative_models import SharedParameters
+from hushstream.roles.packed import Form
 from hushstream.roles.spending import SPENDING
 from hushstream.roles.state_parts import READER, array, record
 from hushstream.roles.two_inputs_state import (
@@ -25,7 +24,6 @@ from hushstream.roles.two_inputs_state import (
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
 
-VERSION = 2
 _OPEN = record(
     "OpenRow",
     event_id="string",
@@ -38,7 +36,9 @@ _OPEN = record(
     other_shown="boolean",
     reward=["null", "double"],
 )
-_SCHEMA = fastavro.parse_schema(
+FORM = Form.of(
+    "a collaborative learner's state",
+    3,
     record(
         "CollaborativeLearnerState",
         **PLACE,
@@ -52,14 +52,14 @@ _SCHEMA = fastavro.parse_schema(
         leaf="long",
         moments="bytes",
         spending=SPENDING,
-    )
+    ),
 )
 
 
 def dump(machine: CollaborativeLearnerMachine) -> bytes:
     """Pack everything that the next fold depends on."""
     state = {
-        **dump_place(machine, VERSION),
+        **dump_place(machine),
         "reader": machine.models[0].dump(),
         "model_version": machine.shared.version,
         "parameters": machine.shared.parameters.astype("<f8").tobytes(),
@@ -71,18 +71,19 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
         "moments": b"" if machine.moments is None else machine.moments.dump(),
         "spending": machine.spending.dump(),
     }
-    return packed.write(state, _SCHEMA)
+    return FORM.write(state)
 
 
 def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
     """Replace a machine's state by a packed one.
 
     Raises:
-        HushstreamError: damaged, of another version, partition, deployment or configuration.
+        HushstreamError: damaged, of another partition, deployment or configuration.
+        OtherVersion: of another release.
         ForeignJournal: made on another journal.
     """
-    state = packed.read(snapshot, _SCHEMA, "a collaborative learner's state")
-    restore_place(machine, VERSION, state)
+    state = FORM.read(snapshot)
+    restore_place(machine, state)
     machine.models[0].resume(state["reader"])
     machine.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
     machine.leaf = state["leaf"]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import fastavro
-
 from hushstream.edge.terms import Allowance
-from hushstream.roles import packed
+from hushstream.roles.packed import Form
 from hushstream.roles.state_parts import array, record
 
 STATE, ALLOWANCE = b"\x01", b"\x02"
@@ -25,7 +23,9 @@ _OPEN = record(
     shown_arm="int",
 )
 _ALLOWED = dict.fromkeys(Allowance._fields, "long")
-_AGENT_SCHEMA = fastavro.parse_schema(
+_AGENT = Form.of(
+    "a user's state",
+    1,
     record(
         "Agent",
         line="string",
@@ -37,19 +37,19 @@ _AGENT_SCHEMA = fastavro.parse_schema(
         open=array(_OPEN),
         targets=array(record("Target", index="long", slot="int")),
         kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
-    )
+    ),
 )
-_ALLOWANCE_SCHEMA = fastavro.parse_schema(record("Allowance", **_ALLOWED))
+_ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
 
 
 def pack_agent(dumped: dict[str, Any]) -> bytes:
     """Pack what `EdgeAgent.dump` gave."""
-    return STATE + packed.write(dumped, _AGENT_SCHEMA)
+    return STATE + _AGENT.write(dumped)
 
 
 def pack_allowance(allowance: Allowance) -> bytes:
     """Pack what stays of a user."""
-    return ALLOWANCE + packed.write(allowance._asdict(), _ALLOWANCE_SCHEMA)
+    return ALLOWANCE + _ALLOWANCE.write(allowance._asdict())
 
 
 def unpack_agent(value: bytes) -> dict[str, Any] | None:
@@ -58,7 +58,7 @@ def unpack_agent(value: bytes) -> dict[str, Any] | None:
     Raises:
         HushstreamError: other or damaged bytes.
     """
-    return packed.read(value[1:], _AGENT_SCHEMA, "a user's state") if value[:1] == STATE else None
+    return _AGENT.read(value[1:]) if value[:1] == STATE else None
 
 
 def unpack_allowance(value: bytes) -> Allowance:
@@ -67,4 +67,4 @@ def unpack_allowance(value: bytes) -> Allowance:
     Raises:
         HushstreamError: other or damaged bytes.
     """
-    return Allowance(**packed.read(value[1:], _ALLOWANCE_SCHEMA, "a user's allowance"))
+    return Allowance(**_ALLOWANCE.read(value[1:]))

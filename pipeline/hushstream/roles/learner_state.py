@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import fastavro
-
 from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
-from hushstream.roles import packed
 from hushstream.roles.learner_records import pack_agent, unpack_agent
 from hushstream.roles.learner_users import MemoryUserStore, StoredUser, Users
+from hushstream.roles.packed import Form
 from hushstream.roles.spending import SPENDING
 from hushstream.roles.state_parts import READER, array, record
 from hushstream.roles.two_inputs_state import (
@@ -27,10 +25,10 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
 
-VERSION = 4
-
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
-_SCHEMA = fastavro.parse_schema(
+FORM = Form.of(
+    "a learner's state",
+    5,
     record(
         "LearnerState",
         **PLACE,
@@ -42,7 +40,7 @@ _SCHEMA = fastavro.parse_schema(
         **MEMORIES,
         lift="bytes",
         spending=["null", SPENDING],
-    )
+    ),
 )
 
 
@@ -50,7 +48,7 @@ def dump(machine: LearnerMachine) -> bytes:
     """Pack everything that the next fold depends on."""
     policy = machine.terms.policy
     state = {
-        **dump_place(machine, VERSION),
+        **dump_place(machine),
         "readers": [reader.dump() for reader in machine.models],
         "shared": policy.dump_models(),
         **_users(machine.agents),
@@ -59,18 +57,19 @@ def dump(machine: LearnerMachine) -> bytes:
         "lift": b"" if machine.lift is None else machine.lift.dump(),
         "spending": None if machine.spending is None else machine.spending.dump(),
     }
-    return packed.write(state, _SCHEMA)
+    return FORM.write(state)
 
 
 def restore(machine: LearnerMachine, snapshot: bytes) -> None:
     """Replace a machine's state by a packed one.
 
     Raises:
-        HushstreamError: the bytes are damaged, of another version, partition, deployment or configuration.
+        HushstreamError: the bytes are damaged, of another partition, deployment or configuration.
+        OtherVersion: they are of another release.
         ForeignJournal: they were made on another journal.
     """
-    state = packed.read(snapshot, _SCHEMA, "a learner's state")
-    restore_place(machine, VERSION, state)
+    state = FORM.read(snapshot)
+    restore_place(machine, state)
     for reader, place in zip(machine.models, state["readers"], strict=True):
         reader.resume(place)
     machine.terms.policy.restore_models(state["shared"])

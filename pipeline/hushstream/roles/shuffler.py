@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import fastavro
-
 from hushstream.contribution.errors import BadSeal, BadSlot
 from hushstream.contribution.recipients import Openers
 from hushstream.contribution.sealed import SlotPlace
@@ -25,9 +23,7 @@ from hushstream.contribution.slots import unpack
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.roles import packed
 from hushstream.roles.chain import (
-    CHAIN_STATE,
     Chain,
     Identity,
     digest_outputs,
@@ -43,13 +39,14 @@ from hushstream.roles.machine import (
     Step,
 )
 from hushstream.roles.one_input import OneInput
+from hushstream.roles.one_input_state import dump_place, restore_place
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import DeadLetters
-from hushstream.roles.spending import SPENDING, Asked, Spending
+from hushstream.roles.shuffler_state import FORM
+from hushstream.roles.spending import Asked, Spending
 from hushstream.roles.turned_keys import STAYS, KeyInForce
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.schemas.errors import HushstreamError
 from hushstream.shuffling.errors import ShufflingError
 from hushstream.shuffling.windows import Sealed, SlotOutcome, Windows
 from hushstream.systems.budget import Place, debit_fields, ledger_fields
@@ -162,34 +159,21 @@ class ShufflerMachine(OneInput):
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`; it may be taken while a window is open."""
         state = {
-            "version": _STATE_VERSION,
-            "deployment": self.system.config.deployment,
-            "config_digest": self.system.digest,
-            "partition": self.partition,
-            "chain": self.chain.dump(),
+            **dump_place(self),
             "key_id": self._keys.key.key_id,
             "epoch": self._epoch,
             "windows": self._windows.dump(),
-            "position": self.position,
-            "journaled": self.journaled,
-            "running": self.running,
             "running_sums": b"" if self._running_sums is None else self._running_sums.dump(),
             "spending": self.spending.dump(),
         }
-        return packed.write(state, _STATE)
+        return FORM.write(state)
 
     def restore(self, snapshot: bytes) -> None:
         """See `Machine.restore`."""
-        state = packed.read(snapshot, _STATE, "a shuffler's state")
-        found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
-        expected = (_STATE_VERSION, self.partition, self.system.config.deployment, self.system.digest)
-        if found != expected:
-            raise HushstreamError(f"snapshot: expected version, partition, deployment {expected[:3]}, got {found[:3]}")
-        self.chain.resume(state["chain"])
+        state = FORM.read(snapshot)
+        restore_place(self, state)
         self._put_key(state["key_id"], state["epoch"])
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
-        self.position, self.journaled = state["position"], state["journaled"]
-        self.running = state["running"]
         require_running(self._running_sums, state["running_sums"])
         self.spending.load(state["spending"])
 
@@ -317,27 +301,3 @@ class ShufflerMachine(OneInput):
             "parameters": parameters_text(self.system),
             "debit": debit_fields(asked.debit),
         }
-
-
-_STATE_VERSION = 4
-_STATE = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "ShufflerState",
-        "fields": [
-            {"name": "version", "type": "int"},
-            {"name": "deployment", "type": "string"},
-            {"name": "config_digest", "type": "bytes"},
-            {"name": "partition", "type": "int"},
-            {"name": "chain", "type": CHAIN_STATE},
-            {"name": "key_id", "type": "bytes"},
-            {"name": "epoch", "type": "int"},
-            {"name": "windows", "type": "bytes"},
-            {"name": "position", "type": "long"},
-            {"name": "journaled", "type": "long"},
-            {"name": "running", "type": "bytes"},
-            {"name": "running_sums", "type": "bytes"},
-            {"name": "spending", "type": SPENDING},
-        ],
-    }
-)

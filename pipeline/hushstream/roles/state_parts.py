@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+from hushstream.roles.chain import CHAIN_STATE, Chain
+from hushstream.roles.machine import TopicPartition
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.system import System
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
@@ -40,3 +45,44 @@ PARKED = record(
     offset="long",
     row="int",
 )
+
+OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}
+"""Avro fields: whose state it is, and how far its journal has come."""
+
+
+class Owner(Protocol):
+    """A machine, as far as its state names it."""
+
+    chain: Chain
+
+    @property
+    def system(self) -> System:
+        """The deployment."""
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+
+
+def dump_owner(machine: Owner) -> dict[str, Any]:
+    """The values of `OWNER`."""
+    return {
+        "deployment": machine.system.config.deployment,
+        "config_digest": machine.system.digest,
+        "partition": machine.journal[1],
+        "chain": machine.chain.dump(),
+    }
+
+
+def restore_owner(machine: Owner, state: dict[str, Any]) -> None:
+    """Return to a dumped place of the journal.
+
+    Raises:
+        HushstreamError: it is of another partition, deployment or configuration.
+        ForeignJournal: it was made on another journal.
+    """
+    found = (state["partition"], state["deployment"], state["config_digest"].hex())
+    expected = (machine.journal[1], machine.system.config.deployment, machine.system.digest.hex())
+    if found != expected:
+        raise HushstreamError(f"snapshot: expected partition, deployment and configuration {expected}, got {found}")
+    machine.chain.resume(state["chain"])

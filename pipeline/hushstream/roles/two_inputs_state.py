@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
-from hushstream.roles.chain import CHAIN_STATE
-from hushstream.roles.state_parts import PARKED, PAST, array
-from hushstream.schemas.errors import HushstreamError
+from hushstream.roles.state_parts import OWNER, PARKED, PAST, array, dump_owner, restore_owner
 
 if TYPE_CHECKING:
     from hushstream.roles.two_inputs import TwoInputs
 
 PLACE = {
-    "version": "int",
-    "deployment": "string",
-    "config_digest": "bytes",
-    "partition": "int",
-    "chain": CHAIN_STATE,
+    **OWNER,
     "contexts": "long",
     "clicks": "long",
     "now_ms": "long",
@@ -29,14 +23,10 @@ MEMORIES = {"past": array(PAST), "parked": array(PARKED)}
 """Avro fields: what is remembered of events."""
 
 
-def dump_place(machine: TwoInputs, version: int) -> dict[str, Any]:
-    """The values of `PLACE`; ``version`` is that of the whole packed form."""
+def dump_place(machine: TwoInputs) -> dict[str, Any]:
+    """The values of `PLACE`."""
     return {
-        "version": version,
-        "deployment": machine.system.config.deployment,
-        "config_digest": machine.system.digest,
-        "partition": machine.partition,
-        "chain": machine.chain.dump(),
+        **dump_owner(machine),
         "contexts": machine.read["contexts", machine.partition],
         "clicks": machine.read["clicks", machine.partition],
         "now_ms": machine.now_ms,
@@ -44,18 +34,9 @@ def dump_place(machine: TwoInputs, version: int) -> dict[str, Any]:
     }
 
 
-def restore_place(machine: TwoInputs, version: int, state: dict[str, Any]) -> None:
-    """Return to a dumped place.
-
-    Raises:
-        HushstreamError: it is of another version, partition, deployment or configuration.
-        ForeignJournal: it was made on another journal.
-    """
-    found = (state["version"], state["partition"], state["deployment"], state["config_digest"])
-    expected = (version, machine.partition, machine.system.config.deployment, machine.system.digest)
-    if found != expected:
-        raise HushstreamError(f"snapshot: expected version, partition and deployment {expected[:3]}, got {found[:3]}")
-    machine.chain.resume(state["chain"])
+def restore_place(machine: TwoInputs, state: dict[str, Any]) -> None:
+    """Return to a dumped place; raises as `restore_owner` does."""
+    restore_owner(machine, state)
     home = machine.partition
     machine.read.update({("contexts", home): state["contexts"], ("clicks", home): state["clicks"]})
     machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]

@@ -1,0 +1,68 @@
+"""A worker that finds the state of another release reads the journal instead, and leaves the same bytes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import pytest
+
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import SnapshotStore
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+FEW = 4
+OTHER = (2**31).to_bytes(4, "little")
+
+
+def of_another_release(state: bytes) -> bytes:
+    """An intact state whose version no release here has."""
+    value = OTHER + state[20:]
+    return blake2b(value, digest_size=16, person=b"hush-state").digest() + value
+
+
+def alter_snapshots(settings: WorkerSettings, partitions: int, users: bool) -> int:
+    """Put states of another release in the place of those that a worker left; gives how many there were."""
+    store = SnapshotStore(settings)
+    altered = 0
+    for partition in range(partitions):
+        if users:
+            store.users(partition)
+        snapshot = store.load(partition)
+        if snapshot is not None:
+            store.save(partition, replace(snapshot, state=of_another_release(snapshot.state)))
+            altered += 1
+    return altered
+
+
+def kept_aside(settings: WorkerSettings) -> int:
+    """How many states lie beside those in use."""
+    return len(list(settings.datadir.rglob("*.other-version")))
+
+
+@pytest.mark.parametrize(("role", "settings"), [("shuffler", {}), ("learner", {"resident_users": FEW})])
+async def test_the_journal_is_read_instead_and_the_state_is_kept_aside(
+    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, role: str, settings: dict[str, Any]
+) -> None:
+    async with deployed(bench, role, "this-release", **settings) as run:
+        await run.finish()
+        undisturbed = await run.audit()
+    async with deployed(bench, role, "other-release", **settings) as run:
+        first = await run.start(("snapshot", 0, 2), signal.SIGKILL)
+        await first.exit_code()
+        found = alter_snapshots(run.settings, len(undisturbed.journals), bool(settings))
+        assert found
+        second = await run.start()
+        await run.folded_all()
+        second.kill(signal.SIGTERM)
+        log = second.log.read_text()
+        assert await second.exit_code() == 0, log[-3000:]
+        assert log.count("snapshot: expected version") == log.count("the journal is read instead") == found
+        assert kept_aside(run.settings) == found
+        audit = await run.audit()
+        assert audit == undisturbed
+        await promises.check(role, run, audit, frozen)
