@@ -122,7 +122,7 @@ def calm(request: pytest.FixtureRequest) -> Flooded:
     return Flooded(0.0, request.param)
 
 
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
 def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded, share: float) -> None:
     flooded = Flooded(share, calm.seed)
     assert calm.reward() - flooded.reward() <= bound(share)
@@ -130,10 +130,10 @@ def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded
 
 
 def test_the_bound_holds_because_of_the_allowance(calm: Flooded) -> None:
-    """The same flood, if every interaction could be reported: it takes more than the bound."""
-    flooded = Flooded(0.2, calm.seed, lifetime_slots=1_000_000)
-    assert flooded.slots() > 3 * PEOPLE
-    assert calm.reward() - flooded.reward() > bound(0.2)
+    """The same flood, if every interaction could be reported: in five worlds a tenth of such users took .37 to .70."""
+    flooded = Flooded(0.1, calm.seed, lifetime_slots=1_000_000)
+    assert flooded.slots() > 2 * PEOPLE
+    assert calm.reward() - flooded.reward() > bound(0.1)
 
 
 def test_what_is_over_quota_is_answered_and_not_learned_from() -> None:
