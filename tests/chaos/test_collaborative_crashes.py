@@ -47,7 +47,7 @@ def deployed_related(populations: Any, related: Any, real_roles: Any, harness: A
         arguments = {"name": role, "folder": str(frozen.folder), "seed": related.KEY_SEED}
         return harness.Deployment(
             bench,
-            f"{kind.replace(' ', '-')}-{name}",
+            f"related-{kind.replace(' ', '-')}-{name}",
             f"{Path(real_roles.__file__)}:role",
             arguments,
             real_roles.role(**arguments),

@@ -430,7 +430,9 @@ class Deployment:
                 config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
                 copies = len(self.bench.bootstrap.split(","))
                 topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
-            await admin.create_topics(topics)
+            answered = await admin.create_topics(topics)
+            refused = [topic for topic, code, *_ in answered.topic_errors if code]
+            assert not refused, f"{self.name}: expected topics of its own, got refusals (its name is taken): {refused}"
         finally:
             await admin.close()
 
