@@ -119,7 +119,7 @@ def test_a_snapshot_of_another_role_journal_or_deployment_is_refused(rigs, roles
                 fresh.restore(foreign.machine.snapshot())
     kind = {"learner": rigs.LearnerRig, "shuffler": rigs.ShufflerRig, "aggregator": rigs.AggregatorRig}[role]
     for changes in ({"deployment": "other"}, {"learner": {"alpha": 0.5}}):
-        with pytest.raises(HushstreamError, match="snapshot: expected version"):
+        with pytest.raises(HushstreamError, match="snapshot: expected partition, deployment and configuration"):
             fresh.restore(kind(rigs.make_system(**changes)).machine.snapshot())
 
 

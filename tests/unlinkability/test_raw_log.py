@@ -56,13 +56,13 @@ def reports(left: Any, raw: Any) -> list[Any]:
     return [record for record in raw.of_topic(left.logs, "reports") if record.value[10:26] in left.user_of]
 
 
-def came_of(left: Any, raw: Any) -> dict[str, int]:
-    """When each user came, from the contexts topic."""
+def came_of(left: Any, raw: Any) -> dict[str, float]:
+    """When each user came, from the contexts topic; among those of one millisecond, in which order."""
     found = {}
     for record in raw.of_topic(left.logs, "contexts"):
         fields = codec.decode(record.value)[1]
         if fields["user"] in left.user_of.values():
-            found[fields["user"]] = record.appended_ms
+            found[fields["user"]] = record.appended_ms + record.offset / 1e6
     return found
 
 
