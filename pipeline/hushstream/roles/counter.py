@@ -312,13 +312,14 @@ class CounterMachine(OneInput):
         earlier = self._open_epoch(self.epoch + 1)
         self.moments.renoise(earlier)
 
-    def _turn(self, key_id: bytes) -> None:
-        """Begin an epoch under the key that the last record named, on what was released."""
-        if key_id == STAYS:
-            return
+    def _turn(self, key_id: bytes, released: bool) -> None:
+        """Begin an epoch under the key that the last record named, on what the one before ``released``, if it did.
+
+        All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
+        """
         self.put_key(key_id)
         earlier = self._open_epoch(self.epoch + 1)
-        self.moments.continue_from(earlier, released=self.refused is None)
+        self.moments.continue_from(earlier, released)
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.
@@ -367,7 +368,8 @@ class CounterMachine(OneInput):
         self._close(made.fields["head"]["inputs"][0]["high"])
         self._remember(gathered)
         gathered.counts[Outcome.RELEASE if made.released else Outcome.RELEASE_WITHHELD] += 1
-        self._turn(made.fields["turned_to"])
+        if made.fields["turned_to"] != STAYS:
+            self._turn(made.fields["turned_to"], made.released)
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
     def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
