@@ -29,6 +29,9 @@ DISK_KIBIBYTES = 2048
 PATIENCE_SECONDS = 180.0
 """How long anything may take on a machine that many deployments share."""
 
+SETTLED_SECONDS = 3.0
+"""Brokers on such a machine are done with what a dead client had sent when nothing has come for so long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -148,7 +151,7 @@ class Disturbed:
     async def no_room(self, fault: Fault, home: int, sequence: int) -> None:
         """The disk is full before a worker starts: it must refuse, and say why."""
         disk = {"folder": self._run.values["datadir"], "kibibytes": DISK_KIBIBYTES, "full": True}
-        before = await self._run.output_ends()
+        before = await self._settled_ends()
         await self._refused(self._run, "free some space", before=_before("small_disk", disk))
         assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
 
@@ -269,6 +272,19 @@ class Disturbed:
             if snapshot is not None:
                 found[home] = snapshot.sequence
         return found
+
+    async def _settled_ends(self) -> Mapping[Any, int]:
+        """Where the outputs end once the brokers have appended, and copied, all that a killed worker had sent."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        ends: Mapping[Any, int] = await self._run.output_ends()
+        since = time.monotonic()
+        while time.monotonic() < since + SETTLED_SECONDS:
+            assert time.monotonic() < deadline, f"{self._name}: its outputs still grow, though nobody writes"
+            await asyncio.sleep(0.2)
+            now = await self._run.output_ends()
+            if now != ends:
+                ends, since = now, time.monotonic()
+        return ends
 
     async def _until(self, reached: Callable[[Mapping[Any, int]], bool], worker: Any) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -105,7 +105,7 @@ class Sweep:
         """Run every role once without a fault."""
 
         async def left(name: str, subject: Subject) -> None:
-            run = subject.make(f"calm-{name.replace(' ', '-')}")
+            run = subject.make(f"calm-{name.replace(' ', '-')}", session_timeout_seconds=PATIENCE_SECONDS)
             async with run:
                 worker = await run.start()
                 await run.folded_all(PATIENCE_SECONDS)
