@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.high_water import HighWater, OlderThanPaid, pays
+from hushstream.agents.high_water import HighWater, OlderThanPaid, releases
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Output
 
@@ -26,7 +26,7 @@ def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
     paid = high.noted(2, GENESIS)
     high.check(2, paid, 7)
     high.check(2, paid, 12)
-    with pytest.raises(OlderThanPaid, match=r"ends at record 6, but a release was paid with record 7"):
+    with pytest.raises(OlderThanPaid, match=r"ends at record 6, but a release was sent with record 7"):
         high.check(2, paid, 6)
 
 
@@ -103,7 +103,7 @@ def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
         marks(tmp_path).raise_to(0, GENESIS, 7)
 
 
-def test_only_a_ledger_entry_says_that_a_release_is_paid_for() -> None:
-    assert pays([Output("crowds", 0, b""), Output("ledger", 0, b"")])
-    assert pays([Output("ledger-edge", 0, b"")])
-    assert not pays([Output("reports", 0, b""), Output("decisions", 0, b"")])
+def test_whatever_carries_noise_or_pays_for_it_raises_the_mark_and_nothing_else_does() -> None:
+    for topic in ("releases", "crowds", "lift", "ledger", "ledger-edge"):
+        assert releases([Output("decisions", 0, b""), Output(topic, 0, b"")]), topic
+    assert not releases([Output("reports", 0, b""), Output("decisions", 0, b""), Output("rewards", 0, b"")])

@@ -17,7 +17,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import from_client
-from hushstream.agents.high_water import HighWater, pays
+from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
 from hushstream.agents.metrics import Metrics
@@ -251,7 +251,7 @@ class PartitionDriver:
                 await self._writer.confirm(work.append)
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
-            if pays(work.step.releases):
+            if releases(work.step.releases):
                 mark = HighWater(self._settings).raise_to
                 await asyncio.to_thread(mark, self.partition, self._held.genesis, work.sequence)
             send = self._tools.sender.send

@@ -1,12 +1,12 @@
-"""The high-water mark of what was paid: a journal that is older than it would spend the same budget again.
+"""The high-water mark of what was released: a journal that is older would draw the same noise over other data.
 
-Each journal of a home partition has a small file that names it and the last record under which a release was paid. It
-is on disk before that release is sent. A higher mark is a file of its own, the lower ones go afterwards, and the
-highest counts: so an owner that slept cannot lower what the next one noted, and nobody waits for one that sleeps. It
-lies in the data directory unless the settings name another folder, which is better: a backup of the data then does not
-bring back an old mark with it. At take-up a journal that ends before the mark (topics restored from an older copy) is
-refused: PRIVACY rule 4. The mark is read before the journal's end is asked for: what another owner pays for after that
-is no sign of an older copy.
+Each journal of a home partition has a small file that names it and the last record under which something out of a
+mechanism, or a debit, was sent. It is on disk before that is sent, also where one debit pays for many releases. A
+higher mark is a file of its own, the lower ones go afterwards, and the highest counts: so an owner that slept cannot
+lower what the next one noted, and nobody waits for one that sleeps. It lies in the data directory unless the settings
+name another folder, which is better: a backup of the data then does not bring back an old mark with it. At take-up a
+journal that ends before the mark (topics restored from an older copy) is refused: PRIVACY rule 4. The mark is read
+before the journal's end is asked for: what another owner pays for after that is no sign of an older copy.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hushstream.agents.errors import JournalLost, PartitionError
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Output
 
-LEDGER_TOPICS = ("ledger", "ledger-edge")
-"""An output on one of these says that a release is paid for."""
+RELEASED_TOPICS = ("releases", "crowds", "lift", "ledger", "ledger-edge")
+"""An output on one of these carries noise that may not be drawn again, or the debit that pays for it."""
 
 _DIGEST_CHARACTERS = 32
 
 
 class OlderThanPaid(PartitionError):
-    """The journal ends before the last release that was paid, or the mark cannot be believed."""
+    """The journal ends before the last release that was sent, or the mark cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class HighWater:
         return {int(path.stem.removeprefix(start)): path for path in names}
 
     def raise_to(self, partition: int, genesis: bytes, sequence: int) -> None:
-        """Note on disk, before the release is sent, that record ``sequence`` of a journal paid for one.
+        """Note on disk, before the release is sent, that record ``sequence`` of a journal makes one.
 
         Raises:
             JournalLost: the disk refused: nothing may be released, and the partition is tried again.
@@ -74,11 +74,11 @@ class HighWater:
                     lower.unlink(missing_ok=True)
         except OSError as error:
             raise JournalLost(
-                f"{path}: what was paid for could not be noted ({error.strerror}); not released"
+                f"{path}: what is released could not be noted ({error.strerror}); not released"
             ) from None
 
     def noted(self, partition: int, genesis: bytes) -> int:
-        """The last record of a journal under which a release was paid; 0 if none is known.
+        """The last record of a journal under which a release was sent; 0 if none is known.
 
         Raises:
             OlderThanPaid: the mark is damaged.
@@ -105,18 +105,18 @@ class HighWater:
         """
         if paid > sequence:
             raise OlderThanPaid(
-                f"partition {partition}: the journal ends at record {sequence}, but a release was paid with record "
+                f"partition {partition}: the journal ends at record {sequence}, but a release was sent with record "
                 f"{paid} ({self.folder}); the topics are an older copy. Bring the newer ones back: without "
-                f"them the same budget would be spent twice"
+                f"them the same budget would be spent twice, on noise that is out already"
             )
 
     def _start(self, partition: int, genesis: bytes) -> str:
         return f"{self.settings.deployment}.{self.settings.role}.{partition}.{journal_name(genesis)}."
 
 
-def pays(outputs: Iterable[Output]) -> bool:
-    """Whether a release among these outputs is paid for."""
-    return any(output.topic in LEDGER_TOPICS for output in outputs)
+def releases(outputs: Iterable[Output]) -> bool:
+    """Whether something among these outputs came out of a mechanism, or pays for what does."""
+    return any(output.topic in RELEASED_TOPICS for output in outputs)
 
 
 def _digest(body: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
-from hushstream.agents.high_water import HighWater, pays
+from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
@@ -185,7 +185,7 @@ class Recovery:
         held.journal_offset = place
         self._check_owner()
         self.high_water.check(partition, paid, held.sequence)
-        if pays(unsent):
+        if releases(unsent):
             await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
         await self._send(held, unsent)
         held.released = held.sequence

@@ -16,7 +16,7 @@ from typing import Any
 from tests.chaos.harness.schedule import Fault, Lane
 
 from hushstream.agents.deployment import KeySource, load
-from hushstream.agents.high_water import LEDGER_TOPICS
+from hushstream.agents.high_water import RELEASED_TOPICS
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
@@ -142,7 +142,7 @@ class Disturbed:
         disk = {"folder": folder, "kibibytes": DISK_KIBIBYTES}
         filled = _call("fill", {"folder": folder}, fault.step, home, sequence)
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
-        paying = set(self._run.topics.writes) & set(LEDGER_TOPICS)
+        paying = set(self._run.topics.writes) & set(RELEASED_TOPICS)
         says = ["snapshot not written", *(["not released"] if paying else [])]
         await worker.logged(says[0], PATIENCE_SECONDS, *says[1:])
         worker.kill()
