@@ -294,6 +294,14 @@ class TestGuarantee:
         promise = plan.guarantee(Neighbours("replace one reward", "one reward", any_content=True))
         assert promise.report_against_report == promise.cost
 
+    def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_residue(self, plan: Plan) -> None:
+        one = plan.guarantee()
+        spread = plan.guarantee(Neighbours(leaves=20))
+        assert spread.cost.epsilon_micro == one.cost.epsilon_micro
+        # Twenty times the residue; both are rounded up, to a unit and to a microepsilon.
+        assert 19 * (one.residue_units - 1) < spread.residue_units <= 20 * one.residue_units
+        assert any("at most 20 leaves" in condition for condition in spread.conditions)
+
     def test_units_out_of_range_are_refused(self, plan: Plan) -> None:
         for units in (0, True, 1.5, 1_000_001):
             with pytest.raises(BadPlan, match="units_in_life"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.privacy.amounts import delta_value
 from hushstream.systems.lift import LiftCounter, holdout_arm, in_holdout, lift_guarantee, lift_of, lift_tree
 
 LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
@@ -122,6 +123,15 @@ def test_releases_follow_log_time_and_seals_and_are_paid_for_once(rigs, rig):
     assert [entry["debit"]["epsilon_micro"] for entry in entries] == [price.epsilon_micro, 0]
     assert entries[0]["debit"]["scope"] == "lift/0"
     assert [debit for record in rig.seen.journals for debit in record["debits"]] == [one["debit"] for one in entries]
+
+
+def test_the_delta_covers_every_draw_that_one_user_can_change(rigs):
+    lift = rigs.make_system(lift=LIFT).config.lift
+    tree, promise = lift_tree(lift, 1), lift_guarantee(lift, 1)
+    # His five decisions may fall in five leaves, each in all levels, and move his group's two sums.
+    changed = lift.decisions_per_user * tree.levels * 2
+    assert delta_value(promise.cost.delta_units) >= changed * tree.noise.residue
+    assert any(f"at most {lift.decisions_per_user} leaves" in condition for condition in promise.conditions)
 
 
 def test_after_its_last_release_the_counter_is_silent(rigs):

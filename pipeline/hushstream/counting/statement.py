@@ -21,11 +21,14 @@ class Neighbours:
         unit: in words.
         any_content: True when the plan's sensitivity bounds one content against any other (not only against
             null); then a report against another costs no more than against null.
+        leaves: in how many leaves one unit may be; the norms of its moves add up to the sensitivity at most, so the
+            triangle inequality makes a node's bound that of one leaf, and only the drawn integers are more.
     """
 
     relation: str = "null-slot: neighbours differ in the content of one event, a report or null"
     unit: str = "one event"
     any_content: bool = False
+    leaves: int = 1
 
 
 def counter_guarantee(
@@ -47,7 +50,9 @@ def counter_guarantee(
     """
     if not isinstance(units_in_life, int) or isinstance(units_in_life, bool) or not 1 <= units_in_life <= LARGEST_LIFE:
         raise BadPlan(f"units_in_life: expected a whole number from 1 to {LARGEST_LIFE}, got {units_in_life!r}")
+    changed_draws *= neighbours.leaves
     cost = budget.cost(changed_draws, residue)
+    within = "one leaf" if neighbours.leaves == 1 else f"at most {neighbours.leaves} leaves"
     return Guarantee(
         mechanism=mechanism,
         relation=neighbours.relation,
@@ -66,7 +71,7 @@ def counter_guarantee(
             "the leaves, from whoever runs the counter or holds its key",
         ),
         conditions=(
-            "every unit is in one leaf and moves it by at most the sensitivity",
+            f"every unit is in {within}, and moves what is in it by at most the sensitivity",
             "no node's noise is ever used for other leaves (the journal's digests see to it)",
         ),
         rho_micro=budget.rho_micro,
