@@ -67,10 +67,9 @@ def test_a_long_run_does_not_drift_from_the_textbook():
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("projected", [False, True])
-def test_released_raw_sums_stand_in_for_exact_ones(algorithm, projected):
+def test_released_raw_sums_stand_in_for_exact_ones(algorithm):
     relation, rng = relation_of(algorithm, 6, 5), np.random.default_rng(6)
-    state = CollaborativeState(relation, 4, 0.7, projected=projected)
+    state = CollaborativeState(relation, 4, 0.7)
     textbook = TextbookCollaborative(relation, 4, 0.7)
     for step in range(150):
         user, row = int(rng.integers(6)), unit_rows(rng, 4)
@@ -84,24 +83,6 @@ def test_released_raw_sums_stand_in_for_exact_ones(algorithm, projected):
         arms = unit_rows(rng, 3, 4)
         assert np.abs(state.ucb(user, arms, 0.5) - textbook.ucb(user, arms, 0.5)).max() < 10 * EXACT
     assert np.abs(state.parameters() - textbook.parameters()).max() < 10 * EXACT
-
-
-@pytest.mark.parametrize("uniform", [False, True])
-def test_released_projected_sums_are_solved_as_by_the_textbook_even_where_the_relation_has_no_inverse(uniform):
-    users, d, rng = 5, 3, np.random.default_rng(8)
-    relation = Relation("colin", np.full((users, users), 1 / users)) if uniform else relation_of("colin", users, 7)
-    state = CollaborativeState(relation, d, 0.7, projected=True)
-    textbook = TextbookCollaborative(relation, d, 0.7)
-    for _ in range(150):
-        user, row = int(rng.integers(users)), unit_rows(rng, d)
-        state.observe(user, row)
-        textbook.observe(user, row)
-        released = rng.standard_normal(users * d)
-        state.set_projected(released)
-        textbook.set_projected(released)
-        arms = unit_rows(rng, 3, d)
-        assert np.abs(state.ucb(user, arms, 0.5) - textbook.ucb(user, arms, 0.5)).max() < EXACT
-    assert np.abs(state.parameters() - textbook.parameters()).max() < EXACT
 
 
 def test_exact_learning_goes_on_from_released_sums():
@@ -163,14 +144,13 @@ def test_reading_changes_no_bit_of_what_follows():
     assert read.dump() == left.dump()
 
 
-@pytest.mark.parametrize("projected", [False, True])
 @pytest.mark.parametrize("released", [False, True])
-def test_a_restored_state_goes_on_with_the_same_bits(projected, released):
+def test_a_restored_state_goes_on_with_the_same_bits(released):
     relation = relation_of("goblin", 5, 15)
-    state = played(relation, 3, 100, 16, projected=projected)
+    state = played(relation, 3, 100, 16)
     if released:
         state.set_moment(np.ones((5, 3)))
-    restored = CollaborativeState(relation, 3, 1.0, projected=projected)
+    restored = CollaborativeState(relation, 3, 1.0)
     restored.load(state.dump())
     rng = np.random.default_rng(17)
     rows, arms = unit_rows(rng, 80, 3), unit_rows(rng, 4, 3)
@@ -198,8 +178,8 @@ def test_bytes_of_something_else_are_refused():
     ]:
         with pytest.raises(LearnerError, match=message):
             state.load(wrong)
-    other = CollaborativeState(relation, 2, 1.0, projected=True)
-    with pytest.raises(LearnerError, match=r"size \[3, 2, 12\], got \[3, 2, 6\]"):
+    other = CollaborativeState(relation, 4, 1.0)
+    with pytest.raises(LearnerError, match=r"size \[3, 4, 12\], got \[3, 2, 6\]"):
         other.load(dumped)
     assert state.dump() == before
 
@@ -224,7 +204,6 @@ def bad_calls():
         "batch of another shape": lambda s: s.observe_batch(np.array([0]), rows),
         "moment of another shape": lambda s: s.set_moment(np.zeros((2, 3))),
         "moment NaN": lambda s: s.set_moment(np.full((3, 2), np.nan)),
-        "projected sums not asked for": lambda s: s.set_projected(np.zeros(6)),
         "choice of an unknown user": lambda s: s.choose(3, rows, 0.1),
         "choice among none": lambda s: s.choose(0, rows[:0], 0.1),
         "choice with NaN": lambda s: s.choose(0, np.array([[1.0, 0.0], nan]), 0.1),

@@ -12,13 +12,10 @@ and ``z = e_u (x) x``, so ``x~ = M z``. In place of ``A^-1`` this keeps ``C = M'
 ``C z`` reads d columns instead of a product with all of ``A^-1``. B is all that rewards enter, so releasing B
 (noised) is enough: A, W and everything computed from them are public.
 
-Sums that were noised after projection, as in the paper's Algorithm 1, need ``M' A^-1 b``. For them the state
-takes N more blocks, with ``(M, I)`` in place of M; these never observe features.
-
 The last updates v wait as rows of a panel and go into C together by `dsyrk`; every read takes them into account.
 The bits of a state follow from the sequence of calls that change it (`observe`, `observe_batch`, `learn`,
-`set_moment`, `set_projected`) on one machine with one BLAS thread: `observe_batch` is the same as `observe` row by
-row, and neither reading, nor dump and load, changes them.
+`set_moment`) on one machine with one BLAS thread: `observe_batch` is the same as `observe` row by row, and neither
+reading, nor dump and load, changes them.
 """
 
 from __future__ import annotations
@@ -47,7 +44,7 @@ _matmul, _multiply, _subtract, _vecdot = np.matmul, np.multiply, np.subtract, np
 
 
 class CollaborativeState:
-    """The estimator of N users in d dimensions; holds 8 (dN)^2 bytes, and four times that for projected sums."""
+    """The estimator of N users in d dimensions; holds 8 (dN)^2 bytes."""
 
     def __init__(
         self,
@@ -56,7 +53,6 @@ class CollaborativeState:
         ridge: float,
         *,
         norm: float | None = None,
-        projected: bool = False,
         limit_bytes: int = 2 << 30,
     ) -> None:
         """A state that has seen nothing.
@@ -66,7 +62,6 @@ class CollaborativeState:
             dimension: d.
             ridge: lambda, above 0.
             norm: the largest ``||x||_2`` that is learned from; None allows any finite.
-            projected: whether `set_projected` will be used.
             limit_bytes: the most memory for C.
 
         Raises:
@@ -78,8 +73,7 @@ class CollaborativeState:
             raise LearnerError(f"expected a finite ridge above 0, got {ridge}")
         if norm is not None and not 0.0 < norm < np.inf:
             raise LearnerError(f"expected a finite norm above 0, got {norm}")
-        blocks = relation.users * (2 if projected else 1)
-        size = blocks * dimension
+        size = relation.users * dimension
         if 8 * size * size > limit_bytes:
             raise LearnerError(
                 f"expected at most {limit_bytes:,} bytes for {relation.users:,} users in {dimension} dimensions,"
@@ -88,13 +82,11 @@ class CollaborativeState:
         self.relation: Final = relation
         self.dimension: Final = dimension
         self.users: Final = relation.users
-        self.projected: Final = projected
-        self._own = relation.users * dimension
         self._size = size
         # The slack is for rounding of a vector that was normalised to the bound.
         self._largest = sys.float_info.max if norm is None else norm * norm * (1 + 2.0**-40)
         # Only the upper triangle and the diagonal blocks are kept up; Fortran order is what BLAS writes in place.
-        self._c: Float64 = np.asfortranarray(np.kron(_kernel(relation, projected) / ridge, np.eye(dimension)))
+        self._c: Float64 = np.asfortranarray(np.kron(relation.matrix @ relation.matrix.T / ridge, np.eye(dimension)))
         self._panel: Float64 = np.zeros((_PANEL, size))
         self._lower: Final = np.tril_indices(dimension, -1)
         self._waiting = 0
@@ -106,7 +98,7 @@ class CollaborativeState:
     @property
     def moment(self) -> Float64:
         """B, the raw sums by user, (N, d); a copy."""
-        return self._moment[: self._own].reshape(self.users, self.dimension).copy()
+        return self._moment.reshape(self.users, self.dimension).copy()
 
     # What changes the state.
 
@@ -167,33 +159,24 @@ class CollaborativeState:
         Raises:
             LearnerError: another shape, or not finite.
         """
-        self._put(moment, (self.users, self.dimension), slice(0, self._own))
-
-    def set_projected(self, moment: Float64) -> None:
-        """Put released projected sums ``b = sum (w_u (x) x) r`` beside B; they add to what B says.
-
-        Args:
-            moment: (dN,), finite; noise may have been added.
-
-        Raises:
-            LearnerError: the state was not made for them, another shape, or not finite.
-        """
-        if not self.projected:
-            raise LearnerError("expected a state made with projected=True, got one without")
-        self._put(moment, (self._own,), slice(self._own, self._size))
+        shape = (self.users, self.dimension)
+        if moment.shape != shape or not np.isfinite(moment).all():
+            raise LearnerError(f"expected {prod(shape)} finite sums of shape {shape}, got others, of {moment.shape}")
+        self._moment = moment.flatten()
+        self._scores = None
 
     # What reads it.
 
     def parameters(self) -> Float64:
         """Score vectors by user, (N, d): x is scored by its product with the user's row. A copy."""
         scores = self._all_scores() if self._scores is None else self._scores.copy()
-        return scores[: self._own].reshape(self.users, self.dimension)
+        return scores.reshape(self.users, self.dimension)
 
     def widths(self) -> Float64:
         """Blocks C_uu, (N, d, d): the width of x is sqrt(x' C_uu x). A copy."""
         d = self.dimension
-        waiting = self._panel[: self._waiting, : self._own].reshape(self._waiting, self.users, d).transpose(1, 2, 0)
-        widths: Float64 = self._blocks()[: self.users] - waiting @ waiting.transpose(0, 2, 1)
+        waiting = self._panel[: self._waiting].reshape(self._waiting, self.users, d).transpose(1, 2, 0)
+        widths: Float64 = self._blocks() - waiting @ waiting.transpose(0, 2, 1)
         return widths
 
     def ucb(self, user: int, features: Float64, alpha: float) -> Float64:
@@ -327,7 +310,7 @@ class CollaborativeState:
         blocks[:, rows, columns] = blocks[:, columns, rows]
 
     def _blocks(self) -> Float64:
-        """The diagonal blocks of C as they stand in it, (blocks, d, d); a view that can be written."""
+        """The diagonal blocks of C as they stand in it, (N, d, d); a view that can be written."""
         d = self.dimension
         blocks: Float64 = np.einsum("iaja->aij", self._c.reshape((d, -1, d, self._size // d), order="F"))
         return blocks
@@ -349,21 +332,6 @@ class CollaborativeState:
         scores -= (panel @ self._moment) @ panel
         return scores
 
-    def _put(self, moment: Float64, shape: tuple[int, ...], place: slice) -> None:
-        if moment.shape != shape or not np.isfinite(moment).all():
-            raise LearnerError(f"expected {prod(shape)} finite sums of shape {shape}, got others, of {moment.shape}")
-        self._moment[place] = moment.ravel()
-        self._scores = None
-
     def _expected_features(self) -> str:
         bound = "any finite length" if self._largest == sys.float_info.max else f"length {sqrt(self._largest):g}"
         return f"expected {self.dimension} finite features of at most {bound}, got others"
-
-
-def _kernel(relation: Relation, projected: bool) -> Float64:
-    """Inner products of the blocks' columns of M: W W', and with projected sums those of (W', I)."""
-    w = relation.matrix
-    if not projected:
-        kernel: Float64 = w @ w.T
-        return kernel
-    return np.block([[w @ w.T, w], [w.T, np.eye(len(w))]])

@@ -201,24 +201,6 @@ class Relation:
         norms: Float64 = np.linalg.norm(self.matrix, ord=order, axis=1)
         return norms
 
-    def projected_sensitivity(self, norm: float, order: Literal[1, 2] = 2) -> float:
-        """How far one reward of any user can move the projected sum: ``norm * max_u ||w_u||`` (Lemmas 1 and 5).
-
-        Args:
-            norm: the largest ``||x||`` of features, in the same order; for order 1 at most sqrt(d) times that of 2.
-            order: of both norms.
-        """
-        return float(norm * self.row_norms(order).max())
-
-    def user_sensitivities(self, norm: float, order: Literal[1, 2] = 2) -> Float64:
-        """How far one reward of each user can move his projected sum, (N,) (Lemmas 3 and 6)."""
-        return norm * self.row_norms(order)
-
-    @staticmethod
-    def raw_sensitivity(norm: float) -> float:
-        """How far one reward can move the raw sums, in the order of ``norm``: by ``norm``, whatever the matrix."""
-        return norm
-
 
 def _require_stochastic(matrix: Float64) -> None:
     _refuse_row(matrix < 0, "relation", "entries of at least 0 for colin")

@@ -48,10 +48,6 @@ class TextbookCollaborative:
         """Put raw sums by user, (N, d), in place of b; they are projected here."""
         self.target = (self.relation.matrix.T @ moment).ravel()
 
-    def set_projected(self, moment: Float64) -> None:
-        """Put projected sums, (dN,), in place of b."""
-        self.target = moment.copy()
-
     def theta(self) -> Float64:
         """The estimate ``A^-1 b``, one row a user, (N, d)."""
         solved: Float64 = np.linalg.solve(self.gram, self.target).astype(np.float64, copy=False)

@@ -67,12 +67,6 @@ def reward_width(
     return deviation * math.sqrt(log_determinant - 2 * math.log(delta)) + math.sqrt(ridge) * parameter_norm
 
 
-def projected_noise_width(noise_norm: float, ridge: float) -> float:
-    """What noise of ``||n||_2 <= noise_norm`` on the projected sums adds to the width."""
-    _require(ridge=ridge)
-    return noise_norm / math.sqrt(ridge)
-
-
 def raw_noise_width(relation: Relation, noise_norm: float, ridge: float) -> float:
     """What noise of ``||e||_2 <= noise_norm`` on the raw sums adds to the width."""
     _require(ridge=ridge)
