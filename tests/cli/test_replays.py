@@ -80,7 +80,12 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
         (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
         (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
         (("--set", "relase.epsilon=1"), "relase: Unexpected keyword argument"),
-        (("other",), "system: expected p2b, got 'other'"),
+        (("other",), "system: expected p2b or colin, got 'other'"),
+        (("colin", "--contributors", "3"), "replay colin: expected no option of p2b, got --contributors; its own are"),
+        (("colin", "--from", "3", "--pace", "9"), "got --from, --pace; its own are --rounds"),
+        (("colin", "--in-flight", "9", "--arm", "cold"), "got --in-flight, --arm; its own are --rounds"),
+        (("p2b", "--rounds", "3"), "replay p2b: expected no option of colin, got --rounds; its own are --contributors"),
+        (("--limit", "9", "--world", "users=8"), "--limit: expected it or --world users"),
         (("--arm", "hot"), "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
         (("--pace", "0"), "expected in_flight and pace above 0"),
         (("--limit", "0"), "users must be in 1..4294967296, got 0"),
@@ -93,6 +98,29 @@ def test_an_impossible_replay_is_one_line(refused, tmp_path, monkeypatch, argume
     assert not list(tmp_path.iterdir())
 
 
+def test_users_cannot_be_limited_where_a_world_has_no_such_option(refused, monkeypatch):
+    from hushstream.replay.worlds import catalogue
+    from hushstream.replay.worlds.synthetic import synthetic
+
+    monkeypatch.setitem(catalogue._BUILTIN, "fixed", lambda *, rounds=3: synthetic(users=40, rounds=rounds))
+    assert "number of users can be chosen, got 'fixed' with the options rounds" in refused(
+        "replay", "--dataset", "fixed", "--limit", "9"
+    )
+
+
+def test_users_are_limited_and_both_systems_give_the_same_measures(cli, tmp_path):
+    p2b = cli("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", tmp_path,
+              "--json").json  # fmt: skip
+    small = ("--world", "arms=4", "--world", "dimension=3", "--world", "pool=20")
+    colin = cli("replay", "colin", "--limit", "4", "--rounds", "3", *small, "--report", tmp_path / "colin", "--json")
+    assert (colin.code, colin.err) == (0, "")
+    assert colin.json["users"] == 4
+    assert p2b["arms"]["cold"]["users"] == 6
+    assert set(colin.json["throughput"]) == set(p2b["throughput"]) > {"decision_seconds_p50", "events_per_second"}
+    assert set(colin.json["environment"]) == set(p2b["environment"])
+    assert colin.json["throughput"]["decisions"] == 12
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused, log, mapping, tmp_path, monkeypatch):
     def never(*arguments, **options):
         raise AssertionError("it ran")
@@ -102,6 +130,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
     (tmp_path / "taken").write_text("x")
     place = tmp_path / "taken" / "report"
     assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)
+    assert "expected a folder to write to" in refused("replay", "colin", "--report", place)
     assert "expected a folder to write to" in refused("evaluate", "--log", log, "--mapping", mapping(), "--out", place)
 
 

@@ -17,6 +17,7 @@ from hushstream.cli.options import (
     nested,
     print_json,
     require_folder,
+    show,
 )
 from hushstream.cli.progress import progress_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
@@ -97,12 +98,7 @@ def evaluate(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
     written = [] if out is None else found.write(out)
-    if json:
-        print_json(found.as_json())
-    else:
-        print_table(found.table())
-        for path in written:
-            typer.echo(str(path))
+    show(found.as_json(), json, found.table(), "\n".join(map(str, written)))
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
 

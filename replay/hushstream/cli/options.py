@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from rich.console import RenderableType
 
 from hushstream.agents.deployment import CONFIGURATION, KEYS, KeySource
+from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 DeploymentFolder = Annotated[
@@ -105,6 +107,24 @@ def print_json(value: Any) -> None:
     """Print a value as JSON with stable order."""
     json.dump(value, sys.stdout, indent=2, sort_keys=True, default=str)
     sys.stdout.write("\n")
+
+
+def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
+    """Print what a command found: as JSON for a script, else as the text and the tables for people.
+
+    Args:
+        document: plain values, all that was found.
+        json: whether a script reads.
+        shown: each on lines of its own; an empty text is none.
+    """
+    if json:
+        print_json(document)
+        return
+    for part in shown:
+        if not isinstance(part, str):
+            print_table(part)
+        elif part:
+            typer.echo(part, nl=not part.endswith("\n"))
 
 
 def assignments(texts: list[str], option: str) -> dict[str, Any]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import RenderableType
 
-from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, print_json, require_folder
+from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, require_folder, show
 from hushstream.cli.progress import progress_bar
-from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.replay.report.collaborative import CollaborativeResult
+    from hushstream.replay.report.results import RunResult
+    from hushstream.replay.run import RunOptions
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
 
@@ -27,6 +33,17 @@ Settings = Annotated[
 WorldSettings = Annotated[
     list[str] | None, typer.Option("--world", help="An option of the dataset, for instance users=2000.")
 ]
+
+
+_PLAY_OPTIONS = {
+    "contributors": "--contributors",
+    "first": "--from",
+    "pace": "--pace",
+    "in_flight": "--in-flight",
+    "arms": "--arm",
+    "rounds": "--rounds",
+}
+"""How an option that only one system has is typed, by its name there."""
 
 
 class RunnerChoice(StrEnum):
@@ -52,9 +69,9 @@ def demo(
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
-    from hushstream.replay.run import RunOptions
+    from hushstream.replay.p2b_run import P2BOptions
 
-    options = RunOptions(
+    options = P2BOptions(
         dataset="synthetic",
         runner="stream",
         seed=seed,
@@ -78,13 +95,17 @@ def replay(
     security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
-    contributors: Annotated[int | None, typer.Option(help="Users who contribute (default: 70 %).")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many users in all.")] = None,
-    first: Annotated[int, typer.Option("--from", help="Contributors before this one were played already.")] = 0,
-    pace: Annotated[float | None, typer.Option(help="Interactions a second (default: as fast as possible).")] = None,
-    in_flight: Annotated[int, typer.Option(help="Users that act at the same time.")] = 512,
+    limit: Annotated[int | None, typer.Option(help="Users in all (default: those of the dataset).")] = None,
+    contributors: Annotated[int | None, typer.Option(help="p2b: users who contribute (default: 70 %).")] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", help="p2b: contributors before this one were played already.")
+    ] = None,
+    pace: Annotated[
+        float | None, typer.Option(help="p2b: interactions a second (default: as fast as possible).")
+    ] = None,
+    in_flight: Annotated[int | None, typer.Option(help="p2b: users that act at the same time (default: 512).")] = None,
+    arms: Annotated[list[str] | None, typer.Option("--arm", help="p2b: only these arms of the comparison.")] = None,
     rounds: Annotated[int | None, typer.Option(help="colin: interactions of each user (default: all).")] = None,
-    arms: Annotated[list[str] | None, typer.Option("--arm", help="Only these arms of the comparison.")] = None,
     settings: Settings = None,
     world: WorldSettings = None,
     data_dir: DataDir = None,
@@ -92,41 +113,73 @@ def replay(
     json: AsJson = False,
 ) -> None:
     """Play a dataset through a system, as an application would, and write a report."""
-    from hushstream.replay.closed_loop import ARMS
-    from hushstream.replay.run import RunOptions
+    from hushstream.replay.run import options_of
+
+    given: dict[str, Any] = {
+        "contributors": contributors,
+        "first": first,
+        "pace": pace,
+        "in_flight": in_flight,
+        "arms": tuple(arms) if arms else None,
+        "rounds": rounds,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    _require_own(system, given)
+    if dataset is not None:
+        given["dataset"] = dataset
+    options = options_of(
+        system,
+        given
+        | {
+            "runner": runner.value,
+            "seed": seed,
+            "config": nested(assignments(settings or [], "--set"), "--set"),
+            "folder": folder,
+            "bootstrap": bootstrap,
+            "security": security,
+        },
+    )
+    values = _world_values(options.dataset, assignments(world or [], "--world"), limit, data_dir)
+    _run_and_report(replace(options, world=values), report, json)
+
+
+def _require_own(system: str, given: Mapping[str, Any]) -> None:
+    """Refuse options of the other system, which would be without effect.
+
+    Raises:
+        HushstreamError: there is no such system; options that it does not have, each as it was typed.
+    """
+    from hushstream.replay.run import SYSTEMS, option_names
+
+    foreign = [name for name in given if name not in option_names(system)]
+    if foreign:
+        owner = next(other for other in SYSTEMS if foreign[0] in option_names(other))
+        own = ", ".join(flag for name, flag in _PLAY_OPTIONS.items() if name in option_names(system))
+        flags = ", ".join(_PLAY_OPTIONS[name] for name in foreign)
+        raise HushstreamError(f"replay {system}: expected no option of {owner}, got {flags}; its own are {own}")
+
+
+def _world_values(dataset: str, values: dict[str, Any], limit: int | None, data_dir: Path | None) -> dict[str, Any]:
+    """The options of a world, with those that have an option of the command.
+
+    Raises:
+        HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
+    """
     from hushstream.replay.worlds.catalogue import world_options
 
-    dataset = dataset or ("colin" if system == "colin" else "synthetic")
-    values = assignments(world or [], "--world")
     known = world_options(dataset)
+    if limit is not None and "users" not in known:
+        raise HushstreamError(
+            f"--limit: expected a dataset whose number of users can be chosen, got {dataset!r} with the options "
+            f"{', '.join(known)}"
+        )
+    if limit is not None and "users" in values:
+        raise HushstreamError("--limit: expected it or --world users, which mean the same, got both")
+    if limit is not None:
+        values["users"] = limit
     if data_dir is not None and "data_dir" in known:
         values.setdefault("data_dir", data_dir)
-    if limit is not None and "users" in known:
-        values.setdefault("users", limit)
-    config = nested(assignments(settings or [], "--set"), "--set")
-    if system == "colin":
-        _replay_collaborative(
-            {"dataset": dataset, "runner": runner.value, "seed": seed, "rounds": rounds, "world": values,
-             "config": config, "folder": folder, "bootstrap": bootstrap, "security": security}, report, json,
-        )  # fmt: skip
-        return
-    options = RunOptions(
-        system=system,
-        dataset=dataset,
-        runner=runner.value,
-        seed=seed,
-        contributors=contributors,
-        arms=tuple(arms) if arms else tuple(ARMS),
-        world=values,
-        config=config,
-        folder=folder,
-        bootstrap=bootstrap,
-        security=security,
-        in_flight=in_flight,
-        pace=pace,
-        first=first,
-    )
-    _run_and_report(options, report, json)
+    return values
 
 
 def experiment(
@@ -153,12 +206,7 @@ def experiment(
             data_dir=data_dir,
             progress=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
         )
-    if json:
-        print_json(outcome.as_json())
-    else:
-        print_table(outcome.table())
-        for path in outcome.files:
-            typer.echo(str(path))
+    show(outcome.as_json(), json, outcome.table(), "\n".join(map(str, outcome.files)))
 
 
 @datasets_app.command(name="list")
@@ -167,11 +215,11 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from hushstream.replay.datasets.store import list_datasets
 
     found = list(list_datasets(data_dir))
-    if json:
-        print_json([{"name": d.name, "description": d.description, "present": p is not None} for d, p in found])
-        return
-    for dataset, place in found:
-        typer.echo(f"{dataset.name:22} {'here' if place else 'not here':9} {dataset.description}")
+    show(
+        [{"name": d.name, "description": d.description, "present": p is not None} for d, p in found],
+        json,
+        "\n".join(f"{d.name:22} {'here' if p else 'not here':9} {d.description}" for d, p in found),
+    )
 
 
 @datasets_app.command(name="fetch")
@@ -199,38 +247,10 @@ def datasets_inspect(
     from hushstream.replay.datasets.store import inspect
 
     summary = dict(inspect(name, data_dir))
-    if json:
-        print_json(summary)
-    else:
-        for key, value in summary.items():
-            typer.echo(f"{key:12} {value}")
+    show(summary, json, "\n".join(f"{key:12} {value}" for key, value in summary.items()))
 
 
-def _replay_collaborative(options: dict[str, Any], report: Path, json: bool) -> None:
-    from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
-    from hushstream.replay.report.collaborative import collaborative_table, write_collaborative_report
-
-    require_folder(report)
-    with progress_bar(json) as bar:
-        task = bar.add_task("starting", total=None)
-        result = run_collaborative(
-            CollaborativeOptions(**options),
-            lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
-        )
-    paths = write_collaborative_report(result, report)
-    if json:
-        print_json(result.as_json())
-    else:
-        Console().print(collaborative_table(result))
-        typer.echo(f"report: {report / 'index.html'} and {len(paths) - 1} more files")
-    if any(check.changed for check in (result.verify or {}).values()):
-        raise HushstreamError("verify: what was published does not follow from the logs; see the report")
-
-
-def _run_and_report(options: Any, report: Path, json: bool) -> None:
-    from hushstream.replay.report.document import as_json
-    from hushstream.replay.report.folder import write_report
-    from hushstream.replay.report.table import terminal_table
+def _run_and_report(options: RunOptions, report: Path, json: bool) -> None:
     from hushstream.replay.run import run_with
 
     require_folder(report)
@@ -240,12 +260,23 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
         result = run_with(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
-    paths = write_report(result, report)
-    if json:
-        print_json(as_json(result))
-    else:
-        Console().print(terminal_table(result))
-        seconds = time.perf_counter() - started
-        typer.echo(f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
+    document, table, paths = _written(result, report)
+    seconds = time.perf_counter() - started
+    show(document, json, table, f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
     if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")
+
+
+def _written(
+    result: RunResult | CollaborativeResult, report: Path
+) -> tuple[dict[str, Any], RenderableType, list[Path]]:
+    """The result as a document and for the terminal, and the files of its report."""
+    from hushstream.replay.report.collaborative import collaborative_table, write_collaborative_report
+    from hushstream.replay.report.document import as_json
+    from hushstream.replay.report.folder import write_report
+    from hushstream.replay.report.results import RunResult
+    from hushstream.replay.report.table import terminal_table
+
+    if isinstance(result, RunResult):
+        return as_json(result), terminal_table(result), write_report(result, report)
+    return result.as_json(), collaborative_table(result), write_collaborative_report(result, report)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, print_json
+from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, show
 
 _GIGABYTE = 1 << 30
 
@@ -45,17 +44,12 @@ def forget(
     name = sys.stdin.readline().rstrip("\n") if user == "-" else user
     if export is not None:
         number = erase_export(export, system, name)
-        if json:
-            print_json({"export": str(export), "records": number})
-        else:
-            typer.echo(f"{export}: {number} records erased; verify says so of what was made from them")
+        told = f"{export}: {number} records erased; verify says so of what was made from them"
+        show({"export": str(export), "records": number}, json, told)
         return
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     done = append(connection, system, name, wait)
-    if json:
-        print_json(done.as_json())
-    else:
-        typer.echo(done.as_text(), nl=False)
+    show(done.as_json(), json, done.as_text())
     raise typer.Exit(0 if done.folded or not wait else 1)
 
 
@@ -75,7 +69,4 @@ def soak(
 
     sizes = SoakSizes(users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
     found = run_soak(sizes, progress=lambda text: typer.echo(text, err=True))
-    if json:
-        print_json(asdict(found))
-    else:
-        Console().print(soak_table(found, sizes))
+    show(asdict(found), json, soak_table(found, sizes))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,6 +23,7 @@ from hushstream.replay.collaborative_loop import (
     user_name,
 )
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.measures import environment, throughput
 from hushstream.replay.report.collaborative import CollaborativeResult, RegretRow
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
@@ -174,13 +173,11 @@ def _result(
         rows=_rows(played),
         mean_reward=float(played.rewards.mean()),
         counts={**recording.counts, **record_counts(recording.logs)},
-        throughput=_throughput(played, recording.peak_memory_bytes),
+        throughput=throughput(
+            played.seconds, played.chosen.size, played.latencies, recording.counts, recording.peak_memory_bytes
+        ),
         verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
-        environment={
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "cores": os.cpu_count() or 1,
-        },
+        environment=environment(),
     )
 
 
@@ -191,14 +188,3 @@ def _rows(played: CollaborativePlayed) -> tuple[RegretRow, ...]:
     users, rounds = played.regret.shape
     places = np.unique(np.linspace(0, rounds - 1, min(rounds, _ROWS)).astype(int))
     return tuple(RegretRow(int(users * (at + 1)), float(regret[at]), float(random[at])) for at in places)
-
-
-def _throughput(played: CollaborativePlayed, memory: Mapping[str, int]) -> dict[str, float]:
-    latencies = np.array(played.latencies)
-    return {
-        "seconds": played.seconds,
-        "decisions_per_second": played.chosen.size / played.seconds,
-        "decision_p50_ms": float(np.percentile(latencies, 50) * 1000),
-        "decision_p99_ms": float(np.percentile(latencies, 99) * 1000),
-        **{f"peak_memory_mb_{name}": size / 1e6 for name, size in memory.items()},
-    }

@@ -1,0 +1,42 @@
+"""What every run measures, under the same names whichever system was played: its speed, and where it ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+_TOLD = ("shown", "rewarded")
+"""Counts of what an application tells the stream after a decision."""
+
+
+def throughput(
+    seconds: float, decisions: int, latencies: Sequence[float], counts: Mapping[str, int], memory: Mapping[str, int]
+) -> dict[str, float]:
+    """The speed of a run.
+
+    Args:
+        seconds: from the first context to the end of the play.
+        decisions: how many were made.
+        latencies: seconds from asking to answer, a sample.
+        counts: events by outcome; what an application told after a decision is an event beside it. A live run gives
+            none, as the number of rewards is zone-private: its events are its decisions.
+        memory: peak resident bytes by process.
+    """
+    events = decisions + sum(counts.get(name, 0) for name in _TOLD)
+    figures = {
+        "seconds": seconds,
+        "decisions": float(decisions),
+        "decisions_per_second": decisions / seconds,
+        "events_per_second": events / seconds,
+        "decision_seconds_p50": float(np.percentile(latencies, 50)),
+        "decision_seconds_p99": float(np.percentile(latencies, 99)),
+    }
+    return figures | {f"peak_memory_bytes_{name}": float(size) for name, size in memory.items()}
+
+
+def environment() -> dict[str, str | int]:
+    """Versions and cores."""
+    return {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count() or 1}
