@@ -13,7 +13,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.roles import HOMES, role_work
+from hushstream.agents.role_topics import HOMES
+from hushstream.agents.roles import role_work
 from hushstream.client import Client
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from hushstream.contribution.recipients import Recipients
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, missing, rules_of
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b import P2BSystem
 
 PREFIX = "small."
 
@@ -72,6 +75,13 @@ def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(dep
     assert set(without) < set(named)
     with pytest.raises(HushstreamError, match="expected a zone of deployment small, got requeue-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["requeue-counter=User:desk"]))
+
+
+def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
+    config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
+    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")))
+    named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
+    assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 
 
 def test_each_worker_has_its_own_group_and_nobody_another(rules: tuple[Rule, ...]) -> None:

@@ -16,7 +16,6 @@ from hushstream.agents.logs import partition_counts
 from hushstream.agents.reach import check_version, why_unreachable
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import Machine
 from hushstream.schemas.topics import TOPICS
 
 T = TypeVar("T")
@@ -26,20 +25,34 @@ _RETRY_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class RoleTopics:
-    """The topics of a role, by logical name.
+    """The topics of a role, by logical name; known without a machine, and so without a key.
 
     Attributes:
         inputs: the co-partitioned inputs; the first one is the home topic.
+        journal: what it writes ahead of everything else.
         writes: everything it writes besides its journal.
+        broadcasts: what each of its machines reads beside its inputs.
         partitions: how many partitions the inputs must have; None accepts what is there.
     """
 
     inputs: tuple[str, ...]
+    journal: str
     writes: tuple[str, ...] = ()
+    broadcasts: tuple[str, ...] = ()
     partitions: int | None = None
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Everything it reads, its own journal among it."""
+        return frozenset((*self.inputs, self.journal, *self.broadcasts))
 
-async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machine: Callable[[int], Machine]) -> int:
+    @property
+    def all(self) -> frozenset[str]:
+        """Everything it reads or writes."""
+        return self.reads.union(self.writes)
+
+
+async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
     """Check that all topics of a role exist, agree, are kept as declared, and may be read and written.
 
     Returns:
@@ -53,21 +66,18 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
         AccessDenied: an access rule is missing.
         TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
     """
-    sample = make_machine(0)
-    wanted = {*topics.inputs, *topics.writes, sample.journal[0], *(name for name, _ in sample.broadcasts)}
+    wanted = sorted(topics.all)
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
-    needed = {
-        settings.physical(name): operations for name, operations in operations_of(settings.role, topics, sample).items()
-    }
+    needed = {settings.physical(name): operations for name, operations in operations_of(settings.role, topics).items()}
     await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
-    counts = await _answered(settings, lambda: partition_counts(settings, sorted(wanted)))
-    for name in sorted(wanted):
+    counts = await _answered(settings, lambda: partition_counts(settings, wanted))
+    for name in wanted:
         if counts[name] == 0:
             raise TopicMissing(
                 f"topic {settings.physical(name)} does not exist (or may not be described); create the topics first"
             )
     partitions = topics.partitions if topics.partitions is not None else counts[topics.inputs[0]]
-    for name in (*topics.inputs, sample.journal[0]):
+    for name in (*topics.inputs, topics.journal):
         if counts[name] != partitions:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
@@ -76,16 +86,14 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics, make_machin
     return partitions
 
 
-def operations_of(role: str, topics: RoleTopics, machine: Machine) -> Mapping[str, set[int]]:
+def operations_of(role: str, topics: RoleTopics) -> Mapping[str, set[int]]:
     """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
-    journal = machine.journal[0]
-    reads = {*topics.inputs, journal, *(name for name, _ in machine.broadcasts)}
     # Where idle time is counted in ticks, a role also writes to its own input.
     ticks = {name for name in topics.inputs if name in TOPICS and role in TOPICS[name].writers}
-    writes = {*topics.writes, journal, *ticks}
+    writes = {*topics.writes, topics.journal, *ticks}
     return {
-        name: {DESCRIBE_CONFIGS} | ({READ} if name in reads else set()) | ({WRITE} if name in writes else set())
-        for name in reads | writes
+        name: {DESCRIBE_CONFIGS} | ({READ} if name in topics.reads else set()) | ({WRITE} if name in writes else set())
+        for name in topics.all
     }
 
 

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
+from hushstream.agents.role_topics import HOMES, role_topics
 from hushstream.agents.worker import Reporting
+from hushstream.contribution.recipients import Openers
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
@@ -27,19 +29,10 @@ from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
-from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
-
-HOMES: Mapping[RoleName, str] = {
-    "learner": "learner",
-    "shuffler": "shuffler",
-    "counter": "counter",
-    "aggregator": "lines",
-}
-"""Which count of a deployment says how many home partitions a role has."""
 
 NO_KEY = seeded_key(0, "nobody")
 """Stands for a key where a role has none; nothing is ever made from it."""
@@ -124,56 +117,44 @@ def role_work(role: RoleName, system: System, keys: KeySource, edition: int = FI
     """Machines, topics and metrics of one role of a deployment, whose records are written in an edition.
 
     Raises:
-        HushstreamError: the deployment has no such role; or this release does not know the edition.
+        HushstreamError: the deployment has no such role; a key cannot be used, or does not open the slots that are
+            sealed; or this release does not know the edition.
     """
-    if role not in system.roles:
-        raise HushstreamError(
-            f"role: expected one of {', '.join(system.roles)} for deployment {system.config.deployment}, got {role}"
-        )
+    topics = role_topics(role, system)
     if isinstance(system, P2BSystem):
-        work = _p2b_work(role, system, keys)
+        maker, gauges = _p2b_machines(role, system, keys), _gauges(role)
     else:
         assert isinstance(system, CollaborativeSystem)
-        work = _collaborative_work(role, system, keys)
-    return replace(work, make_machine=replace(work.make_machine, edition=edition))
+        maker, gauges = _collaborative_machines(role, system, keys), _collaborative_gauges(role)
+    return RoleWork(replace(maker, edition=edition), topics, Reporting(OUTCOMES, REASONS, _reason_of, gauges))
 
 
-def _p2b_work(role: RoleName, system: P2BSystem, keys: KeySource) -> RoleWork:
-    reporting = Reporting(OUTCOMES, REASONS, _reason_of, _gauges(role))
+def _p2b_machines(role: RoleName, system: P2BSystem, keys: KeySource) -> MachineMaker:
     if role == "learner":
-        writes = ("reports", "dead-letters-edge", *(("interactions",) if system.config.public_dataset else ()))
-        writes += ("lift", "ledger-edge") if system.config.lift.holdout else ()
-        topics = RoleTopics(("contexts", "clicks"), writes, system.config.partitions.learner)
-        maker = MachineMaker(lambda home, key, _: LearnerMachine(system, home, key), keys, Zone.EDGE)
-        return RoleWork(maker, topics, reporting)
+        return MachineMaker(lambda home, key, _: LearnerMachine(system, home, key), keys, Zone.EDGE)
     if role == "shuffler":
-        topics = RoleTopics(
-            ("reports",), ("crowds", "ledger", "dead-letters-shuffler"), system.config.partitions.shuffler
-        )
-        sealing = () if system.sealing is None else keys.ring(Zone.SEALING).kept()
-        maker = MachineMaker(
+        sealing = _sealing_keys(system, keys)
+        return MachineMaker(
             lambda home, key, ring: ShufflerMachine(system, home, key, sealing, ring), keys, Zone.SHUFFLER
         )
-        return RoleWork(maker, topics, reporting)
-    inputs = ("crowds", "interactions") if system.config.public_dataset else ("crowds",)
-    topics = RoleTopics(inputs, ("dead-letters-server",), system.line_count)
-    return RoleWork(MachineMaker(lambda line, *_: AggregatorMachine(system, line), keys, None), topics, reporting)
+    return MachineMaker(lambda line, *_: AggregatorMachine(system, line), keys, None)
 
 
-def _collaborative_work(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> RoleWork:
-    reporting = Reporting(OUTCOMES, REASONS, _reason_of, _collaborative_gauges(role))
+def _sealing_keys(system: P2BSystem, keys: KeySource) -> tuple[Key, ...]:
+    """The keys that open sealed slots; ones that do not fit what is published are refused before all else."""
+    if system.sealing is None:
+        return ()
+    kept = keys.ring(Zone.SEALING).kept()
+    Openers(system.sealing, kept)
+    return kept
+
+
+def _collaborative_machines(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> MachineMaker:
     if role == "learner":
-        sent = ("rewards",) if system.config.release.trust == "server" else ("releases", "ledger")
-        topics = RoleTopics(("contexts", "clicks"), (*sent, "dead-letters-edge"), system.counts["learner"])
-        maker = MachineMaker(lambda home, key, _: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
-        return RoleWork(maker, topics, reporting)
+        return MachineMaker(lambda home, key, _: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
     if role == "counter":
-        topics = RoleTopics(("rewards",), ("releases", "ledger", "dead-letters-counter"), system.counts["counter"])
-        maker = MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
-        return RoleWork(maker, topics, reporting)
-    topics = RoleTopics(("releases",), ("dead-letters-server",), system.counts["lines"])
-    maker = MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
-    return RoleWork(maker, topics, reporting)
+        return MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
+    return MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
 
 
 def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:

@@ -1,6 +1,6 @@
 """A worker process: one role, some home partitions, from the group's first assignment to a clean end.
 
-sys.exit(run_worker(settings, make_machine, RoleTopics(inputs=("contexts", "clicks"), writes=("reports",))))
+sys.exit(run_worker(settings, make_machine, role_topics("learner", system)))
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class RoleWorker:
             HushstreamError: why the worker cannot go on, in one line.
         """
         check_datadir(self._settings.datadir)
-        partitions = await check_topics(self._settings, self._topics, self._make_machine)
+        partitions = await check_topics(self._settings, self._topics)
         (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
         self._metrics = self._make_metrics(partitions)
         try:

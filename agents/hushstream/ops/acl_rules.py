@@ -18,10 +18,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import operations_of
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
-from hushstream.agents.roles import role_work
+from hushstream.agents.role_topics import role_topics
 from hushstream.agents.settings import group_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
@@ -198,7 +197,7 @@ def _of_requeuer(requeuer: str, system: System, prefix: str, principal: str) -> 
         )
     yield Rule(principal, "topic", physical(prefix, letters), "Read")
     for role in roles:
-        for topic in role_work(role, system, KeySource(seed=0)).topics.inputs:
+        for topic in role_topics(role, system).inputs:
             yield Rule(principal, "topic", physical(prefix, topic), "Read")
             yield Rule(principal, "topic", physical(prefix, topic), "Write")
 
@@ -224,10 +223,8 @@ def access_differences(
 
 def _used(system: System, role: RoleName) -> Mapping[str, set[Operation]]:
     """What the workers of a role do with each topic."""
-    # No topic depends on a key, so any will do.
-    work = role_work(role, system, KeySource(seed=0))
     found: dict[str, set[Operation]] = {}
-    for topic, numbers in operations_of(role, work.topics, work.make_machine(0)).items():
+    for topic, numbers in operations_of(role, role_topics(role, system)).items():
         found[topic] = {_OPERATIONS[number] for number in numbers}
         if not found[topic] <= {*_declared(topic, Role(role)), "DescribeConfigs"}:
             raise HushstreamError(f"topic {topic}: expected {role} to be declared as its reader or writer, it is not")

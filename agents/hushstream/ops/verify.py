@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
+from hushstream.agents.role_topics import JOURNALS
 from hushstream.agents.roles import MachineMaker, role_work
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import HoldsPartitions, LogCopy
@@ -38,13 +39,6 @@ ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
     "aggregator": None,
 }
 """Whose key a role's journal is checked with."""
-
-_JOURNALS: Mapping[RoleName, str] = {
-    "learner": "decisions",
-    "shuffler": "journal-shuffler",
-    "counter": "journal-counter",
-    "aggregator": "models",
-}
 
 
 def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES) -> Verified:
@@ -121,13 +115,9 @@ def _digester(role: RoleName, keys: KeySource) -> Digester | None:
     return keys.key(zone)
 
 
-def _journal_topic(role: RoleName) -> str:
-    return _JOURNALS[role]
-
-
 def _without_key(role: RoleName, system: System, logs: LogCopy) -> list[Tally]:
     tallies = []
-    topic = _journal_topic(role)
+    topic = JOURNALS[role]
     for partition in range(partition_counts(system)[topic]):
         tally = Tally(role, (topic, partition))
         reason = f"the key of the {ZONE_OF_ROLE[role]} zone is not at hand"
@@ -138,7 +128,7 @@ def _without_key(role: RoleName, system: System, logs: LogCopy) -> list[Tally]:
 
 def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
     work = role_work(role, system, keys)
-    homes = range(partition_counts(system)[_journal_topic(role)])
+    homes = range(partition_counts(system)[JOURNALS[role]])
     walks = {home: _walk(role, home, work.make_machine, digester, logs) for home in homes}
     tallies = [found.tally for found in walks.values()]
     tallies += _homeless(role, len(homes), logs)
@@ -152,14 +142,14 @@ def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, l
 
 def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, logs: LogCopy) -> Walk:
     """Follow one journal under the key that it was begun with, if its first record still says which."""
-    journal = logs.part((_journal_topic(role), home))
+    journal = logs.part((JOURNALS[role], home))
     zone = ZONE_OF_ROLE[role]
     if zone is None or journal.low > 0 or not journal.records:
         return walk(role, make(home), (digester,), logs)
     try:
         begun_with = make.keys.of_journal(zone, journal.records[0].value)
     except (RetiredKey, KeyFileError, CodecError) as error:
-        tally = Tally(role, (_journal_topic(role), home))
+        tally = Tally(role, (JOURNALS[role], home))
         status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
         tally.find(status, journal.low, str(error), len(journal.records))
         return Walk(tally, complete=False)
@@ -170,9 +160,9 @@ def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, log
 def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
     """Journals of home partitions that the deployment does not have."""
     tallies = []
-    for partition, part in logs.of_topic(_journal_topic(role)):
+    for partition, part in logs.of_topic(JOURNALS[role]):
         if partition >= homes and part.records:
-            tally = Tally(role, (_journal_topic(role), partition))
+            tally = Tally(role, (JOURNALS[role], partition))
             tally.find(Status.CHANGED, None, f"expected {homes} partitions, found records here", len(part.records))
             tallies.append(tally)
     return tallies

@@ -312,15 +312,15 @@ class Window(ChainedMachine):
 
 
 def counting(deployment: str = "test", targets: int = 2) -> Making:
-    topics = RoleTopics(inputs=("events",), writes=("counts", "dead"))
+    topics = RoleTopics(inputs=("events",), journal="journal-counting", writes=("counts", "dead"))
     return lambda partition: Counting(partition, deployment, targets), topics
 
 
 def joining(deployment: str = "test") -> Making:
-    topics = RoleTopics(inputs=("left", "right"), writes=("joined",))
+    topics = RoleTopics(("left", "right"), "journal-joining", writes=("joined",), broadcasts=("rules",))
     return lambda partition: Joining(partition, deployment), topics
 
 
 def window(deployment: str = "test", size: int = 10) -> Making:
-    topics = RoleTopics(inputs=("slots",), writes=("sums",))
+    topics = RoleTopics(inputs=("slots",), journal="journal-window", writes=("sums",))
     return lambda partition: Window(partition, deployment, size), topics

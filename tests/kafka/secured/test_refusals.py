@@ -14,10 +14,10 @@ import pytest
 import pytest_asyncio
 from aiokafka.protocol.admin import DeleteAclsRequest
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.deployment import parse_config, prepare
 from hushstream.agents.errors import AccessDenied
 from hushstream.agents.preflight import check_topics
-from hushstream.agents.roles import role_work
+from hushstream.agents.role_topics import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.client.kafka import KafkaEventLog
@@ -31,7 +31,6 @@ from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
-KEYS = KeySource(seed=1)
 NUMBERS = {"topic": 2, "group": 3, "Read": 3, "Write": 4, "DescribeConfigs": 10}
 WORKERS = ("learner", "shuffler", "aggregator")
 
@@ -61,8 +60,7 @@ class Deployed:
 
     async def start(self, settings: WorkerSettings) -> int:
         """As far as a worker goes before it joins its group."""
-        work = role_work(settings.role, self.system, KEYS)
-        return await check_topics(settings, work.topics, work.make_machine)
+        return await check_topics(settings, role_topics(settings.role, self.system))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -165,9 +163,7 @@ async def test_a_worker_that_lacks_any_right_that_it_needs_says_which_and_how_to
     kafka: Any, deployed: Deployed, role: str
 ) -> None:
     settings = deployed.settings(kafka, role)
-    work = role_work(role, deployed.system, KEYS)
-    machine = work.make_machine(0)
-    used = {*work.topics.inputs, *work.topics.writes, machine.journal[0], *(name for name, _ in machine.broadcasts)}
+    used = role_topics(role, deployed.system).all
     assert await deployed.start(settings) >= 1
     admin = kafka.connection("admin", f"{deployed.name}.")
     rules = [

@@ -1,0 +1,63 @@
+"""The topics of a role are what its machines name, and are known without any key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource, parse_config
+from hushstream.agents.role_topics import HOMES, role_topics
+from hushstream.agents.roles import role_work
+from hushstream.contribution.errors import BadSeal
+from hushstream.contribution.recipients import Recipients
+from hushstream.learners.relation import SocialGraph
+from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import System
+
+SEED = 3
+P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
+COLIN = {"system": "colin", "arms": 3, "features": {"dimension": 3}}
+SHAPES: dict[str, dict[str, Any]] = {
+    "p2b": P2B,
+    "p2b, public, with a hold-out": {**P2B, "public_dataset": True, "lift": {"holdout": 0.2}},
+    "p2b, sealed": {**P2B, "slot": {"sealed": True}},
+    "colin, counted by a server": {**COLIN, "release": {"trust": "server"}},
+    "colin, counted at the edge": {**COLIN, "release": {"trust": "edge"}},
+}
+
+
+def made(values: dict[str, Any]) -> System:
+    config: Any = parse_config({"deployment": "small", **values})
+    if "system" in values:
+        return CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])))
+    recipients = Recipients.first(seeded_key(SEED, Zone.SEALING.value)) if config.slot.sealed else None
+    return P2BSystem.fitted(config, recipients)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
+    system = made(SHAPES[shape])
+    for role in system.roles:
+        topics, make = role_topics(role, system), role_work(role, system, KeySource(seed=SEED)).make_machine
+        machines = [make(home) for home in range(system.counts[HOMES[role]])]
+        # A line of an aggregator may take what another does not.
+        assert set(topics.inputs) == {name for machine in machines for name, _ in machine.inputs}
+        assert {topics.journal} == {machine.journal[0] for machine in machines}
+        assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}
+        assert topics.partitions == system.counts[HOMES[role]]
+        assert topics.all == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
+
+
+def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has() -> None:
+    with pytest.raises(HushstreamError, match="expected one of learner, shuffler, aggregator for deployment small"):
+        role_topics("counter", made(P2B))
+
+
+def test_a_shuffler_with_another_sealing_key_is_refused_before_anything_is_connected() -> None:
+    with pytest.raises(BadSeal, match="expected the sealing key of public half"):
+        role_work("shuffler", made(SHAPES["p2b, sealed"]), KeySource(seed=SEED + 1))
