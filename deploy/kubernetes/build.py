@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import monitors, policies, services, topics, users, workers
+from manifests import is_sealed, monitors, policies, services, topics, users, workers
 
 from hushstream.agents.deployment import CONFIGURATION, load
-from hushstream.agents.prepared import ENCODER, RELATION
+from hushstream.agents.prepared import ENCODER, RELATION, SEALING
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.system import System
 
@@ -33,12 +34,12 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def manifests_of(system: System, prepared: str) -> dict[str, str]:
+def manifests_of(system: System, prepared: Sequence[str]) -> dict[str, str]:
     """The text of each file.
 
     Args:
         system: the deployment.
-        prepared: the name of the file that was prepared beside its configuration.
+        prepared: the names of the files that were prepared beside its configuration.
     """
     parts = {
         "topics.yaml": topics(system),
@@ -47,7 +48,7 @@ def manifests_of(system: System, prepared: str) -> dict[str, str]:
         "monitors.yaml": monitors(system),
         "network.yaml": policies(system),
     }
-    files = [f"deployment/{CONFIGURATION}", f"deployment/{prepared}"]
+    files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -64,8 +65,11 @@ def wanted(folder: Path) -> dict[Path, str]:
         HushstreamError: its deployment cannot be read.
     """
     inside = folder / "deployment"
-    prepared = RELATION if (inside / RELATION).exists() else ENCODER
-    return {folder / name: text for name, text in manifests_of(load(inside), prepared).items()}
+    system = load(inside)
+    prepared = [RELATION] if (inside / RELATION).exists() else [ENCODER]
+    if is_sealed(system):
+        prepared.append(SEALING)
+    return {folder / name: text for name, text in manifests_of(system, prepared).items()}
 
 
 def main() -> int:

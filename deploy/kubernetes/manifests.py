@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hushstream.ops.acl_rules import Principals, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone as KeyZone
 from hushstream.schemas.topics import TOPICS, Role, physical
+from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
 
 Manifest = dict[str, Any]
@@ -163,24 +164,36 @@ def labels(system: System, role: str) -> dict[str, str]:
     }
 
 
+def keys_of(system: System, role: RoleName) -> tuple[str, ...]:
+    """The key files of a role's workers; where slots are sealed, the shuffler opens them with a key of its own."""
+    zone = zone_of(role)
+    sealing = (KeyZone.SEALING.value,) if zone == KeyZone.SHUFFLER.value and is_sealed(system) else ()
+    own = (zone,) if zone in [str(one.value) for one in KeyZone] else ()
+    return tuple(f"{name}.key" for name in (*own, *sealing))
+
+
+def is_sealed(system: System) -> bool:
+    """Whether learners seal slots to a key of the shuffler, whose public half is among the prepared files."""
+    return isinstance(system, P2BSystem) and system.sealing is not None
+
+
 def _pod(system: System, role: RoleName) -> Manifest:
-    name, zone = name_of(system, role), zone_of(role)
-    has_key = zone in [str(one.value) for one in KeyZone]
+    name, keys = name_of(system, role), keys_of(system, role)
     mounts = [
         {"name": "state", "mountPath": _STATE},
         {"name": "deployment", "mountPath": _DEPLOYMENT, "readOnly": True},
         {"name": "ca", "mountPath": _CA, "readOnly": True},
         {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
-        *([{"name": "keys", "mountPath": _KEYS, "readOnly": True}] if has_key else []),
+        *([{"name": "keys", "mountPath": _KEYS, "readOnly": True}] if keys else []),
     ]
     volumes: list[Manifest] = [
         {"name": "deployment", "configMap": {"name": f"{system.config.deployment}-deployment"}},
         {"name": "ca", "secret": {"secretName": f"{CLUSTER}-cluster-ca-cert", "items": [_item("ca.crt")]}},
         {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
     ]
-    if has_key:
-        secret = f"{system.config.deployment}-key-{zone}"
-        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": [_item(f"{zone}.key")]}})
+    if keys:
+        secret = f"{system.config.deployment}-key-{zone_of(role)}"
+        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": [_item(key) for key in keys]}})
         volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     return {
         "automountServiceAccountToken": False,
@@ -194,7 +207,7 @@ def _pod(system: System, role: RoleName) -> Manifest:
             "fsGroup": USER_ID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **({"initContainers": [_key_copy(zone)]} if has_key else {}),
+        **({"initContainers": [_key_copy(keys)]} if keys else {}),
         "containers": [
             {
                 "name": str(role),
@@ -215,12 +228,13 @@ def _pod(system: System, role: RoleName) -> Manifest:
     }
 
 
-def _key_copy(zone: str) -> Manifest:
+def _key_copy(keys: Sequence[str]) -> Manifest:
     """A mounted secret is readable by its group; the worker takes a key that its owner alone can read."""
+    sources = [f"/run/key-secret/{key}" for key in keys]
     return {
         "name": "key",
         "image": IMAGE,
-        "command": ["install", "--mode=0600", f"/run/key-secret/{zone}.key", f"{_KEYS}/{zone}.key"],
+        "command": ["install", "--mode=0600", f"--target-directory={_KEYS}", *sources],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": _confined(),
         "volumeMounts": [

@@ -12,9 +12,11 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 
-from hushstream.agents.deployment import load
+from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_p2b, prepare
 from hushstream.ops.topics import partition_counts
+from hushstream.privacy.keys import Zone, generate_keys
 from hushstream.schemas.topics import TOPICS
 
 EXAMPLES = ("shop", "circle")
@@ -65,6 +67,34 @@ def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(
     assert "users.yaml: differs" in answer.stderr
     (tmp_path / "deployment" / "encoder.json").unlink()
     assert "build: " in script(build, tmp_path).stderr
+
+
+@pytest.fixture
+def sealed(base: Path, tmp_path: Path) -> Path:
+    """The example shop with sealed slots; the keys are random, as an operator's are."""
+    folder = tmp_path / "deployment"
+    shutil.copytree(base / "shop" / "deployment", folder)
+    config = parse_p2b({**yaml.safe_load((folder / CONFIGURATION).read_text()), "slot": {"sealed": True}})
+    (folder / CONFIGURATION).unlink()
+    generate_keys(tmp_path / "keys", [Zone.SEALING])
+    prepare(folder, config, keys=KeySource(tmp_path / "keys"))
+    return tmp_path
+
+
+def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shuffler(
+    sealed: Path, deploy: Path, documents: Any, script: Any
+) -> None:
+    answer = script(deploy / "kubernetes" / "build.py", sealed)
+    assert answer.returncode == 0, answer.stderr
+    (kustomization,) = documents(sealed / "kustomization.yaml")
+    assert "deployment/sealing.json" in kustomization["configMapGenerator"][0]["files"]
+    for worker in of_kind(documents(sealed / "workers.yaml"), "StatefulSet"):
+        role, pod = worker["metadata"]["labels"]["hushstream.io/role"], worker["spec"]["template"]["spec"]
+        wanted = {"learner": ["edge.key"], "shuffler": ["shuffler.key", "sealing.key"], "aggregator": []}[role]
+        items = [item for one in pod["volumes"] if one["name"] == "key-secret" for item in one["secret"]["items"]]
+        assert [item["key"] for item in items] == wanted
+        copied = [part for one in pod.get("initContainers", ()) for part in one["command"] if part.endswith(".key")]
+        assert copied == [f"/run/key-secret/{name}" for name in wanted]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
