@@ -37,6 +37,25 @@ def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config)
     assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["slots"]) == (0.5, 1.5, 3)
 
 
+def test_what_the_lift_costs_one_user_is_added_to_what_his_slots_cost(cli, config):
+    path = config(add="lift: {holdout: 0.1, epsilon: 3}\n")
+    values = cli("guarantee", path, "--json").json
+    assert (values["epsilon"], values["lift"]["epsilon"], values["together"]["epsilon"]) == (1.0, 3.0, 4.0)
+    parts = (values["lifetime"], values["lift"]["lifetime"])
+    assert int(values["together"]["delta_units"]) == sum(int(part["delta_units"]) for part in parts)
+    assert "Together, over the life of one user: epsilon 4, delta " in cli("guarantee", path).out
+    without = cli("guarantee", config(), "--json").json
+    assert (without["lift"], without["together"]["epsilon"]) == (None, 1.0)
+
+
+def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
+    path = config(add="slot: {lifetime_slots: 1000}\nrelease: {epsilon: 2}\n")
+    said = "for one person as a whole this promises nothing; only single slots are protected"
+    assert f"\nWarning: {said}.\n" in cli("guarantee", path).out
+    values = cli("guarantee", path, "--json").json
+    assert values["lifetime"]["warning"] == values["together"]["warning"] == said
+
+
 def test_the_environment_overrides_a_value(cli, config, monkeypatch):
     monkeypatch.setenv("HUSHSTREAM__RELEASE__EPSILON", "0.25")
     assert cli("guarantee", config(), "--json").json["epsilon"] == 0.25

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hushstream.privacy.amounts import (
     DELTA_ONE,
+    MICRO,
     Cost,
     delta_text,
     delta_value,
@@ -25,6 +26,9 @@ Deployment = Literal["hosted", "edge"]
 COMPUTATIONAL = "computational: against parties without the key"
 NOT_PRIVATE = "NOT PRIVATE AS STATED"
 REPRODUCIBLE = "REPRODUCIBLE, NOT PRIVATE"
+
+_WEAK_EPSILON_MICRO = 20 * MICRO
+_WEAK_DELTA_UNITS = DELTA_ONE // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,20 @@ class Guarantee:
         """What one charge costs a unit: all of `cost`, or the part of one renewal."""
         return self.cost if self.renewals is None else self.renewals.price
 
+    @property
+    def warning(self) -> str | None:
+        """What must be said beside the figures of a whole life where they promise (next to) nothing; else None."""
+        return self.warning_for(self.lifetime.cost)
+
+    def warning_for(self, life: Cost) -> str | None:
+        """`warning` where all that is released of one person costs ``life``."""
+        weak, unit_weak = _weakness(life), _weakness(self.cost)
+        if weak is None:
+            return None
+        if unit_weak is None:
+            return f"for one person as a whole this promises {weak}; only single {_noun(self.unit)}s are protected"
+        return f"for one person as a whole this promises {weak}, and for {self.unit} {unit_weak}"
+
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release really uses."""
         return replace(self, reproducible=reproducible)
@@ -177,7 +195,7 @@ class Guarantee:
             **_amounts(self.cost),
             "relation": self.relation,
             "unit": self.unit,
-            "lifetime": self.lifetime.as_json(),
+            "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
             "report_against_report": _amounts(self.report_against_report),
             "deployment": self.deployment,
             "zone": self.zone,
@@ -214,6 +232,7 @@ class Guarantee:
             f"Relation: {self.relation}.",
             f"One report against another report: {self.report_against_report}.",
             f"Lifetime: {self.lifetime.cost} for {_units(self.lifetime, self.unit)}.",
+            *_warned(self.warning),
             f"Sensitivity: {self.sensitivity}, {self.norm}.",
             f"Residue of the noise tables, included in delta: {delta_text(self.residue_units)}.",
             f"Deployment: {self.deployment}.",
@@ -230,9 +249,69 @@ class Guarantee:
         return [f"One epoch of noise: {price}; the figures above are for all {most} that there may be."]
 
 
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """All that a deployment promises of one person: its releases' guarantee, and beside it the lift's.
+
+    Attributes:
+        releases: of what the system releases.
+        lift: of the lift over a hold-out, about the same persons; None: there is none.
+    """
+
+    releases: Guarantee
+    lift: Guarantee | None = None
+
+    @property
+    def each(self) -> tuple[Guarantee, ...]:
+        """The guarantees, the releases' first."""
+        return (self.releases,) if self.lift is None else (self.releases, self.lift)
+
+    @property
+    def together(self) -> Cost:
+        """What one person pays for everything in his life (basic composition)."""
+        life = self.releases.lifetime.cost
+        both = life if self.lift is None else life + self.lift.lifetime.cost
+        return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))
+
+    @property
+    def warning(self) -> str | None:
+        """`Guarantee.warning` for `together`."""
+        return self.releases.warning_for(self.together)
+
+    def as_json(self) -> dict[str, Any]:
+        """The releases' plain values with the lift's (null without one) and what both cost together beside them."""
+        return {
+            **self.releases.as_json(),
+            "lift": None if self.lift is None else self.lift.as_json(),
+            "together": {**_amounts(self.together), "warning": self.warning},
+        }
+
+    def beside_text(self) -> str:
+        """What `Guarantee.as_text` of the releases leaves out: the lift, and the price of both; empty without one."""
+        if self.lift is None:
+            return ""
+        lines = [f"Together, over the life of one user: {self.together}.", *_warned(self.warning)]
+        return f"\nLift, beside it:\n{self.lift.as_text()}\n" + "\n".join(lines) + "\n"
+
+
+def _weakness(cost: Cost) -> str | None:
+    """In words, where a price is so high that little or nothing is promised for it."""
+    if cost.delta_units >= DELTA_ONE:
+        return "nothing"
+    weak = cost.epsilon_micro > _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
+    return "next to nothing" if weak else None
+
+
+def _warned(warning: str | None) -> list[str]:
+    return [] if warning is None else [f"Warning: {warning}."]
+
+
+def _noun(unit: str) -> str:
+    return "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
+
+
 def _units(lifetime: Lifetime, unit: str) -> str:
-    noun = "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
-    units = f"{lifetime.slots} {noun}{'s' if lifetime.slots > 1 else ''} of one user"
+    units = f"{lifetime.slots} {_noun(unit)}{'s' if lifetime.slots > 1 else ''} of one user"
     return units if lifetime.devices == 1 else f"{units} on each of {lifetime.devices} unlinked devices"
 
 

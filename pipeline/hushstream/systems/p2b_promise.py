@@ -16,6 +16,7 @@ from hushstream.privacy.amounts import exact
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
+from hushstream.privacy.promise import Promises
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.systems.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, largest_that, require_fits
 from hushstream.systems.configuration import P2BConfig
@@ -75,6 +76,16 @@ def guarantee_of(config: P2BConfig) -> Guarantee:
         ConfigurationError: the budget has room for no slot.
     """
     return _guarantee_for(config, lifetime_slots_of(config))
+
+
+def promises_of(config: P2BConfig) -> Promises:
+    """What a configuration promises of one person, with the lift where there is a hold-out.
+
+    Raises:
+        ConfigurationError: the budget has no room for one slot.
+    """
+    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
+    return Promises(guarantee_of(config), lift)
 
 
 @lru_cache(maxsize=64)

@@ -18,15 +18,14 @@ from hushstream.contribution.grid import grid_size
 from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.budget import BudgetFacts
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
 from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.lift import lift_guarantee
 from hushstream.systems.p2b import P2BSystem, require_record_sizes
-from hushstream.systems.p2b_promise import budgets_of, guarantee_of, resolve_codes
+from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes
 from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
@@ -51,26 +50,19 @@ def register(app: typer.Typer) -> None:
 def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
 
-    With the budget and how much of what is planned fits it, and the price in every currency: rho of zCDP, and epsilon
-    at deltas from 1e-5 to 1e-9, for one unit and for all of one user.
+    With the budget and how much of what is planned fits it, the price in every currency (rho of zCDP, and epsilon at
+    deltas from 1e-5 to 1e-9, for one unit and for all of one user), and what the lift over a hold-out costs beside it.
     """
-    path = config_file(config)
-    values = read_config(path)
-    promise, budgets = _promise(path)
-    rows = conversion_rows(promise)
-    beside = None
-    if isinstance(values, P2BConfig) and values.lift.holdout:
-        beside = lift_guarantee(values.lift, values.release.levels)
+    promises, budgets = _promises(config_file(config))
+    rows = conversion_rows(promises.releases)
     if json:
         found = {"budgets": [one.as_json() for one in budgets], "conversions": [row.as_json() for row in rows]}
-        print_json({**promise.as_json(), **found, **({} if beside is None else {"lift": beside.as_json()})})
+        print_json({**promises.as_json(), **found})
         return
-    typer.echo(promise.as_text(), nl=False)
+    typer.echo(promises.releases.as_text(), nl=False)
     typer.echo("\n".join(one.as_text() for one in budgets))
     typer.echo(conversion_text(rows), nl=False)
-    if beside is not None:
-        together = promise.lifetime.cost + beside.lifetime.cost
-        typer.echo(f"\nLift, beside it:\n{beside.as_text()}\nTogether, over the life of one user: {together}.")
+    typer.echo(promises.beside_text(), nl=False)
 
 
 def statement(
@@ -140,7 +132,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     resolved: dict[str, str | int] = {"deployment": values.deployment}
     if isinstance(values, P2BConfig):
         resolved["codes"] = resolve_codes(values)
-    _, budgets = _promise(path)
+    _, budgets = _promises(path)
     if any((path.parent / name).exists() for name in (ENCODER, RELATION)):
         system = load_deployment(path.parent)
         resolved |= {**_sizes(system), "digest": system.digest.hex()}
@@ -151,14 +143,14 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         typer.echo("\n".join(one.as_text() for one in budgets))
 
 
-def _promise(path: Path) -> tuple[Guarantee, tuple[BudgetFacts, ...]]:
+def _promises(path: Path) -> tuple[Promises, tuple[BudgetFacts, ...]]:
     """What a configuration promises, and its budget; a collaborative one may be asked before its graph is there."""
     values = read_config(path)
     if isinstance(values, P2BConfig):
-        return guarantee_of(values), budgets_of(values)
+        return promises_of(values), budgets_of(values)
     nodes = len(read_relation(path.parent / RELATION).users) if (path.parent / RELATION).exists() else 1
     settings = (values.release, values.features, nodes, values.budget)
-    return release_guarantee(*settings), (budget_facts(*settings),)
+    return Promises(release_guarantee(*settings)), (budget_facts(*settings),)
 
 
 def _sizes(system: System) -> dict[str, str | int]:
