@@ -189,9 +189,8 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
     [
         (lambda path: os.chmod(path, 0o644), "expected mode 600"),
         (lambda path: path.write_bytes(path.read_bytes()[:-10]), "key file"),
-        (lambda path: path.unlink(), "expected a file, got none"),
     ],
-    ids=["world-readable", "short", "missing"],
+    ids=["world-readable", "short"],
 )
 def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spoil, message):
     cli("keys", "generate", tmp_path)
@@ -205,6 +204,29 @@ def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spo
     found = cli("keys", "check", tmp_path, "--json")
     assert found.code == 1
     assert [item["problem"] is None for item in found.json] == [False, True]
+
+
+@pytest.mark.parametrize("zones", [["edge"], ["edge", "counter"], ["shuffler", "sealing"]], ids=" ".join)
+def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli, tmp_path, zones):
+    for zone in zones:
+        cli("keys", "generate", tmp_path, "--zone", zone)
+    found = cli("keys", "check", tmp_path, "--json")
+    assert found.code == 0
+    assert [item["zone"] for item in found.json] == zones
+    demanded = cli("keys", "check", tmp_path, "--zone", zones[0])
+    assert (demanded.code, demanded.out.count("\n")) == (0, 1)
+    absent = cli("keys", "check", tmp_path, "--zone", "counter" if zones[0] == "shuffler" else "shuffler")
+    assert absent.code == 1
+    assert "expected a file, got none" in absent.out
+    (tmp_path / f"{zones[-1]}.key").chmod(0o644)
+    assert cli("keys", "check", tmp_path).code == 1
+
+
+def test_a_folder_without_any_key_file_fails_the_check(refused, tmp_path):
+    line = refused("keys", "check", tmp_path)
+    assert "expected a key file in" in line
+    assert "edge.key, shuffler.key, counter.key, sealing.key" in line
+    assert "keys generate" in line
 
 
 def test_a_worker_without_its_key_says_how_to_make_one(cli, refused, config, tmp_path):

@@ -35,7 +35,10 @@ keys_app = typer.Typer(help="Make and check the key files of the trust zones.", 
 ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
 ZoneName = Annotated[Zone, typer.Argument(help="Whose key.")]
-Zones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these zones (default: edge and shuffler).")]
+NewZones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these zones (default: edge and shuffler).")]
+DemandedZones = Annotated[
+    list[Zone] | None, typer.Option("--zone", help="These zones, whose keys must be there (default: whichever are).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -161,7 +164,7 @@ def _sizes(system: System) -> dict[str, str | int]:
 
 
 @keys_app.command(name="generate")
-def keys_generate(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJson = False) -> None:
+def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, json: AsJson = False) -> None:
     """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
     made = generate_keys(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
     if json:
@@ -172,9 +175,15 @@ def keys_generate(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: 
 
 
 @keys_app.command(name="check")
-def keys_check(folder: KeyDirectory = Path(KEYS), zones: Zones = None, json: AsJson = False) -> None:
-    """Look at key files as the workers will."""
-    found = check(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
+def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
+    """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
+    there = [zone for zone in Zone if key_path(folder, zone).exists()]
+    if not zones and not there:
+        names = ", ".join(key_path(folder, zone).name for zone in Zone)
+        raise HushstreamError(
+            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
+        )
+    found = check(folder, zones or there)
     if json:
         print_json(
             [
