@@ -131,6 +131,28 @@ def test_a_learner_taken_up_from_disk_at_every_cut_goes_on_byte_for_byte(rigs, s
     assert same_bytes(straight, broken)
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_he_is_then(rigs, tmp_path, shown):
+    rig = rigs.LearnerRig()
+    with closing(UserDatabase(tmp_path / "0.users")) as store:
+        rig.machine.keep_users(store, 100)
+        rig.decide("e1", "ann")
+        if shown:
+            rig.shown("e1", 0, "ann")
+            rig.fold()
+        store.save(rig.machine.snapshot())
+        rig.wait(2 * HOUR)
+        rig.decide("e2", "bob")
+        store.save(rig.machine.snapshot())
+        fresh = LearnerMachine(rig.system, 0, rig.key)
+        store.rewind()
+        fresh.keep_users(store, 100)
+        fresh.start(rig.genesis)
+        fresh.restore(store.snapshot())
+        assert fresh.agents["ann"].dump() == rig.machine.agents["ann"].dump()
+        assert fresh.agents["ann"].dump()["open"] == []
+
+
 def test_a_snapshot_with_users_on_disk_holds_none_of_them(rigs, tmp_path):
     rig = rigs.LearnerRig()
     with closing(UserDatabase(tmp_path / "0.users")) as store:

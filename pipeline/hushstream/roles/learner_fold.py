@@ -69,14 +69,16 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             self._park(click, part)
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-        elif past.expired and click.rewarded:
-            self.counts[JoinOutcome.LATE_REWARD] += 1
+        elif past.expired:
+            self._too_late(click)
         else:
             self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
 
     def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
         if click.arm >= self._machine.arms:
             self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+        elif click.time_ms > agent.open[click.event_id].deadline_ms:
+            self._too_late(click)
         elif click.rewarded:
             decision = agent.open[click.event_id]
             outcome = agent.rewarded(click.event_id, click.arm, click.reward)
@@ -163,6 +165,8 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         late = self._late_click(columns.after_clicks[row])
         if late is not None:
             return late
+        if agent is None and not self._machine.is_home_of(columns.users[row]):
+            return Refusal.FOREIGN_USER
         if agent is None and columns.lines[row] not in self._machine.system.lines_for_users:
             return Refusal.LINE_NOT_ALLOWED if columns.lines[row] in LINES else Refusal.UNKNOWN_LINE
         return self._bad_baseline(decoded, row)
@@ -187,6 +191,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         before_ms, machine.now_ms = machine.now_ms, now_ms
         due = machine.due
         for agent, event_id in machine.deadlines.passed(now_ms):
+            machine.agents.touch(agent)
             index = agent.open[event_id].index
             outcome = agent.expire(event_id)
             self.counts[outcome] += 1
@@ -197,6 +202,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
                     self._count_lift(past.user, index, 0.0)
         while due and machine.settled(due[0][0], now_ms):
             self._settle(due.popleft()[1])
+        self._send()
         if machine.lift is not None and before_ms and now_ms // machine.lift_ms != before_ms // machine.lift_ms:
             self._release_lift()
         if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:

@@ -113,7 +113,7 @@ class Users:
         self._young: dict[str, EdgeAgent] = {}
         self._old: dict[str, EdgeAgent] = {}
         self._tracks = limit is not None or self.store.durable
-        self._changed: set[str] = set()
+        self._changed: set[EdgeAgent] = set()
         """Who differs from what the store has of him; followed only where something is ever put to rest."""
         self._owed: dict[bytes, StoredUser] = {}
         """What stays of users, for which the store had no room."""
@@ -139,9 +139,13 @@ class Users:
             if agent is None:
                 return None
             self._young[user] = agent
-        if self._tracks:
-            self._changed.add(user)
+        self.touch(agent)
         return agent
+
+    def touch(self, agent: EdgeAgent) -> None:
+        """To be called before an agent changes that `get` did not give just now."""
+        if self._tracks:
+            self._changed.add(agent)
 
     def begin(self, user: str, line: str) -> EdgeAgent:
         """A new agent; it goes on with what an earlier one of this user has spent."""
@@ -159,7 +163,7 @@ class Users:
         agent.give_up()
         self._keep([StoredUser(self._name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         del self._young[user]
-        self._changed.discard(user)
+        self._changed.discard(agent)
         return agent
 
     def take_owed(self, user: str) -> Slot:
@@ -208,8 +212,7 @@ class Users:
     def adopt(self, user: str, agent: EdgeAgent) -> None:
         """Take a user into memory."""
         self._young[user] = agent
-        if self._tracks:
-            self._changed.add(user)
+        self.touch(agent)
 
     def expire(self, before_ms: int) -> int:
         """Give up the state of everybody last seen before a log time; returns how many that were."""
@@ -257,12 +260,12 @@ class Users:
         return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
 
     def _write(self, users: dict[str, EdgeAgent]) -> bool:
-        changed = [user for user in users if user in self._changed]
+        changed = {user: agent for user, agent in users.items() if agent in self._changed}
         done = self.store.put(
-            StoredUser(self._name(user), users[user].seen_ms, pack_agent(users[user].dump())) for user in changed
+            StoredUser(self._name(user), agent.seen_ms, pack_agent(agent.dump())) for user, agent in changed.items()
         )
         if done:
-            self._changed.difference_update(changed)
+            self._changed.difference_update(changed.values())
         return done
 
     def _load(self, user: str) -> EdgeAgent | None:
