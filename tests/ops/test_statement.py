@@ -9,11 +9,13 @@ import pytest
 from hushstream.learners.relation import SocialGraph
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Zone, topics_of
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.lift import lift_guarantee
 
 
 def collaborative(**release):
@@ -26,6 +28,7 @@ SYSTEMS = {
     "hosted": lambda rigs: rigs.make_system(),
     "edge": lambda rigs: rigs.make_system(kind="edge"),
     "counter over windows": lambda rigs: rigs.make_system(release={"sums": "counter"}),
+    "lift": lambda rigs: rigs.make_system(lift={"holdout": 0.1, "epsilon": 3.0}),
     "paper": lambda rigs: rigs.make_system(release={"mode": "paper", "sampling": 0.5}),
     "trusted counter": lambda _: collaborative(),
     "gaussian": lambda _: collaborative(noise="gaussian"),
@@ -47,10 +50,61 @@ def test_its_figures_are_those_of_the_guarantee(system):
     promise, facts = system.guarantee(), facts_of(statement_of(system))
     assert facts["epsilon for one unit"] == epsilon_text(promise.epsilon_micro)
     assert facts["delta for one unit"] == delta_text(promise.delta_units)
-    assert facts["epsilon and delta over a life"] == str(promise.lifetime.cost)
+    assert facts["epsilon and delta over a life"] == f"{promise.lifetime.cost}, for {promise.units_in_life}"
     assert facts["mechanism"] == promise.mechanism
     for fact in (*promise.not_protected, *promise.conditions):
         assert fact in facts.values()
+
+
+def test_the_lift_is_stated_with_what_it_costs_and_what_both_cost_together(rigs):
+    system = SYSTEMS["lift"](rigs)
+    lift = lift_guarantee(system.config.lift, 1)
+    both = system.guarantee().lifetime.cost + lift.lifetime.cost
+    statement = statement_of(system)
+    sections = {section.title: dict(section.facts) for section in statement.sections}
+    own, parameters = sections["The lift over a hold-out, beside it"], sections["Parameters and unit of privacy"]
+    assert (own["epsilon of the lift"], own["mechanism of the lift"]) == ("3", lift.mechanism)
+    assert set(lift.not_protected + lift.conditions) <= set(own.values())
+    assert parameters["the lift, beside it"] == f"{lift.cost}, for {lift.unit}"
+    assert parameters["together, over the life of one person"] == str(both)
+    assert both.epsilon_micro == 4_000_000
+    registry = statement.registry
+    assert registry["epsilon"] == "1 for one unit of the releases; 3 for the lift"
+    assert registry["lifetime"] == str(both)
+    for name, text in (("mechanisms", lift.mechanism), ("privacy unit", lift.unit), ("budget", str(lift.cost))):
+        assert text in registry[name]
+    assert statement.guarantee["together"]["epsilon"] == 4.0
+
+
+def test_without_a_lift_nothing_is_said_of_one(rigs):
+    for name in ("hosted", "trusted counter"):
+        statement = statement_of(SYSTEMS[name](rigs))
+        assert not [section for section in statement.sections if "lift" in section.title]
+        assert statement.registry["epsilon"] == "1"
+        assert statement.guarantee["lift"] is None
+
+
+@pytest.mark.parametrize("name", ["trusted counter", "gaussian", "local", "noisy rewards"])
+def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, name):
+    system = SYSTEMS[name](rigs)
+    assert OPEN_IN["hosted"] in system.guarantee().not_protected
+    statement = statement_of(system)
+    facts = facts_of(statement)
+    for said in (facts["model of trust"], statement.registry["model of differential privacy"]):
+        assert said.startswith("central")
+        assert "hosted: the operator's learner workers" in said
+        assert "see rewards in clear; everybody after them sees noised" in said
+        assert ("the trusted counter" in said) is (system.config.release.trust == "server")
+    assert ("learner workers" in facts["adds the noise"]) is (system.config.release.trust == "edge")
+    assert "where the reward arises" not in system.guarantee().mechanism
+
+
+def test_a_life_that_promises_nothing_is_said_in_words():
+    statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
+    said = "for one person as a whole this promises nothing; only single rewards are protected"
+    assert facts_of(statement)["what that means"] == said
+    assert statement.registry["lifetime"] == f"epsilon 2000, delta 1; {said}"
+    assert "what that means" not in facts_of(statement_of(collaborative(rewards_per_user=20)))
 
 
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):

@@ -8,15 +8,17 @@ know (who he is, why he does it) he may add; otherwise the statement says that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
 from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b_promise import promises_of
 from hushstream.systems.system import System
 
 NOT_STATED = "not stated by the operator"
@@ -24,6 +26,12 @@ _COMPOSITIONS = {
     "basic": "basic composition of epsilon and delta",
     "zcdp": "zero-concentrated differential privacy",
     "renyi": "Renyi differential privacy at one order",
+}
+_COLLABORATIVE_TRUST = {
+    "edge": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
+    "them sees noised values",
+    "server": "central, at the counter; hosted: the operator's learner workers, then the trusted counter, see rewards "
+    "in clear; everybody after them sees noised sums",
 }
 _DAY_MS = 24 * 60 * 60 * 1000
 
@@ -76,7 +84,7 @@ class Statement:
         marks: warnings that stand first.
         sections: in reading order.
         registry: the fields of a public registry, by name.
-        guarantee: the guarantee's plain values.
+        guarantee: the plain values of the guarantee, the lift's, and what both cost together.
     """
 
     deployment: str
@@ -101,23 +109,25 @@ class Statement:
 def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
     """What a deployment must tell its data-protection officer, and he his users."""
     operator = operator or OperatorFacts()
-    promise = system.guarantee()
+    promises = promises_of(system.config) if isinstance(system, P2BSystem) else Promises(system.guarantee())
+    promise = promises.releases
     return Statement(
         deployment=system.config.deployment,
         config_digest=system.digest.hex(),
         marks=promise.marks,
         sections=(
             _who(system, operator),
-            _parameters(system, promise),
+            _parameters(system, promises),
             _algorithm(system, promise),
+            *_lift(promises.lift),
             _trust(system, promise),
             _keys(system),
             _retention(system),
             _not_protected(promise),
             _checks(system),
         ),
-        registry=_registry(system, operator, promise),
-        guarantee=promise.as_json(),
+        registry=_registry(system, operator, promises),
+        guarantee=promises.as_json(),
     )
 
 
@@ -139,33 +149,36 @@ def _who(system: System, operator: OperatorFacts) -> Section:
     )
 
 
-def _parameters(system: System, promise: Guarantee) -> Section:
-    lifetime, renewals = promise.lifetime, promise.renewals
-    one = (
-        []
-        if renewals is None
-        else [("of that, one of its epochs of noise", f"{renewals.price}, {renewals.most} times")]
-    )
-    return Section(
-        "Parameters and unit of privacy",
+def _parameters(system: System, promises: Promises) -> Section:
+    promise, lift = promises.releases, promises.lift
+    renewals = promise.renewals
+    facts = [
+        ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
+        ("delta for one unit", delta_text(promise.delta_units)),
+    ]
+    if renewals is not None:
+        facts.append(("of that, one of its epochs of noise", f"{renewals.price}, {renewals.most} times"))
+    facts += [
+        ("unit", promise.unit),
+        ("neighbours", promise.relation),
+        ("one value against another", str(promise.report_against_report)),
+        ("epsilon and delta over a life", f"{promise.lifetime.cost}, for {promise.units_in_life}"),
+    ]
+    if lift is not None:
+        facts.append(("the lift, beside it", f"{lift.cost}, for {lift.unit}"))
+        facts.append(("together, over the life of one person", str(promises.together)))
+    if promises.warning is not None:
+        facts.append(("what that means", promises.warning))
+    facts += [(f"budget: {budget.counted}", budget.as_text()) for budget in system.budgets]
+    facts += [
+        ("strength", promise.computational),
         (
-            ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
-            ("delta for one unit", delta_text(promise.delta_units)),
-            *one,
-            *((f"budget of {budget.unit}: {budget.counted}", budget.as_text()) for budget in system.budgets),
-            ("unit", promise.unit),
-            ("neighbours", promise.relation),
-            ("one value against another", str(promise.report_against_report)),
-            ("units in the life of one person", f"{lifetime.slots} on each of {lifetime.devices} device(s)"),
-            ("epsilon and delta over a life", str(lifetime.cost)),
-            ("strength", promise.computational),
-            (
-                "how to read epsilon",
-                "seeing everything that is published changes the odds of any statement about one unit by at most a "
-                "factor of e to the epsilon, but for a chance of delta",
-            ),
+            "how to read epsilon",
+            "seeing everything that is published changes the odds of any statement about one unit by at most a "
+            "factor of e to the epsilon, but for a chance of delta",
         ),
-    )
+    ]
+    return Section("Parameters and unit of privacy", tuple(facts))
 
 
 def _algorithm(system: System, promise: Guarantee) -> Section:
@@ -196,9 +209,27 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
     )
 
 
+def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
+    """The lift's own guarantee; empty where there is no hold-out."""
+    if promise is None:
+        return ()
+    facts = [
+        ("what it is", "noised running counts of what was shown and rewarded, of a hold-out and of all others"),
+        ("epsilon of the lift", epsilon_text(promise.epsilon_micro)),
+        ("delta of the lift", delta_text(promise.delta_units)),
+        ("unit of the lift", promise.unit),
+        ("neighbours in the lift", promise.relation),
+        ("mechanism of the lift", promise.mechanism),
+        ("sensitivity of the lift", f"{promise.sensitivity}, {promise.norm}"),
+        ("adds the lift's noise", _adds_noise(promise)),
+        *_open_facts(promise),
+    ]
+    return (Section("The lift over a hold-out, beside it", tuple(facts)),)
+
+
 def _trust(system: System, promise: Guarantee) -> Section:
     held = [spec for spec in _topics(system) if spec.zone in _PRIVATE_ZONES]
-    facts = [("model of trust", _trust_model(system)), ("adds the noise", f"the {promise.zone} zone")]
+    facts = [("model of trust", _trust_model(system)), ("adds the noise", _adds_noise(promise))]
     facts += [
         (f"topic {spec.name}", f"readable by {_names(spec.readers)}; written by {_names(spec.writers)}")
         for spec in held
@@ -207,11 +238,17 @@ def _trust(system: System, promise: Guarantee) -> Section:
     return Section("Who can read raw data", tuple(facts))
 
 
+def _adds_noise(promise: Guarantee) -> str:
+    workers = ": the operator's learner workers" if (promise.zone, promise.deployment) == ("edge", "hosted") else ""
+    return f"the {promise.zone} zone{workers}"
+
+
 def _trust_model(system: System) -> str:
     if isinstance(system, CollaborativeSystem):
-        if system.config.release.trust == "edge":
-            return "local: noise is added where a reward arises; the counterpart sees noised values only"
-        return "central: a trusted counter sees rewards in clear and publishes noised sums"
+        release = system.config.release
+        if release.mechanism == "exact":
+            return "none: rewards are public data, and their sums are published without noise"
+        return _COLLABORATIVE_TRUST[release.trust]
     kind = getattr(system.config, "kind", "hosted")
     where = (
         "the operator's workers hold contexts and clicks in clear" if kind == "hosted" else "only padded slots leave"
@@ -262,15 +299,13 @@ def _kept(spec: TopicSpec) -> str:
 
 
 def _not_protected(promise: Guarantee) -> Section:
+    status = "what is published is still derived from personal data: judge it as noised, not as free of persons"
+    return Section("What is not protected", (*_open_facts(promise), ("status of the data", status)))
+
+
+def _open_facts(promise: Guarantee) -> list[tuple[str, str]]:
     facts = [(f"not protected, {n}", fact) for n, fact in enumerate(promise.not_protected, 1)]
-    facts += [(f"holds only if, {n}", fact) for n, fact in enumerate(promise.conditions, 1)]
-    facts.append(
-        (
-            "status of the data",
-            "what is published is still derived from personal data: judge it as noised, not as free of persons",
-        )
-    )
-    return Section("What is not protected", tuple(facts))
+    return facts + [(f"holds only if, {n}", fact) for n, fact in enumerate(promise.conditions, 1)]
 
 
 def _checks(system: System) -> Section:
@@ -286,8 +321,10 @@ def _checks(system: System) -> Section:
     )
 
 
-def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> dict[str, str]:
-    budget = system.budgets[0]
+def _registry(system: System, operator: OperatorFacts, promises: Promises) -> dict[str, str]:
+    each = promises.each
+    pure = all(promise.delta_units == promise.residue_units for promise in each)
+    budgets = system.budgets
     return {
         "deployment name": system.config.deployment,
         "data curator": operator.operator,
@@ -295,21 +332,30 @@ def _registry(system: System, operator: OperatorFacts, promise: Guarantee) -> di
         "data product": "continually updated recommendation model",
         "release type": "interactive to the operator's learners, repeated; published topics",
         "model of differential privacy": _trust_model(system),
-        "flavour": "pure epsilon with a stated residue"
-        if promise.delta_units == promise.residue_units
-        else "(epsilon, delta)",
-        "privacy unit": promise.unit,
-        "neighbouring relation": promise.relation,
-        "epsilon": epsilon_text(promise.epsilon_micro),
-        "delta": delta_text(promise.delta_units),
-        "lifetime": str(promise.lifetime.cost),
-        "mechanisms": promise.mechanism,
-        "budget": str(budget.limit),
-        "accounting": f"{_COMPOSITIONS[budget.filter]}, in whole millionths, always rounded up",
+        "flavour": "pure epsilon with a stated residue" if pure else "(epsilon, delta)",
+        "privacy unit": _joined(promise.unit for promise in each),
+        "neighbouring relation": _joined(promise.relation for promise in each),
+        "epsilon": _of_each(promises, [epsilon_text(promise.epsilon_micro) for promise in each]),
+        "delta": _of_each(promises, [delta_text(promise.delta_units) for promise in each]),
+        "lifetime": _joined(filter(None, (str(promises.together), promises.warning))),
+        "mechanisms": _joined(promise.mechanism for promise in each),
+        "budget": _joined(dict.fromkeys(f"{budget.limit} for {budget.unit}" for budget in budgets)),
+        "accounting": f"{_COMPOSITIONS[budgets[0].filter]}, in whole millionths, always rounded up",
         "implementation": "hushstream",
         "justification": operator.why_this_epsilon,
         "contact": operator.contact,
     }
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(texts)
+
+
+def _of_each(promises: Promises, texts: Sequence[str]) -> str:
+    """One amount of each guarantee: by itself, or with what it is of where there are two."""
+    if promises.lift is None:
+        return texts[0]
+    return f"{texts[0]} for one unit of the releases; {texts[1]} for the lift"
 
 
 def _topics(system: System) -> list[TopicSpec]:

@@ -18,7 +18,7 @@ from hushstream.privacy.noise import laplace_scale, residue
 from hushstream.privacy.promise import Claim, Deployment, Guarantee, Lifetime
 from hushstream.privacy.tuples import curve_epsilon, exact_delta
 
-__all__ = ["Claim", "Guarantee", "Lifetime", "paper_guarantee", "slot_sums_guarantee", "tuples_guarantee"]
+__all__ = ["OPEN_IN", "Claim", "Guarantee", "Lifetime", "paper_guarantee", "slot_sums_guarantee", "tuples_guarantee"]
 
 ZONE = "shuffler"
 RELATION = "null-slot: neighbours differ in the content of one user's slot, a report or null"
@@ -35,10 +35,11 @@ _ALWAYS_OPEN = (
     "slots, from whoever runs the shuffler or holds its key",
     "who sent a slot, from one operator who can read both sides of the shuffler",
 )
-_OPEN_IN: dict[str, str] = {
+OPEN_IN: dict[str, str] = {
     "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners",
     "edge": "contexts and clicks, from whoever controls the device or the application's process",
 }
+"""What is open to whoever runs the learners, by deployment."""
 
 
 def slot_sums_guarantee(
@@ -269,9 +270,9 @@ def _slots(lifetime_slots: int, devices: int) -> int:
 
 
 def _not_protected(deployment: Deployment) -> tuple[str, ...]:
-    if deployment not in _OPEN_IN:
+    if deployment not in OPEN_IN:
         raise BadGuarantee(f"deployment: expected hosted or edge, got {deployment!r}")
-    return (*_ALWAYS_OPEN, _OPEN_IN[deployment])
+    return (*_ALWAYS_OPEN, OPEN_IN[deployment])
 
 
 def _ratio(numerator: int, denominator: int) -> str:

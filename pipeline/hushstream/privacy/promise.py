@@ -185,6 +185,13 @@ class Guarantee:
             return f"for one person as a whole this promises {weak}; only single {_noun(self.unit)}s are protected"
         return f"for one person as a whole this promises {weak}, and for {self.unit} {unit_weak}"
 
+    @property
+    def units_in_life(self) -> str:
+        """In words: how many units of one person `lifetime` is for."""
+        slots, devices = self.lifetime.slots, self.lifetime.devices
+        units = self.unit if slots == 1 else f"{slots} {_noun(self.unit)}s of one user"
+        return units if devices == 1 else f"{units} on each of {devices} unlinked devices"
+
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release really uses."""
         return replace(self, reproducible=reproducible)
@@ -231,7 +238,7 @@ class Guarantee:
             *self._renewal_lines(),
             f"Relation: {self.relation}.",
             f"One report against another report: {self.report_against_report}.",
-            f"Lifetime: {self.lifetime.cost} for {_units(self.lifetime, self.unit)}.",
+            f"Lifetime: {self.lifetime.cost} for {self.units_in_life}.",
             *_warned(self.warning),
             f"Sensitivity: {self.sensitivity}, {self.norm}.",
             f"Residue of the noise tables, included in delta: {delta_text(self.residue_units)}.",
@@ -308,11 +315,6 @@ def _warned(warning: str | None) -> list[str]:
 
 def _noun(unit: str) -> str:
     return "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
-
-
-def _units(lifetime: Lifetime, unit: str) -> str:
-    units = f"{lifetime.slots} {_noun(unit)}{'s' if lifetime.slots > 1 else ''} of one user"
-    return units if lifetime.devices == 1 else f"{units} on each of {lifetime.devices} unlinked devices"
 
 
 def _amounts(cost: Cost) -> dict[str, Any]:

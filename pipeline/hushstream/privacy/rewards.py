@@ -117,8 +117,8 @@ class LocalReward:
             raise BadGuarantee(f"rewards, devices: expected whole numbers above 0, got {rewards!r}, {devices!r}")
         one = self._cost(1)
         return Guarantee(
-            mechanism=f"local-reward: {self._words()} on each reward (in {self.levels} steps), drawn once where"
-            " the reward arises",
+            mechanism=f"local-reward: {self._words()} on each reward (in {self.levels} steps), drawn once in"
+            f" the {zone} zone",
             relation="replace one reward: neighbours differ in one reward of one user, any two values",
             unit="one reward",
             cost=one,

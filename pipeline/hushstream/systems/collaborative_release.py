@@ -25,6 +25,7 @@ from hushstream.counting import (
     best_tree,
 )
 from hushstream.privacy.amounts import DELTA_ONE, Cost
+from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.promise import Guarantee, Lifetime
 from hushstream.privacy.rewards import LocalReward
 from hushstream.systems.collaborative_configuration import GRID_BITS, ContinualConfig, FeatureConfig
@@ -40,7 +41,9 @@ NEIGHBOURS = Neighbours(
 NOT_PROTECTED = (
     "contexts, features of arms, which arm was shown, the relation graph, and when anything happened (all public)",
     "how many rewards each user has given",
+    OPEN_IN["hosted"],
 )
+"""The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
 
 
 def budget_of(release: ContinualConfig) -> Budget:
