@@ -71,6 +71,13 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
     ("arguments", "message"),
     [
         (("--dataset", "nothing"), "unknown world 'nothing'; known: colin, lastfm, ml-100k, synthetic, tmc2007"),
+        (
+            ("--dataset", "obd"),
+            "known: colin, lastfm, ml-100k, synthetic, tmc2007; 'obd' is played by `hushstream eval",
+        ),
+        (("--dataset", "filmtrust"), "'filmtrust' is a dataset that no command plays: `hushstream datasets inspect"),
+        (("--dataset", "colin"), "got 'colin'; 'colin' is played by `hushstream replay colin --dataset colin`"),
+        (("colin", "--dataset", "synthetic"), "'synthetic' is played by `hushstream replay p2b --dataset synthetic`"),
         (("--world", "colour=1"), "has no option colour; known: variant, users"),
         (("--world", "users"), "--world: expected NAME=VALUE, got 'users'"),
         (("--world", "users=["), "--world users: expected a value in YAML"),
@@ -226,6 +233,9 @@ def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
     assert "expected a readable UTF-8 mapping file" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
     assert "got both or neither" in refused("evaluate")
     assert "unknown log 'nothing'; known: obd" in refused("evaluate", "--dataset", "nothing")
+    assert "'tmc2007' is played by `hushstream replay p2b --dataset tmc2007`" in refused(
+        "evaluate", "--dataset", "tmc2007"
+    )
     assert "has no option colour" in refused("evaluate", "--dataset", "obd", "--option", "colour=red")
 
 
@@ -233,6 +243,32 @@ def test_datasets_are_listed_and_inspected_as_json(cli):
     listed = {item["name"]: item for item in cli("datasets", "list", "--json").json}
     assert {"synthetic", "ml-100k", "tmc2007", "obd"} <= set(listed)
     assert cli("datasets", "inspect", "synthetic", "--json").json["arms"] == 10
+    assert cli("datasets", "inspect", "colin", "--json").json["users"] == 10
+
+
+def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_name(cli):
+    played = {item["name"]: item["played_by"] for item in cli("datasets", "list", "--json").json}
+    assert played == {
+        "colin": ["replay colin"],
+        "filmtrust": [],
+        "lastfm": ["replay colin"],
+        "ml-100k": ["replay p2b"],
+        "obd": ["evaluate"],
+        "synthetic": ["replay p2b"],
+        "tmc2007": ["replay p2b"],
+    }
+    for name, commands in played.items():
+        for command in commands:
+            # An option that no dataset has is refused only where the name is known.
+            option = "--option" if command == "evaluate" else "--world"
+            answer = cli(*command.split(" "), "--dataset", name, option, "colour=1")
+            assert f"{name!r} has no option colour" in answer.err
+    table = cli("datasets", "list")
+    for row in table.out.splitlines():
+        for name, commands in played.items():
+            if row.split()[:1] == [name]:
+                assert ", ".join(commands) in row
+    assert "hushstream COMMAND --dataset DATASET" in table.out
 
 
 def test_unknown_and_absent_datasets_are_one_line(refused, tmp_path):

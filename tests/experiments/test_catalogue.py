@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hushstream.replay import offers
 from hushstream.replay.experiments import catalogue, figures, p2b_curve
 from hushstream.replay.experiments.catalogue import (
     Experiment,
@@ -181,8 +182,8 @@ def _offer(monkeypatch, value):
         def load(self):
             return value
 
-    found = [Offered("extra", "extra:extra", catalogue.GROUP)]
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: found if group == catalogue.GROUP else [])
+    found = [Offered("extra", "extra:extra", catalogue.EXPERIMENTS.group)]
+    monkeypatch.setattr(offers, "entry_points", lambda group: found if group == catalogue.EXPERIMENTS.group else [])
 
 
 def test_another_packages_experiment_is_found_by_its_entry_point(monkeypatch):
@@ -199,5 +200,5 @@ def test_two_experiments_of_one_name_are_refused(monkeypatch):
 
 def test_an_entry_point_that_is_no_experiment_is_refused(monkeypatch):
     _offer(monkeypatch, Path("elsewhere"))
-    with pytest.raises(ExperimentError, match="expected an Experiment"):
+    with pytest.raises(ExperimentError, match="expected Experiment, got PosixPath"):
         known_experiments()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay.datasets import registry, store
+from hushstream.replay import offers
+from hushstream.replay.datasets import store
 from hushstream.replay.datasets.builtin import BUILTIN
 from hushstream.replay.datasets.registry import (
     Dataset,
@@ -131,14 +132,14 @@ class _Entry:
 
 def test_datasets_of_other_packages_are_found_and_clashes_refused(toy, monkeypatch):
     other = Dataset(**{**_fields(toy), "name": "other"})
-    monkeypatch.setattr(registry, "entry_points", lambda group: [_Entry(other), _Entry(toy)])
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(other), _Entry(toy)])
     assert known_datasets()["other"] is other
     clash = Dataset(**{**_fields(toy), "note": "another"})
-    monkeypatch.setattr(registry, "entry_points", lambda group: [_Entry(clash)])
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(clash)])
     with pytest.raises(DatasetError, match="two packages offer a dataset named 'toy'"):
         known_datasets()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [_Entry(7)])
-    with pytest.raises(DatasetError, match="expected a Dataset, got int"):
+    monkeypatch.setattr(offers, "entry_points", lambda group: [_Entry(7)])
+    with pytest.raises(DatasetError, match="expected Dataset, got int"):
         known_datasets()
 
 
@@ -158,7 +159,7 @@ def test_an_unreadable_checksum_target_is_named(tmp_path):
         ("tmc2007", {"rows": 28_596, "dimension": 500, "arms": 22}),
         ("obd", {"rows": 60_000, "arms_all": 80, "arms_men": 34, "arms_women": 46}),
         ("filmtrust", {"rows": 35_497, "users": 1508, "items": 2071}),
-        ("hetrec2011-lastfm-2k", {"rows": 92_834, "users": 1892, "friendships": 25_434}),
+        ("lastfm", {"rows": 92_834, "users": 1892, "friendships": 25_434}),
     ],
 )
 def test_the_real_files_are_the_published_ones(data_folder, name, expected):

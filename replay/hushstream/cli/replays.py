@@ -211,15 +211,23 @@ def experiment(
 
 @datasets_app.command(name="list")
 def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
-    """Which datasets there are, and which of them are on this machine."""
+    """Which datasets there are, which of them are on this machine, and which command plays them."""
+    from rich import box
+    from rich.table import Table
+
     from hushstream.replay.datasets.store import list_datasets
+    from hushstream.replay.players import players
 
     found = list(list_datasets(data_dir))
-    show(
-        [{"name": d.name, "description": d.description, "present": p is not None} for d, p in found],
-        json,
-        "\n".join(f"{d.name:22} {'here' if p else 'not here':9} {d.description}" for d, p in found),
-    )
+    rows = [
+        {"name": one.name, "description": one.description, "present": place is not None, "played_by": players(one.name)}
+        for one, place in found
+    ]
+    table = Table("dataset", "here", "played by", "description", box=box.SIMPLE_HEAD, show_edge=False)
+    for one, place in found:
+        here = "yes" if place is not None else "no" if one.files else "simulated"
+        table.add_row(one.name, here, ", ".join(players(one.name)) or "none", one.description)
+    show(rows, json, table, "hushstream COMMAND --dataset DATASET plays one.")
 
 
 @datasets_app.command(name="fetch")

@@ -24,6 +24,7 @@ from hushstream.replay.collaborative_loop import (
 )
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.players import hint
 from hushstream.replay.report.collaborative import CollaborativeResult, RegretRow
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
@@ -125,7 +126,9 @@ def _world(options: CollaborativeOptions) -> CollaborativeWorld:
         values.setdefault("seed", options.seed)
     world = make_world(options.dataset, **values)
     if not isinstance(world, CollaborativeWorld):
-        raise HushstreamError(f"dataset: expected a world of related users (such as colin), got {options.dataset!r}")
+        raise HushstreamError(
+            f"dataset: expected a world of related users, got {options.dataset!r}{hint(options.dataset)}"
+        )
     return world
 
 

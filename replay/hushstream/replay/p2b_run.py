@@ -25,13 +25,16 @@ from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.players import hint
 from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.worlds.catalogue import make_world, world_options
+from hushstream.replay.worlds.collaborative import CollaborativeWorld
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem
 
@@ -115,7 +118,12 @@ def _world(options: P2BOptions) -> World:
     wanted = (options.contributors or 0) + (options.evaluated or 0)
     if wanted and "users" in world_options(options.dataset):
         values.setdefault("users", wanted)
-    return make_world(options.dataset, **values)
+    world = make_world(options.dataset, **values)
+    if isinstance(world, CollaborativeWorld):
+        raise HushstreamError(
+            f"dataset: expected a world of unrelated users, got {options.dataset!r}{hint(options.dataset)}"
+        )
+    return world
 
 
 def _plan(options: P2BOptions, world: World) -> Plan:

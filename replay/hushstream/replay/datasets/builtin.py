@@ -34,6 +34,19 @@ SYNTHETIC = Dataset(
     summarise=summaries.summarise_synthetic,
 )
 
+COLIN = Dataset(
+    name="colin",
+    description="Simulator of collaborative bandits: users of a public graph, features of every arm",
+    licence="none: simulated",
+    page="https://doi.org/10.1145/3383313.3412254",
+    files=(),
+    archive_url=None,
+    verified=True,
+    note="Nothing to fetch.",
+    folders=(),
+    summarise=summaries.summarise_colin,
+)
+
 ML_100K = Dataset(
     name="ml-100k",
     description="MovieLens-100K: 100,000 ratings of 1,682 movies by 943 users",
@@ -126,13 +139,16 @@ FILMTRUST = Dataset(
     ),
     archive_url=None,
     verified=False,
-    note=f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file.",
+    note=(
+        f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file. They are "
+        "the ratings on which budgets of a recommender trained with clients are compared; no command plays them."
+    ),
     folders=("filmtrust",),
     summarise=summaries.summarise_filmtrust,
 )
 
 LASTFM = Dataset(
-    name="hetrec2011-lastfm-2k",
+    name="lastfm",
     description="HetRec 2011 Last.fm: 92,834 listening counts of 1,892 users, their friends and tags",
     licence="research use, cite Cantador et al., RecSys 2011; Last.fm terms: non-commercial",
     page="https://grouplens.org/datasets/hetrec-2011/",
@@ -146,8 +162,8 @@ LASTFM = Dataset(
     archive_url="https://files.grouplens.org/datasets/hetrec2011/hetrec2011-lastfm-2k.zip",
     verified=False,
     note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
-    folders=("hetrec2011-lastfm-2k",),
+    folders=("hetrec2011-lastfm-2k", "lastfm"),
     summarise=summaries.summarise_lastfm,
 )
 
-BUILTIN = (SYNTHETIC, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)
+BUILTIN = (SYNTHETIC, COLIN, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
+from hushstream.replay.offers import Offers
 from hushstream.schemas.errors import HushstreamError
-
-GROUP = "hushstream.datasets"
 
 Summary = Mapping[str, int | float | str]
 
@@ -71,6 +69,9 @@ class Dataset:
     summarise: Callable[[Path], Summary]
 
 
+DATASETS: Offers[Dataset] = Offers("dataset", "hushstream.datasets", Dataset, DatasetError)
+
+
 def known_datasets() -> dict[str, Dataset]:
     """Return every dataset by name, sorted.
 
@@ -79,14 +80,7 @@ def known_datasets() -> dict[str, Dataset]:
     """
     from hushstream.replay.datasets.builtin import BUILTIN
 
-    found = {dataset.name: dataset for dataset in BUILTIN}
-    for entry in entry_points(group=GROUP):
-        dataset = entry.load()
-        if not isinstance(dataset, Dataset):
-            raise DatasetError(f"entry point {entry.name} of {GROUP}: expected a Dataset, got {type(dataset).__name__}")
-        if found.setdefault(dataset.name, dataset) is not dataset:
-            raise DatasetError(f"two packages offer a dataset named {dataset.name!r}; remove one of them")
-    return dict(sorted(found.items()))
+    return DATASETS.known({dataset.name: dataset for dataset in BUILTIN})
 
 
 def find_dataset(name: str) -> Dataset:
@@ -95,7 +89,4 @@ def find_dataset(name: str) -> Dataset:
     Raises:
         DatasetError: there is none; the message lists the known names.
     """
-    known = known_datasets()
-    if name not in known:
-        raise DatasetError(f"unknown dataset {name!r}; known: {', '.join(known)}")
-    return known[name]
+    return DATASETS.find(known_datasets(), name)

@@ -26,6 +26,23 @@ def summarise_synthetic(folder: Path) -> Summary:
     }
 
 
+def summarise_colin(folder: Path) -> Summary:
+    """Describe the default simulator of collaborative bandits; the reward is that of uniformly random arms."""
+    from hushstream.replay.worlds.colin import colin
+
+    world = colin()
+    everyone = np.arange(world.users)
+    arms = everyone % world.arms
+    rate = np.mean([world.expected(everyone, round_index, arms) for round_index in range(world.rounds)])
+    return {
+        "rows": world.users * world.rounds,
+        "users": world.users,
+        "arms": world.arms,
+        "dimension": world.feature_dimension,
+        "random_arm_reward": float(rate),
+    }
+
+
 def summarise_movielens(folder: Path) -> Summary:
     """Count ratings, users, items and genres, and the share of likes (4 stars or more)."""
     from hushstream.replay.worlds.movielens import read_ratings

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from hushstream.replay.experiments import (
@@ -23,9 +22,8 @@ from hushstream.replay.experiments import (
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
 from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.offers import Offers
 from hushstream.schemas.errors import HushstreamError
-
-GROUP = "hushstream.experiments"
 
 
 class ExperimentError(HushstreamError):
@@ -61,6 +59,8 @@ class Experiment:
     run: Callable[[Scale, Progress | None], Findings]
     pictures: tuple[Picture, ...]
 
+
+EXPERIMENTS: Offers[Experiment] = Offers("experiment", "hushstream.experiments", Experiment, ExperimentError)
 
 _BUILTIN = (
     Experiment(
@@ -135,16 +135,7 @@ def known_experiments() -> dict[str, Experiment]:
     Raises:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
-    found = {experiment.name: experiment for experiment in _BUILTIN}
-    for entry in entry_points(group=GROUP):
-        experiment = entry.load()
-        if not isinstance(experiment, Experiment):
-            raise ExperimentError(
-                f"entry point {entry.name} of {GROUP}: expected an Experiment, got {type(experiment).__name__}"
-            )
-        if found.setdefault(experiment.name, experiment) is not experiment:
-            raise ExperimentError(f"two packages offer an experiment named {experiment.name!r}; remove one of them")
-    return dict(sorted(found.items()))
+    return EXPERIMENTS.known({experiment.name: experiment for experiment in _BUILTIN})
 
 
 def find_experiment(name: str) -> Experiment:
@@ -153,10 +144,7 @@ def find_experiment(name: str) -> Experiment:
     Raises:
         ExperimentError: there is none; the message lists the known names.
     """
-    known = known_experiments()
-    if name not in known:
-        raise ExperimentError(f"unknown experiment {name!r}; known: {', '.join(known)}")
-    return known[name]
+    return EXPERIMENTS.find(known_experiments(), name)
 
 
 def run_experiment(

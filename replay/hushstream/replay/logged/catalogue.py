@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hushstream.replay.datasets.registry import known_datasets
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.obd import load_obd
-
-GROUP = "hushstream.logs"
+from hushstream.replay.offers import Offers
 
 Loader = Callable[..., LoggedDataset]
 """Takes the dataset's folder, then options by keyword."""
+
+LOGS: Offers[Loader] = Offers("log", "hushstream.logs", Callable, LogError)
 
 _BUILTIN: dict[str, Loader] = {"obd": load_obd}
 
@@ -27,12 +26,7 @@ def known_logs() -> dict[str, Loader]:
     Raises:
         LogError: two packages claim one name.
     """
-    found = dict(_BUILTIN)
-    for entry in entry_points(group=GROUP):
-        loader = entry.load()
-        if found.setdefault(entry.name, loader) is not loader:
-            raise LogError(f"two packages offer a log named {entry.name!r}; remove one of them")
-    return dict(sorted(found.items()))
+    return LOGS.known(_BUILTIN)
 
 
 def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:
@@ -47,12 +41,13 @@ def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> L
         LogError: it is unknown, or is a world and no log, or an option is unknown or wrong.
         DatasetError: its files are absent or differ from the published ones.
     """
+    # What plays a name asks this module, too.
+    from hushstream.replay.players import hint
+
     known = known_logs()
-    if name not in known:
-        hint = "; it is no log of another policy: `hushstream replay` plays it" if name in known_datasets() else ""
-        raise LogError(f"unknown log {name!r}; known: {', '.join(known)}{hint}")
-    allowed = list(inspect.signature(known[name]).parameters)[1:]
+    loader = LOGS.find(known, name, "" if name in known else hint(name))
+    allowed = list(inspect.signature(loader).parameters)[1:]
     unknown = sorted(set(options) - set(allowed))
     if unknown:
         raise LogError(f"log {name!r} has no option {', '.join(unknown)}; known: {', '.join(allowed)}")
-    return known[name](locate(name, data_dir), **options)
+    return loader(locate(name, data_dir), **options)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, get_type_hints
 
+from hushstream.replay.offers import Offers
 from hushstream.replay.worlds.colin import colin
 from hushstream.replay.worlds.lastfm import lastfm
 from hushstream.replay.worlds.movielens import movielens_100k
@@ -14,9 +14,10 @@ from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic
 from hushstream.replay.worlds.world import World, WorldError
 
-GROUP = "hushstream.worlds"
-
 Factory = Callable[..., World]
+"""Takes its options by keyword only; the class that it says to return tells for which system its world is."""
+
+WORLDS: Offers[Factory] = Offers("world", "hushstream.worlds", Callable, WorldError)
 
 _BUILTIN: dict[str, Factory] = {
     "synthetic": synthetic,
@@ -28,29 +29,44 @@ _BUILTIN: dict[str, Factory] = {
 
 
 def known_worlds() -> dict[str, Factory]:
-    """Return every world's factory by name, sorted; a factory takes its options by keyword only.
+    """Return every world's factory by name, sorted.
 
     Raises:
         WorldError: two packages claim one name.
     """
-    found = dict(_BUILTIN)
-    for entry in entry_points(group=GROUP):
-        factory = entry.load()
-        if found.setdefault(entry.name, factory) is not factory:
-            raise WorldError(f"two packages offer a world named {entry.name!r}; remove one of them")
-    return dict(sorted(found.items()))
+    return WORLDS.known(_BUILTIN)
+
+
+def find_world(name: str) -> Factory:
+    """Return the factory of this name.
+
+    Raises:
+        WorldError: there is none; the message lists the known names, and says who plays it where another does.
+    """
+    # What plays a name asks this module, too.
+    from hushstream.replay.players import hint
+
+    known = known_worlds()
+    return WORLDS.find(known, name, "" if name in known else hint(name))
+
+
+def system_of(name: str) -> str:
+    """The system that plays a world: "colin" where its users are related, else "p2b".
+
+    Raises:
+        WorldError: as `find_world`.
+    """
+    made = get_type_hints(find_world(name)).get("return")
+    return "colin" if hasattr(made, "relation") else "p2b"
 
 
 def world_options(name: str) -> dict[str, Any]:
     """Return the options of a world with their defaults.
 
     Raises:
-        WorldError: there is no world of this name; the message lists the known ones.
+        WorldError: as `find_world`.
     """
-    known = known_worlds()
-    if name not in known:
-        raise WorldError(f"unknown world {name!r}; known: {', '.join(known)}")
-    parameters = inspect.signature(known[name]).parameters.values()
+    parameters = inspect.signature(find_world(name)).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters}
 
 
@@ -69,4 +85,4 @@ def make_world(name: str, **options: Any) -> World:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise WorldError(f"world {name!r} has no option {', '.join(unknown)}; known: {', '.join(known)}")
-    return known_worlds()[name](**options)
+    return find_world(name)(**options)

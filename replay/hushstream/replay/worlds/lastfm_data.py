@@ -17,7 +17,7 @@ from hushstream.replay.datasets.registry import DatasetFile
 from hushstream.replay.datasets.store import check_file, locate
 from hushstream.replay.worlds.world import WorldError
 
-DATASET = "hetrec2011-lastfm-2k"
+DATASET = "lastfm"
 
 _TAG_PARTS = (
     DatasetFile(
