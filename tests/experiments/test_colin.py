@@ -165,7 +165,7 @@ class TestNoise:
             sparse.observe(event % 4, features)
             textbook.observe(event % 4, features)
         sparse.set_moment(noise)
-        textbook.set_projected(projected.ravel())
+        textbook.target = projected.ravel()
         assert np.allclose(sparse.parameters(), textbook.parameters(), rtol=1e-8, atol=1e-8)
 
     def test_noised_rewards_are_unbiased(self):

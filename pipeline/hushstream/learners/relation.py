@@ -155,7 +155,7 @@ class Relation:
         object.__setattr__(self, "matrix", matrix)
 
     @classmethod
-    def of(cls, graph: SocialGraph, algorithm: str, self_weight: float = 1.0) -> Relation:
+    def of(cls, graph: SocialGraph, algorithm: str, self_weight: float = 1.0, tie_weight: float = 1.0) -> Relation:
         """The matrix that an algorithm derives from a graph.
 
         Args:
@@ -163,14 +163,18 @@ class Relation:
             algorithm: linucb, colin or goblin.
             self_weight: a user's tie to himself, for colin: ``w_ij`` is proportional to the weight of (i, j), and
                 ``w_ii`` to this.
+            tie_weight: multiplies the graph's weights, for goblin: the larger, the more alike tied users are taken to
+                be.
 
         Raises:
-            RelationError: an unknown algorithm, a bad self weight, or without it a user who has no tie.
+            RelationError: an unknown algorithm, a bad weight, or without a self weight a user who has no tie.
         """
         if algorithm == "linucb":
             return cls("linucb", np.eye(len(graph.users)))
         if algorithm == "goblin":
-            return cls.goblin(graph.weights)
+            if not 0.0 <= tie_weight < math.inf:
+                raise RelationError(f"relation: expected a finite tie weight of at least 0, got {tie_weight}")
+            return cls.goblin(graph.weights * tie_weight)
         if not 0.0 <= self_weight < math.inf:
             raise RelationError(f"relation: expected a finite self weight of at least 0, got {self_weight}")
         weights = graph.weights + self_weight * np.eye(len(graph.users))

@@ -32,6 +32,7 @@ from hushstream.systems.collaborative_configuration import (
     collaborative_digest,
 )
 from hushstream.systems.collaborative_moments import Moments, open_moments
+from hushstream.systems.collaborative_ridge import ridge_of
 from hushstream.systems.collaborative_rows import MAX_ROWS_A_RECORD, Rows
 from hushstream.systems.collaborative_width import lemma_alpha
 from hushstream.systems.p2b import MAX_RECORD_BYTES
@@ -47,11 +48,20 @@ NO_NONCE = bytes(32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollaborativeSystem:
-    """A configuration with its relation graph: what every role of the deployment works from."""
+    """A configuration with its relation graph: what every role of the deployment works from.
+
+    Attributes:
+        config: as given.
+        graph: of all users.
+        relation: the matrix that the algorithm derives from the graph.
+        ridge: lambda of the estimator, resolved.
+        digest: of the configuration and the graph.
+    """
 
     config: CollaborativeConfig
     graph: SocialGraph
     relation: Relation
+    ridge: float
     digest: bytes
 
     @classmethod
@@ -63,8 +73,10 @@ class CollaborativeSystem:
             RelationError: the graph has no relation matrix for the configured algorithm.
         """
         _require_record_sizes(config, len(graph.users))
-        relation = Relation.of(graph, config.learner.algorithm, config.learner.self_weight)
-        system = cls(config, graph, relation, collaborative_digest(config, graph.canonical()))
+        learner = config.learner
+        relation = Relation.of(graph, learner.algorithm, learner.self_weight, learner.tie_weight)
+        ridge = ridge_of(config, relation)
+        system = cls(config, graph, relation, ridge, collaborative_digest(config, graph.canonical()))
         system.guarantee()
         return system
 
@@ -152,11 +164,11 @@ class CollaborativeSystem:
         """What a version's widths hold of alpha, for ``counts`` (N,) rows of each user."""
         if self.config.learner.alpha != "lemma":
             return 1.0
-        return lemma_alpha(self.config, self.relation, counts)
+        return lemma_alpha(self.config, self.relation, self.ridge, counts)
 
     def estimator(self) -> CollaborativeState:
         """The server's estimator before any row."""
-        return CollaborativeState(self.relation, self.config.features.dimension, self.config.learner.ridge)
+        return CollaborativeState(self.relation, self.config.features.dimension, self.ridge)
 
     def release_record(
         self, moments: Moments, rows: Rows, release_id: bytes, leaf: int, epoch: int, reproducible: bool

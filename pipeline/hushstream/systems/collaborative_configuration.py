@@ -12,6 +12,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.systems.budget import BudgetConfig
 from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
 from hushstream.systems.values import (
@@ -73,16 +74,18 @@ class CollaborationConfig:
     """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha).
 
     ``alpha: lemma`` takes the width that holds for all users with probability 1 - ``failure`` at each version (the
-    paper's Lemma 2, corrected): safe, and far wider than what explores best. ``self_weight`` is a user's tie to
-    himself in CoLin's relation matrix, beside the weights of the graph.
+    paper's Lemma 2, corrected): safe, and far wider than what explores best. ``ridge: auto`` takes what the noise of
+    the release asks for (`hushstream.systems.collaborative_ridge`). ``self_weight`` is a user's tie to himself in
+    CoLin's relation matrix, beside the weights of the graph; ``tie_weight`` multiplies these for GOBLin.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     algorithm: Algorithm = "colin"
     alpha: float | Literal["lemma"] = 0.1
-    ridge: float = 1.0
+    ridge: float | Literal["auto"] = "auto"
     self_weight: float = 1.0
+    tie_weight: float = 1.0
     failure: float = 0.05
 
     def __post_init__(self) -> None:
@@ -93,9 +96,13 @@ class CollaborationConfig:
             object.__setattr__(self, "alpha", alpha)
         failure = number("learner.failure", self.failure, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "failure", failure)
-        object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
+        if self.ridge != "auto":
+            ridge = number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0)
+            object.__setattr__(self, "ridge", ridge)
         own = number("learner.self_weight", self.self_weight, "a finite number >= 0", lambda x: x >= 0)
         object.__setattr__(self, "self_weight", own)
+        ties = number("learner.tie_weight", self.tie_weight, "a finite number >= 0", lambda x: x >= 0)
+        object.__setattr__(self, "tie_weight", ties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +112,12 @@ class ContinualConfig:
     ``trust`` says who adds the noise: ``server`` (a trusted counter role) or ``edge`` (each user's own counter in
     the learner; nobody else sees a reward). ``mechanism`` is a counter, ``noisy-reward`` (each reward is noised
     once, at the edge), or ``exact`` (public data only). ``epsilon`` and ``delta`` are for one reward, over all
-    releases. ``horizon`` is the most steps that a user's counter takes; ``rewards_per_user`` bounds how many
-    rewards of one user ever count. ``reward_levels`` is M for noisy-reward: a reward is a whole number of M steps
-    (1 for clicks). ``epochs`` bounds how often the price may be paid; a budget may end it earlier. A step is
-    released after ``rows`` rewards, after ``seconds`` of log time, or at a seal. At the edge rows are released as they
-    settle, and a model follows after ``rows`` of them or at a seal; a learner whose inputs changed stops, so there is
-    one epoch.
+    releases. ``rewards_per_user`` bounds how many rewards of one user ever count; ``horizon`` is the most steps that
+    a user's counter takes, for which its noise is sized: with ``auto`` as many. ``reward_levels`` is M for
+    noisy-reward: a reward is a whole number of M steps (1 for clicks). ``epochs`` bounds how often the price may be
+    paid; a budget may end it earlier. A step is released after ``rows`` rewards, after ``seconds`` of log time, or at a
+    seal. At the edge rows are released as they settle, and a model follows after ``rows`` of them or at a seal; a
+    learner whose inputs changed stops, so there is one epoch.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -120,7 +127,7 @@ class ContinualConfig:
     noise: NoiseLaw = "laplace"
     epsilon: float = 1.0
     delta: float = 1e-6
-    horizon: int = 1 << 20
+    horizon: int | Literal["auto"] = "auto"
     rewards_per_user: int = 10_000
     reward_levels: int = 256
     rows: int = 256
@@ -144,8 +151,10 @@ class ContinualConfig:
         require(epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", epsilon)
         delta = number("release.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
-        whole("release.horizon", self.horizon, 1, 1 << 30)
-        whole("release.rewards_per_user", self.rewards_per_user, 1, self.horizon)
+        whole("release.rewards_per_user", self.rewards_per_user, 1, LARGEST_LIFE)
+        if self.horizon != "auto":
+            whole("release.horizon", self.horizon, 1, 1 << 30)
+            whole("release.rewards_per_user", self.rewards_per_user, 1, self.horizon)
         whole("release.reward_levels", self.reward_levels, 1, 256)
         whole("release.rows", self.rows, 1, 4096)
         whole("release.epochs", self.epochs, 1, 1000)
@@ -153,6 +162,14 @@ class ContinualConfig:
             object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
             require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
         require(self.trust == "server" or self.epochs == 1, "release.epochs", "1 at the edge", self.epochs)
+
+    @property
+    def leaves(self) -> int:
+        """The most leaves of one user's counter, its horizon.
+
+        Every leaf holds at least one of his rewards that count, the one with which an epoch noises them again too.
+        """
+        return self.rewards_per_user if self.horizon == "auto" else self.horizon
 
 
 @dataclass(frozen=True, slots=True)

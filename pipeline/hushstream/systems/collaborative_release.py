@@ -66,7 +66,7 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
     Raises:
         BadPlan: no counter has these settings.
     """
-    budget, horizon, dimension = budget_of(release), release.horizon, features.dimension
+    budget, horizon, dimension = budget_of(release), release.leaves, features.dimension
     sensitivity = lattice_sensitivity(features, budget.norm)
     if release.mechanism == "negative-digit":
         return best_tree(budget, horizon, dimension, sensitivity)

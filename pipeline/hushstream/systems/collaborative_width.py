@@ -12,7 +12,7 @@ from hushstream.systems.collaborative_configuration import GRID_BITS, Collaborat
 from hushstream.systems.collaborative_release import plan_of
 
 
-def lemma_alpha(config: CollaborativeConfig, relation: Relation, counts: Sequence[int]) -> float:
+def lemma_alpha(config: CollaborativeConfig, relation: Relation, ridge: float, counts: Sequence[int]) -> float:
     """The width of one version that holds with probability 1 - ``learner.failure``.
 
     Half of the failure is for rewards, half for the noise of this version's sums (`hushstream.learners.width`).
@@ -20,16 +20,17 @@ def lemma_alpha(config: CollaborativeConfig, relation: Relation, counts: Sequenc
     Args:
         config: with a mechanism whose noise is bounded there: a digit tree, or exact sums.
         relation: of N users.
+        ridge: lambda of the estimator.
         counts: (N,) rows that the version rests on, of each user.
     """
     learner, features = config.learner, config.features
     width = reward_width(
-        relation, features.dimension, counts, ridge=learner.ridge, delta=learner.failure / 2, norm=features.norm
+        relation, features.dimension, counts, ridge=ridge, delta=learner.failure / 2, norm=features.norm
     )
     if config.release.mechanism == "exact":
         return width
     noise = _noise_norm(config, relation.users * features.dimension)
-    return width + raw_noise_width(relation, noise, learner.ridge)
+    return width + raw_noise_width(relation, noise, ridge)
 
 
 def _noise_norm(config: CollaborativeConfig, coordinates: int) -> float:

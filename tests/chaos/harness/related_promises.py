@@ -129,7 +129,7 @@ def _aggregator(audit: Any, frozen: Any, _: Written, __: Written) -> None:
     models = [codec.decode(value)[1] for value in audit.journals[0][1:]]
     assert [model["version"] for model in models] == list(range(1, len(models) + 1))
     system = frozen.system
-    textbook = TextbookCollaborative(system.relation, system.features.dimension, system.config.learner.ridge)
+    textbook = TextbookCollaborative(system.relation, system.features.dimension, system.ridge)
     moment = np.zeros((system.nodes, system.features.dimension))
     known: set[bytes] = set()
     for _, value in frozen.logs["releases", 0]:

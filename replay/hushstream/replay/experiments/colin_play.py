@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hushstream.learners.collaborative import CollaborativeState
 from hushstream.learners.relation import Algorithm, Relation
+from hushstream.learners.ridge import noise_aware_ridge, projected_deviation
 from hushstream.replay.experiments.colin_mechanisms import (
     Calibration,
     Exposure,
@@ -208,7 +209,7 @@ def play(task: Task) -> Played:
         return _loop(stage, relation, task.tuning.alpha, 1.0, stage.rewards, None, marks)
     calibration, exposure = find_calibration(task.calibration), exposure_for(task)
     if calibration.sums == "reward":
-        ridge = 1.0 + task.tuning.ridge_per_noise * reward_law(task.epsilon).variance
+        ridge = noise_aware_ridge(reward_law(task.epsilon).variance, task.tuning.ridge_per_noise)
         rewards = noised_rewards(stage.rewards, task.epsilon, task.world.seed)
         return _loop(stage, relation, task.tuning.alpha, ridge, rewards, None, marks)
     noise = raw_noise(calibration, exposure, relation, task.trust, task.epsilon, task.world.seed)
@@ -217,13 +218,8 @@ def play(task: Task) -> Played:
 
 
 def ridge_for(calibration: Calibration, level: float, relation: Relation, per_noise: float) -> float:
-    """Lambda: 1 plus a multiple of the noise's level on a projected coordinate.
-
-    The level is known before any data (it follows from the calibration), so this is post-processing.
-    """
-    if calibration.sums == "raw":
-        level *= float(np.sqrt(np.mean(np.square(relation.row_norms(2)))))
-    return 1.0 + per_noise * level
+    """Lambda by the noise's level on a projected coordinate; see `hushstream.learners.ridge`."""
+    return noise_aware_ridge(projected_deviation(relation, level) if calibration.sums == "raw" else level, per_noise)
 
 
 def checkpoints(events: int) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.learners.ridge import REWARD_RIDGE_PER_NOISE, SUMS_RIDGE_PER_NOISE
 from hushstream.privacy.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.colin_grid import (
@@ -57,8 +58,7 @@ MAIN = "table"
 ALPHA = 0.1
 TIE_WEIGHT = {NONPRIVATE: 1.0, "local-reward": 1.0, PAPER: 20.0}
 SUMS_TIE_WEIGHT = 10.0
-RIDGE_PER_NOISE = {PAPER: 0.02, "local-reward": 10.0}
-SOUND_RIDGE_PER_NOISE = 3.0
+RIDGE_PER_NOISE = {PAPER: 0.02, "local-reward": REWARD_RIDGE_PER_NOISE}
 
 PAPER_FIGURES: Mapping[str, tuple[float, ...]] = {
     "DP-LinUCB": (3082.90, 2683.69, 1504.14, 910.97, 496.11),
@@ -73,7 +73,7 @@ SETTINGS = (
     f"alpha = {ALPHA:g} for every learner. Ridge 1 without privacy; with it 1 + c s, s the known root mean square of"
     " the noise on a projected sum (for local-reward: its variance), which is post-processing: c ="
     f" {RIDGE_PER_NOISE[PAPER]:g} for the paper's calibration, {RIDGE_PER_NOISE['local-reward']:g} for local-reward,"
-    f" {SOUND_RIDGE_PER_NOISE:g} for all others; used values in column ridge.",
+    f" {SUMS_RIDGE_PER_NOISE:g} for all others; used values in column ridge.",
     "alpha, c and the weight of ties were chosen on seeds 0 to 3 and 20 to 27 of the uniform world with d = 5.",
     "Unit: one reward; contexts, arms shown, graph and timing are public. A person with T/N rewards has the epsilon"
     " in column lifetime_epsilon.",
@@ -117,7 +117,7 @@ def tuning_of(calibration: str, policy: Policy) -> Tuning:
     if calibration == NONPRIVATE:
         return Tuning(ALPHA)
     tie_weight = TIE_WEIGHT.get(calibration, SUMS_TIE_WEIGHT) if policy == "goblin" else 1.0
-    return Tuning(ALPHA, RIDGE_PER_NOISE.get(calibration, SOUND_RIDGE_PER_NOISE), tie_weight)
+    return Tuning(ALPHA, RIDGE_PER_NOISE.get(calibration, SUMS_RIDGE_PER_NOISE), tie_weight)
 
 
 def private_task(world: WorldSetting, algorithm: str, calibration: Calibration, epsilon: float) -> Task:
