@@ -55,8 +55,12 @@ _RENEWAL = "/renewal/"
 class BudgetConfig:
     """What a unit may pay in its life: a reward of colin, all slots (and the lift) of one user of p2b.
 
-    ``filter`` composes prices: ``basic`` adds epsilons and deltas, ``zcdp`` adds rhos, ``renyi`` adds divergences at
-    one order that is fixed beforehand. ``lift`` is the share of the limit that the hold-out's lift may spend.
+    Attributes:
+        epsilon: the limit.
+        delta: the limit.
+        filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
+            that is fixed beforehand.
+        lift: share of the limit that the hold-out's lift may spend (p2b).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

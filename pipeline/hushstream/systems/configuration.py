@@ -30,7 +30,12 @@ SumsRelease = Literal["auto", "fresh", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """Contexts are histograms: ``dimension`` entries, multiples of 10^-``digits``, summing to 1 (P2B section 3.2)."""
+    """Contexts are histograms on a decimal grid, summing to 1 (P2B section 3.2).
+
+    Attributes:
+        dimension: d, the entries of a context.
+        digits: q; every entry is a multiple of 10^-q.
+    """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
@@ -45,7 +50,12 @@ class ContextConfig:
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """LinUCB: ``alpha`` scales the confidence width, ``ridge`` is the initial diagonal of each arm's A."""
+    """LinUCB of each user.
+
+    Attributes:
+        alpha: scales the width of the confidence, so how much is explored.
+        ridge: the initial diagonal of each arm's A.
+    """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
@@ -61,7 +71,13 @@ class LearnerConfig:
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """``codes`` clusters (or ``auto``, from arms, expected slots and epsilon); what the server learns on."""
+    """How a context becomes a code, and what the server learns on.
+
+    Attributes:
+        codes: clusters of the grid; auto picks them from arms, expected slots and epsilon.
+        features: what stands for a code in the shared model: its centroid, or a one-hot vector.
+        seed: of the sample and the start of k-means; no user data is used.
+    """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
@@ -81,11 +97,15 @@ class EncoderConfig:
 class SlotConfig:
     """When a user owes a slot, and how many in a lifetime.
 
-    A slot is due after ``after_interactions`` decisions. Log time is cut into spans of ``settle_seconds`` (so that
-    rewards can arrive): all slots of a partition that fall due in one span are sent together, at its first context in
-    the next span but one or later, or at a seal record; the spans' length says among how many a slot hides. Each of the
-    ``lifetime_slots`` slots costs the release's epsilon once. ``sealed`` slots can be read by the shuffler alone, not
-    by whoever operates the broker.
+    Attributes:
+        after_interactions: a slot is due after so many decisions of a user.
+        lifetime_slots: slots of one user in his life; each costs the release's epsilon once.
+        settle_seconds: log time is cut into spans of this length, so that rewards can arrive: all slots of a partition
+            that fall due in one span are sent together, at its first context in the next span but one or later, or at
+            a seal record; the length says among how many a slot hides.
+        period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
+            the previous one.
+        sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -109,9 +129,10 @@ class SlotConfig:
 class FeedbackConfig:
     """How shown and reward are joined to the decision, in log time.
 
-    ``reward_wait_seconds``: a decision that was shown and not clicked by then counts as reward 0.
-    ``parked_clicks``: how many clicks may wait for a context that has not arrived, per partition.
-    ``remembered_events``: how many past event ids a partition knows again (same id, same answer).
+    Attributes:
+        reward_wait_seconds: a decision that was shown and not clicked by then counts as reward 0.
+        parked_clicks: how many clicks may wait for a context that has not arrived, per partition.
+        remembered_events: how many past event ids a partition knows again (same id, same answer).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -132,13 +153,21 @@ class FeedbackConfig:
 class ReleaseConfig:
     """What leaves the shuffler, and when a window closes.
 
-    ``sampling`` is the probability that the shuffler keeps a slot (secret, keyed); ``levels`` is M, the
-    number of reward levels above 0; a window closes at ``window_slots`` slots, after ``window_seconds`` of
-    log time (None: never), or at a seal.
-
-    ``sums`` says what a window's noise is: ``fresh`` (its own), ``counter`` (all windows of a partition run through a
-    counter, for at most ``windows`` windows), or ``auto`` (whichever gives the more exact total over the windows that
-    ``expected_slots`` and ``window_slots`` make).
+    Attributes:
+        mode: slot-sums (noised sums of every cell, pure epsilon), tuples (sampled tuples above a threshold on the whole
+            tuple, epsilon and delta), or paper (a threshold on the code alone: not private as stated).
+        epsilon: what one slot costs.
+        sampling: probability that the shuffler keeps a slot (secret, keyed); below 1 for tuples and paper.
+        levels: M, reward levels above 0; 1 for clicks.
+        threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto is the smallest that
+            target_delta allows, or that of the paper.
+        target_delta: delta of the automatic threshold.
+        window_slots: a window closes at so many slots (or at a seal).
+        window_seconds: a window closes after so much log time, too; null for never.
+        sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
+            counter), or auto (whichever gives the more exact total over the windows that expected_slots and
+            window_slots make).
+        windows: most windows that a counter serves.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -188,11 +217,13 @@ class ReleaseConfig:
 class UsersConfig:
     """How much one user may ask for, and how long his state is kept, in log time.
 
-    ``contexts_per_period``: contexts of one user that are learned from in ``period_seconds`` (None: any number);
-    those beyond are decided by the shared model alone: nothing of them is remembered, learned or reported.
-    ``parked_clicks``: how many clicks of one user may wait for a context that has not arrived.
-    ``expire_after_seconds``: the state of a user unseen for so long is given up (None: never); what he has
-    spent of his allowance and of his quota stays under a keyed digest of his name.
+    Attributes:
+        contexts_per_period: contexts of one user that are learned from in a period (null: any number); those beyond are
+            decided by the shared model alone: nothing of them is remembered, learned or reported.
+        period_seconds: length of that period.
+        parked_clicks: how many clicks of one user may wait for a context that has not arrived.
+        expire_after_seconds: the state of a user unseen for so long is given up (null: never); what he has spent of his
+            allowance and of his quota stays under a keyed digest of his name.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -215,11 +246,14 @@ class UsersConfig:
 
 @dataclass(frozen=True, slots=True)
 class LiftConfig:
-    """The lift of the model over a hold-out, released with noise; ``holdout`` 0 switches it off.
+    """The lift of the model over a hold-out, released with noise.
 
-    ``holdout`` is the share of users who are never answered by a model; ``epsilon`` is for one user over all
-    releases, beside what his slots cost; the first ``decisions_per_user`` decisions of a user are counted. A release
-    is made every ``every_seconds`` of log time and at a seal, at most ``releases`` of a partition.
+    Attributes:
+        holdout: share of users who are never answered by a model; 0 switches the lift off.
+        epsilon: for one user over all releases, beside what his slots cost.
+        decisions_per_user: the first so many decisions of a user are counted.
+        every_seconds: a release is made so often, in log time, and at a seal.
+        releases: most releases of a partition.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -243,7 +277,12 @@ class LiftConfig:
 
 @dataclass(frozen=True, slots=True)
 class PartitionConfig:
-    """Partition counts; frozen for the life of a deployment."""
+    """Partition counts; frozen for the life of a deployment.
+
+    Attributes:
+        learner: partitions of contexts, clicks and decisions.
+        shuffler: partitions of reports.
+    """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
@@ -260,9 +299,24 @@ class PartitionConfig:
 class P2BConfig:
     """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
 
-    ``public_dataset`` allows what only public data may have: the non-private model line and exact figures.
-    ``budget`` limits what all slots of one user and the lift may cost him together; without one the limit is what
-    the configuration plans. Of ``lifetime_slots`` he sends as many as fit.
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        arms: K, how many arms there are.
+        context: what a context is.
+        expected_slots: slots that are expected in the life of the deployment, a public number; auto values follow it.
+        learner: LinUCB of each user.
+        encoder: how a context becomes a code.
+        slot: when a user owes a slot.
+        feedback: how shown and reward are joined to the decision.
+        release: what leaves the shuffler.
+        lift: the noised lift of the model over a hold-out.
+        partitions: how many of each topic.
+        users: quotas and expiry of users.
+        budget: limits what all slots of one user and the lift may cost him together; null for what the configuration
+            plans. Of lifetime_slots he sends as many as fit.
+        kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
+        public_dataset: allows what only public data may have: the non-private model line and exact figures.
+        system: which system this is a configuration of.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
