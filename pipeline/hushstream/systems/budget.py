@@ -56,8 +56,8 @@ class BudgetConfig:
     """What a unit may pay in its life: a reward of colin, all slots (and the lift) of one user of p2b.
 
     Attributes:
-        epsilon: the limit.
-        delta: the limit.
+        epsilon: what all prices together may cost, with delta.
+        delta: what they may cost, with epsilon.
         filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
             that is fixed beforehand.
         lift: share of the limit that the hold-out's lift may spend (p2b).

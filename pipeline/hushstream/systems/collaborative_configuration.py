@@ -40,10 +40,13 @@ GRID_BITS = 24
 
 @dataclass(frozen=True, slots=True)
 class FeatureConfig:
-    """Features of an arm: ``dimension`` numbers, of length at most ``norm`` (L2) and ``norm_l1`` (L1).
+    """Features of an arm; the noise is sized by the bounds on their length, and a context with longer ones is refused.
 
-    A context whose features are longer is refused: the noise is sized by these bounds. Without ``norm_l1`` it is
-    sqrt(dimension) * norm, which holds always; a tighter one makes Laplace noise smaller.
+    Attributes:
+        dimension: d, the numbers of one arm.
+        norm: their largest L2 length.
+        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which holds always. A tighter one makes
+            Laplace noise smaller.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -71,12 +74,18 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class CollaborationConfig:
-    """How users share: the estimator, its ridge (lambda) and the width of its confidence (alpha).
+    """How users share; what ``auto`` takes is in `hushstream.systems.collaborative_ridge`.
 
-    ``alpha: lemma`` takes the width that holds for all users with probability 1 - ``failure`` at each version (the
-    paper's Lemma 2, corrected): safe, and far wider than what explores best. ``ridge: auto`` takes what the noise of
-    the release asks for (`hushstream.systems.collaborative_ridge`). ``self_weight`` is a user's tie to himself in
-    CoLin's relation matrix, beside the weights of the graph; ``tie_weight`` multiplies these for GOBLin.
+    Attributes:
+        algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
+            graph draw their parameters together).
+        alpha: width of the confidence, so how much is explored. lemma takes the width that holds for all users with
+            probability 1 - failure at each version (the paper's Lemma 2, corrected): safe, and far wider than what
+            explores best.
+        ridge: lambda, the initial diagonal of A; auto takes what the noise of the release asks for.
+        self_weight: a user's tie to himself in CoLin's relation matrix, beside the weights of the graph.
+        tie_weight: multiplies the weights of the graph for GOBLin.
+        failure: probability with which the width of lemma may fail.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -109,15 +118,22 @@ class CollaborationConfig:
 class ContinualConfig:
     """What leaves the zone that holds rewards, and how often.
 
-    ``trust`` says who adds the noise: ``server`` (a trusted counter role) or ``edge`` (each user's own counter in
-    the learner; nobody else sees a reward). ``mechanism`` is a counter, ``noisy-reward`` (each reward is noised
-    once, at the edge), or ``exact`` (public data only). ``epsilon`` and ``delta`` are for one reward, over all
-    releases. ``rewards_per_user`` bounds how many rewards of one user ever count; ``horizon`` is the most steps that
-    a user's counter takes, for which its noise is sized: with ``auto`` as many. ``reward_levels`` is M for
-    noisy-reward: a reward is a whole number of M steps (1 for clicks). ``epochs`` bounds how often the price may be
-    paid; a budget may end it earlier. A step is released after ``rows`` rewards, after ``seconds`` of log time, or at a
-    seal. At the edge rows are released as they settle, and a model follows after ``rows`` of them or at a seal; a
-    learner whose inputs changed stops, so there is one epoch.
+    Attributes:
+        trust: who adds the noise: server (a trusted counter role) or edge (each user's own counter in the learner;
+            nobody else sees a reward).
+        mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
+            edge), or exact (public data only).
+        noise: laplace (pure epsilon) or gaussian (epsilon and delta; blt has no other).
+        epsilon: for one reward, over all releases of an epoch.
+        delta: for one reward, over all releases of an epoch, with gaussian noise.
+        horizon: the most steps that a user's counter takes, for which its noise is sized; auto for rewards_per_user.
+        rewards_per_user: how many rewards of one user ever count.
+        reward_levels: M for noisy-reward: a reward is a whole number of M steps; 1 for clicks.
+        rows: a step is released after so many rewards, or at a seal. At the edge rows are released as they settle, and
+            a model follows after so many of them or at a seal.
+        seconds: a step is released after so much log time, too; null for never.
+        epochs: how often the price may be paid; a budget may end it earlier. 1 at the edge, where a learner whose
+            inputs changed stops.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -176,10 +192,19 @@ class ContinualConfig:
 class CollaborativeConfig:
     """Everything that decides what a collaborative deployment computes (Wang et al., DP-CoLin).
 
-    ``arms`` is the most arms that one context shows. A decision's reward is taken ``settle_seconds`` of log time
-    after it (a later one is lost), or at a seal. ``public_dataset`` allows what only public data may have: the
-    exact mechanism and exact figures. ``budget`` limits what one reward may cost over all epochs of noise, of which
-    ``release.epochs`` are planned; without one the limit is what these cost.
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        arms: the most arms that one context shows.
+        features: the features of an arm.
+        learner: how users share.
+        settle_seconds: a decision's reward is taken after so much log time (a later one is lost), or at a seal.
+        feedback: how shown and reward are joined to the decision.
+        release: what leaves the zone that holds rewards.
+        partitions: how many of each topic.
+        budget: limits what one reward may cost over all epochs of noise, of which release.epochs are planned; null for
+            what these cost.
+        public_dataset: allows what only public data may have: the exact mechanism and exact figures.
+        system: which system this is a configuration of.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

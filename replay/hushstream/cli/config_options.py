@@ -1,0 +1,137 @@
+"""The reference of a configuration: every setting with type, default and meaning, read from the classes themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+import yaml
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from hushstream.agents.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
+from hushstream.cli.deployments import config_app
+from hushstream.cli.options import AsJson, show
+from hushstream.systems.collaborative_configuration import CollaborativeConfig
+from hushstream.systems.configuration import P2BConfig
+
+CONFIGURATIONS: dict[str, type] = {"p2b": P2BConfig, "colin": CollaborativeConfig}
+_PLAIN = {int: "whole number", float: "number", bool: "true | false", str: "text", NoneType: "null"}
+_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
+
+
+class SystemChoice(StrEnum):
+    """Whose configuration."""
+
+    P2B = "p2b"
+    COLIN = "colin"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a configuration.
+
+    Attributes:
+        name: with the sections above it, as ``--set`` takes it.
+        type: what it may be, as it is written in YAML.
+        default: what it is when it is left out, as it is written in YAML; None where it may not be left out.
+        meaning: what it does.
+    """
+
+    name: str
+    type: str
+    default: str | None
+    meaning: str
+
+    def as_json(self) -> dict[str, str | None]:
+        """Plain values under stable keys."""
+        return {"name": self.name, "type": self.type, "default": self.default, "meaning": self.meaning}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to those of ``config``."""
+    config_app.command(name="options")(options)
+
+
+def options(
+    system: Annotated[SystemChoice | None, typer.Option(help="Whose (default: of both).")] = None, json: AsJson = False
+) -> None:
+    """Every setting of a deployment.yaml: type, default and meaning."""
+    systems = list(CONFIGURATIONS) if system is None else [system.value]
+    found = {name: settings(CONFIGURATIONS[name]) for name in systems}
+    example = f"{ENVIRONMENT_PREFIX}RELEASE__EPSILON=0.5"
+    show(
+        {name: [one.as_json() for one in each] for name, each in found.items()},
+        json,
+        *(_table(name, each) for name, each in found.items()),
+        f"In {CONFIGURATION} a.b stands below a; the environment goes before it ({example}). replay and evaluate take "
+        f"--set a.b=VALUE.",
+    )
+
+
+def settings(made: type, above: str = "") -> tuple[Setting, ...]:
+    """Every setting of a configuration class, a section before what is in it.
+
+    Args:
+        made: a dataclass whose docstring has the meaning of each field under ``Attributes:``.
+        above: what names begin with.
+    """
+    types, meanings, found = get_type_hints(made), _meanings(made), []
+    for one in fields(made):
+        sections = [part for part in (types[one.name], *get_args(types[one.name])) if is_dataclass(part)]
+        found.append(Setting(above + one.name, _type(types[one.name]), _default(one), meanings.get(one.name, "")))
+        for section in sections:
+            assert isinstance(section, type)
+            found += settings(section, f"{above}{one.name}.")
+    return tuple(found)
+
+
+def _meanings(made: type) -> dict[str, str]:
+    """What a class says of its fields: the entries below ``Attributes:``, each joined to one line."""
+    _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in below.splitlines():
+        entry = _ENTRY.fullmatch(line)
+        if entry is not None:
+            names = entry[1].split(", ")
+            found |= dict.fromkeys(names, entry[2])
+        elif line.startswith(" " * 8):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+def _type(hint: Any) -> str:
+    if is_dataclass(hint):
+        return "section"
+    if get_origin(hint) is Literal:
+        return " | ".join(str(value) for value in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(_type(part) for part in get_args(hint))
+    return _PLAIN[hint]
+
+
+def _default(one: Field[Any]) -> str | None:
+    if one.default is MISSING:
+        return None if one.default_factory is MISSING else "{}"
+    return str(yaml.safe_dump(one.default)).splitlines()[0]
+
+
+def _table(system: str, found: tuple[Setting, ...]) -> Table:
+    table = Table(title=f"system: {system}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("type", max_width=28)
+    table.add_column("default", no_wrap=True)
+    table.add_column("meaning", ratio=1)
+    for one in found:
+        default = Text("required", style="bold") if one.default is None else Text(one.default)
+        table.add_row(Text(one.name), Text(one.type), default, Text(one.meaning))
+    return table
