@@ -146,8 +146,40 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
     assert first == again
     assert (folder / "encoder.json").read_bytes() == encoder
     checked = cli("config", "check", folder, "--json").json
-    assert {**first, "budgets": checked["budgets"]} == checked
+    assert {**first, "budgets": checked["budgets"], "notes": []} == checked
     assert first["digest"] in cli("config", "check", folder).out
+
+
+CLUB = """\
+system: colin
+deployment: club
+arms: 4
+features: {dimension: 3}
+release: {rewards_per_user: 100}
+"""
+
+
+def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp_path):
+    club, edges, folder = tmp_path / "club.yaml", tmp_path / "edges.csv", tmp_path / "club"
+    club.write_text(CLUB)
+    edges.write_text("ann,bob\nbob,cyd\n")
+    assert "ridge" not in cli("guarantee", club, "--json").json
+    made = cli("prepare", club, folder, "--graph", edges, "--json").json
+    promised = cli("guarantee", folder, "--json").json["ridge"]
+    assert promised == pytest.approx(made["ridge"], abs=1e-6)
+    assert cli("config", "check", folder, "--json").json["ridge"] == made["ridge"] > 10
+    assert f"Ridge of the models: {promised:.6g}, " in cli("guarantee", folder).out
+    assert f"ridge {made['ridge']}" in cli("config", "check", folder).out
+
+
+def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
+    club = tmp_path / "club.yaml"
+    club.write_text(CLUB)
+    assert cli("config", "check", club, "--json").json["notes"] == []
+    club.write_text(CLUB.replace("100}", "100, horizon: 1000}"))
+    (note,) = cli("config", "check", club, "--json").json["notes"]
+    assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of his rewards count")
+    assert note in cli("config", "check", club).out
 
 
 def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(cli, refused, config, tmp_path):

@@ -56,14 +56,17 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     With the budget and how much of what is planned fits it, the price in every currency (rho of zCDP, and epsilon at
     deltas from 1e-5 to 1e-9, for one unit and for all of one user), and what the lift over a hold-out costs beside it.
     """
-    promises, budgets = _promises(config_file(config))
-    rows = conversion_rows(promises.releases)
+    path = config_file(config)
+    promises, budgets = _promises(path)
+    rows, ridge = conversion_rows(promises.releases), _ridge(path)
     if json:
         found = {"budgets": [one.as_json() for one in budgets], "conversions": [row.as_json() for row in rows]}
-        print_json({**promises.as_json(), **found})
+        print_json({**promises.as_json(), **found, **({} if ridge is None else {"ridge": ridge})})
         return
     typer.echo(promises.releases.as_text(), nl=False)
     typer.echo("\n".join(one.as_text() for one in budgets))
+    if ridge is not None:
+        typer.echo(f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy).")
     typer.echo(conversion_text(rows), nl=False)
     typer.echo(promises.beside_text(), nl=False)
 
@@ -132,7 +135,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
-    resolved: dict[str, str | int] = {"deployment": values.deployment}
+    resolved: dict[str, str | float] = {"deployment": values.deployment}
     if isinstance(values, P2BConfig):
         resolved["codes"] = resolve_codes(values)
     _, budgets = _promises(path)
@@ -140,10 +143,10 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         system = load_deployment(path.parent)
         resolved |= {**_sizes(system), "digest": system.digest.hex()}
     if json:
-        print_json({**resolved, "budgets": [one.as_json() for one in budgets]})
+        print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": _notes(values)})
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
-        typer.echo("\n".join(one.as_text() for one in budgets))
+        typer.echo("\n".join([*(one.as_text() for one in budgets), *_notes(values)]))
 
 
 def _promises(path: Path) -> tuple[Promises, tuple[BudgetFacts, ...]]:
@@ -156,9 +159,28 @@ def _promises(path: Path) -> tuple[Promises, tuple[BudgetFacts, ...]]:
     return Promises(release_guarantee(*settings)), (budget_facts(*settings),)
 
 
-def _sizes(system: System) -> dict[str, str | int]:
+def _ridge(path: Path) -> float | None:
+    """Lambda of a collaborative deployment's models, once its graph is there."""
+    values, graph = read_config(path), path.parent / RELATION
+    if isinstance(values, P2BConfig) or not graph.exists():
+        return None
+    return CollaborativeSystem.of(values, read_relation(graph)).ridge
+
+
+def _notes(config: AnyConfig) -> list[str]:
+    """What is allowed and serves nobody."""
+    if isinstance(config, P2BConfig) or config.release.leaves == config.release.rewards_per_user:
+        return []
+    return [
+        f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
+        f"{config.release.rewards_per_user} of his rewards count at most; leave the horizon out to have no more noise "
+        "than these need"
+    ]
+
+
+def _sizes(system: System) -> dict[str, str | float]:
     if isinstance(system, CollaborativeSystem):
-        return {"users": system.nodes, "algorithm": system.config.learner.algorithm}
+        return {"users": system.nodes, "algorithm": system.config.learner.algorithm, "ridge": round(system.ridge, 6)}
     assert isinstance(system, P2BSystem)
     return {"codes": system.codes}
 
