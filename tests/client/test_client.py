@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -50,8 +51,13 @@ async def test_without_an_answer_in_time_the_baseline_is_given_and_marked(log):
 
 async def test_without_an_answer_and_a_baseline_the_timeout_is_an_error(log):
     async with Client(log) as client:
-        with pytest.raises(DecisionTimeout, match=r"no answer within 0\.01 s"):
-            await client.decide("e1", "ann", X, timeout=0.01)
+        with pytest.raises(DecisionTimeout, match=r"expected an answer within 0\.01 s, got none") as raised:
+            await client.decide("secret-event", "secret-user", [0.125, 0.375, 0.25, 0.25], timeout=0.01)
+    # It says where to look, and nothing of whom or what was asked.
+    assert "another length" in str(raised.value)
+    assert "a user outside the graph" in str(raised.value)
+    assert "`hushstream dead-letters list edge`" in str(raised.value)
+    assert not {"secret", "125", "375"} & set(re.findall(r"secret|125|375", str(raised.value)))
 
 
 async def test_a_log_that_hangs_does_not_hold_up_the_baseline(log):

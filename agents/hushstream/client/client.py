@@ -34,8 +34,17 @@ REMEMBERED_USERS = 200_000
 PolicyName = Literal["model", "baseline", "repeated", "timeout"]
 
 
+_UNANSWERED = (
+    "no learner runs, it is behind, or it refused the context (another length than the configuration's, a histogram "
+    "that does not sum to 1, a user outside the graph): `hushstream dead-letters list edge` tells what is refused"
+)
+
+
 class DecisionTimeout(HushstreamError):
-    """No decision came in time and the caller gave no baseline arm."""
+    """No decision came in time and the caller gave no baseline arm.
+
+    A refused context has no answer at all: the client cannot tell it from a late one, the dead letters can.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +153,12 @@ class Client:
         Args:
             event_id: names this decision (1 to 128 bytes of UTF-8); the same id always gets the same answer. A
                 timeout is no answer: who asks again later may get the learner's.
-            user: the account, as the application authenticates it.
-            context: (d,) finite numbers, a normalised histogram.
-            eligible: arms that may be shown; None for all.
+            user: the account, as the application authenticates it; for colin one of the graph's.
+            context: finite numbers, as many as the configuration says; the learner refuses any other length. p2b:
+                (d,), a histogram that sums to 1, d being ``context.dimension``. colin: (arms * d,), d being
+                ``features.dimension``: row a of the (arms, d) matrix is the features of arm a, row after row; where
+                fewer arms are shown, the other rows are there too (as zeros) and ``eligible`` names those shown.
+            eligible: arms that may be shown, numbered from 0; None for all.
             baseline: what to show when no answer comes within ``timeout``.
             timeout: seconds; None waits for ever.
             line: the shared model this user starts from, when not the client's default.
@@ -169,7 +181,10 @@ class Client:
             return await asyncio.wait_for(asyncio.shield(question.answer), timeout)
         except TimeoutError:
             if baseline is None:
-                raise DecisionTimeout(f"decide: no answer within {timeout} s, and no baseline arm was given") from None
+                raise DecisionTimeout(
+                    f"decide: expected an answer within {timeout} s, got none and no baseline arm was given; "
+                    f"{_UNANSWERED}"
+                ) from None
             return Decision(event_id, user, baseline, None, "timeout", 0)
         finally:
             if not question.answer.done():
