@@ -91,7 +91,7 @@ def read_lift(logs: LogCopy, system: System) -> LiftReport:
         raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
     found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
     return LiftReport(
-        lift_of(found),
+        lift_of(found, system.config.lift.decisions_per_user),
         sum(fields["leaf"] for fields in newest.values()),
         max(fields["epsilon_micro"] for fields in newest.values()),
         max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),

@@ -81,6 +81,11 @@ class EdgeAgent:
             # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
             self._draw_target(self.decided - self.decided % terms.after_interactions)
 
+    @property
+    def key(self) -> Key:
+        """The user's key: coins and report ids come from it."""
+        return self._key
+
     def allowance(self) -> Allowance:
         """What must be kept when this state is given up."""
         return Allowance(self.decided, self.due, self.sent, self.period, self.used)

@@ -7,6 +7,7 @@ follow from it; their bytes are fixed by the fold and their digest is journaled 
 
 from __future__ import annotations
 
+from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
@@ -79,11 +80,12 @@ class LearnerMachine(TwoInputs):
         if not config.lift.holdout:
             return None
         address = self.system.lift_address(self.chain.genesis_nonce, self.partition)
-        return LiftCounter(config.lift, config.release.levels, self.key.derive("lift"), address)
+        wait_ms = self.terms.reward_wait_ms
+        return LiftCounter(config.lift, config.release.levels, wait_ms, self.key.derive("lift"), address)
 
-    def in_holdout(self, user: str) -> bool:
+    def in_holdout(self, agent: EdgeAgent) -> bool:
         """Whether a user is never answered by a model."""
-        return self.lift is not None and in_holdout(self.agents.user_key(user), self.system.config.lift)
+        return self.lift is not None and in_holdout(agent.key, self.system.config.lift)
 
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.edge.agent import EdgeAgent
-from hushstream.feedback.join import JoinOutcome
+from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import ParkedClick, PastDecision
 from hushstream.roles.intake import DecodedContexts, eligible_mask
 from hushstream.roles.machine import InputSlice, Output
@@ -84,7 +84,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             outcome = agent.rewarded(click.event_id, click.arm, click.reward)
             self.counts[outcome] += 1
             if outcome is JoinOutcome.REWARDED:
-                self._count_lift(click.user, decision.index, click.reward)
+                self._count_lift(agent, decision, click.reward)
         else:
             self.counts[agent.shown(click.event_id, click.arm)] += 1
 
@@ -129,7 +129,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         if choice.repeated:
             self._repeat(event_id, past)
             return
-        held_out = machine.in_holdout(user)
+        held_out = machine.in_holdout(agent)
         if held_out:
             past = self._held_out(event_id, past, columns.baselines[row], mask)
             agent.correct(event_id, past.arm, past.propensity)
@@ -192,14 +192,14 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         due = machine.due
         for agent, event_id in machine.deadlines.passed(now_ms):
             machine.agents.touch(agent)
-            index = agent.open[event_id].index
+            decision = agent.open[event_id]
             outcome = agent.expire(event_id)
             self.counts[outcome] += 1
             past = machine.past.get(event_id)
             if past is not None:
                 machine.past.put(event_id, past._replace(expired=True))
-                if outcome is JoinOutcome.EXPIRED_AS_ZERO:
-                    self._count_lift(past.user, index, 0.0)
+            if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
+                self._count_lift(agent, decision, 0.0)
         while due and machine.settled(due[0][0], now_ms):
             self._settle(due.popleft()[1])
         self._send()
@@ -213,10 +213,11 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         self._release_lift()
         self.releases.extend(seal_outputs(machine.system, machine.partition, phase, machine.chain.encode))
 
-    def _count_lift(self, user: str, index: int, reward: float) -> None:
+    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
+        """Note a decision whose own arm was shown."""
         machine = self._machine
         if machine.lift is not None:
-            machine.lift.count(machine.in_holdout(user), index, reward)
+            machine.lift.count(machine.in_holdout(agent), decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self) -> None:
         """One more release of the lift's running counts, which the log's time or a seal asks for."""
@@ -226,7 +227,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         asked = self._ask(machine.spending, LIFT_CHARGE)
         if asked.refused:
             return
-        step = machine.lift.release()
+        step = machine.lift.release(machine.now_ms)
         record = lift_record(
             machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
         )
