@@ -1,6 +1,10 @@
-"""Whether the worker of this container answers and runs what was assigned to it: exit 0, or 1 with the reason.
+"""Whether the worker of this container does its work: exit 0, or 1 with the reason.
+
+    python health.py          # ready: it runs every partition that it was given, and at least one
+    python health.py --live   # alive: its event loop turns; only a restart mends a worker of which this is not true
 
 It knows nothing but the public metrics on ``HUSHSTREAM_METRICS_PORT``, and needs the standard library alone.
+Metrics are served by a thread of their own: that they come says nothing of the loop that does the work.
 """
 
 from __future__ import annotations
@@ -9,12 +13,16 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 
 TIMEOUT_SECONDS = 4.0
-_STOPPED = "hushstream_partitions_stopped"
+HUNG_SECONDS = 60.0
+"""A batch, a snapshot and the replay of a journal record each take far less."""
+_BEAT = "hushstream_heartbeat_age_seconds"
+_ASSIGNED, _HELD, _STOPPED = (f"hushstream_partitions_{name}" for name in ("assigned", "held", "stopped"))
 
 
-def fault(port: int) -> str | None:
+def fault(port: int, live: bool = False) -> str | None:
     """What is wrong with the worker whose public metrics are at this port; None for nothing."""
     address = f"http://127.0.0.1:{port}/metrics"
     try:
@@ -22,13 +30,34 @@ def fault(port: int) -> str | None:
             text = answer.read().decode()
     except (OSError, urllib.error.URLError) as error:
         return f"expected metrics at {address}, got {type(error).__name__}"
-    stopped = sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(_STOPPED))
-    return f"{stopped:.0f} partitions were stopped; the worker's log says why" if stopped else None
+    found = _values(text)
+    if _BEAT not in found:
+        return f"expected {_BEAT} at {address}, got none: it is no worker of this release"
+    if found[_BEAT] >= HUNG_SECONDS:
+        return f"the event loop has not turned for {found[_BEAT]:.0f} s"
+    return None if live else _unready(found)
+
+
+def _unready(found: Mapping[str, float]) -> str | None:
+    assigned, held, stopped = (found.get(name, 0.0) for name in (_ASSIGNED, _HELD, _STOPPED))
+    if stopped:
+        return f"{stopped:.0f} partitions were stopped; the worker's log says why"
+    if not assigned:
+        return "no partition was given to it; it joins its group, or others hold them all"
+    if held < assigned:
+        return f"{assigned - held:.0f} of {assigned:.0f} partitions are being recovered"
+    return None
+
+
+def _values(text: str) -> dict[str, float]:
+    """Each series' value by its metric's name; those that are judged here have one series each."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def main() -> int:
     """Look once."""
-    found = fault(int(os.environ.get("HUSHSTREAM_METRICS_PORT", "9101")))
+    found = fault(int(os.environ.get("HUSHSTREAM_METRICS_PORT", "9101")), live="--live" in sys.argv[1:])
     if found is not None:
         print(f"unhealthy: {found}", file=sys.stderr)
     return 1 if found else 0

@@ -1,4 +1,4 @@
-"""Write Grafana's dashboards as JSON into ``deploy/grafana/dashboards``.
+"""Write Grafana's dashboards as JSON into ``deploy/grafana/dashboards``, by the kind of endpoint that they show.
 
     python deploy/grafana/build.py [--check]
 
@@ -54,9 +54,13 @@ def as_json(board: Board) -> str:
 
 def stale() -> list[Path]:
     """Files that are not what the panels say, and files of no board."""
-    wanted = {FOLDER / f"{board.uid}.json": as_json(board) for board in BOARDS}
-    present = set(FOLDER.glob("*.json"))
+    wanted = {_path(board): as_json(board) for board in BOARDS}
+    present = set(FOLDER.rglob("*.json"))
     return sorted(path for path in present | set(wanted) if path not in present or wanted.get(path) != path.read_text())
+
+
+def _path(board: Board) -> Path:
+    return FOLDER / board.endpoint / f"{board.uid}.json"
 
 
 def _source() -> DataSourceRef:
@@ -103,11 +107,11 @@ def main(arguments: list[str] | None = None) -> int:
         for path in found:
             print(f"{path}: expected what panels.py says; run python deploy/grafana/build.py", file=sys.stderr)
         return 1 if found else 0
-    FOLDER.mkdir(exist_ok=True)
-    for path in FOLDER.glob("*.json"):
+    for path in FOLDER.rglob("*.json"):
         path.unlink()
     for board in BOARDS:
-        (FOLDER / f"{board.uid}.json").write_text(as_json(board), encoding="utf-8")
+        _path(board).parent.mkdir(parents=True, exist_ok=True)
+        _path(board).write_text(as_json(board), encoding="utf-8")
     return 0
 
 

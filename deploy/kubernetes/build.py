@@ -1,8 +1,8 @@
 """Write the Kubernetes manifests of a deployment: ``python deploy/kubernetes/build.py [FOLDER ...] [--check]``.
 
 A folder holds ``deployment/`` (what `hushstream prepare` made) and gets the manifests beside it. Without a folder,
-those of the two examples of this repository are written. ``--check`` writes nothing and exits 1 when a file differs
-from what would be written.
+those of the two examples of this repository are written, and rules and dashboards for all deployments into
+``monitoring/``. ``--check`` writes nothing and exits 1 when a file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import is_sealed, monitors, policies, services, topics, users, workers
+from manifests import disruptions, is_sealed, policies, services, topics, users, workers
+from monitoring import RULES, dashboards, monitors, rules
 
 from hushstream.agents.deployment import CONFIGURATION, load
 from hushstream.agents.prepared import ENCODER, RELATION, SEALING
@@ -22,16 +23,21 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.system import System
 
 EXAMPLES = tuple(Path(__file__).parent / "base" / name for name in ("shop", "circle"))
-_HEADING = (
-    "# Made by deploy/kubernetes/build.py from the topic declarations; change those, or patch it in an overlay.\n"
-)
+MONITORING = Path(__file__).parent / "monitoring"
+_HEADING = "# Made by deploy/kubernetes/build.py from the declarations; change those, or patch it in an overlay.\n"
 
 
 class _Plain(yaml.SafeDumper):
-    """Repeats what occurs twice: anchors and aliases are hard to read and to patch."""
+    """Repeats what occurs twice, and keeps the lines of a text: other ways are hard to read and to patch."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Plain.add_representer(str, _Plain.represent_str)
 
 
 def manifests_of(system: System, prepared: Sequence[str]) -> dict[str, str]:
@@ -44,18 +50,24 @@ def manifests_of(system: System, prepared: Sequence[str]) -> dict[str, str]:
     parts = {
         "topics.yaml": topics(system),
         "users.yaml": users(system),
-        "workers.yaml": [*services(system), *workers(system)],
+        "workers.yaml": [*services(system), *workers(system), *disruptions(system)],
         "monitors.yaml": monitors(system),
         "network.yaml": policies(system),
     }
     files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": list(parts),
-        "configMapGenerator": [{"name": f"{system.config.deployment}-deployment", "files": files}],
+    generators = [{"name": f"{system.config.deployment}-deployment", "files": files}]
+    return _with_kustomization(parts, configMapGenerator=generators)
+
+
+def monitoring() -> dict[Path, str]:
+    """What the files of rules and dashboards must hold, for the public Prometheus and for one of a zone."""
+    return {
+        MONITORING / endpoint / name: text
+        for endpoint in RULES
+        for name, text in _with_kustomization(
+            {"rules.yaml": rules(endpoint), "dashboards.yaml": dashboards(endpoint)}
+        ).items()
     }
-    return {name: _text(objects) for name, objects in {**parts, "kustomization.yaml": [kustomization]}.items()}
 
 
 def wanted(folder: Path) -> dict[Path, str]:
@@ -75,11 +87,13 @@ def wanted(folder: Path) -> dict[Path, str]:
 def main() -> int:
     """Write, or compare with what is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="*", type=Path, default=EXAMPLES, help="where deployment/ is")
+    parser.add_argument("folders", nargs="*", type=Path, help="where deployment/ is")
     parser.add_argument("--check", action="store_true", help="compare only")
     arguments = parser.parse_args()
     try:
-        files = {path: text for folder in arguments.folders for path, text in wanted(folder).items()}
+        files = {} if arguments.folders else monitoring()
+        for folder in arguments.folders or EXAMPLES:
+            files |= wanted(folder)
     except HushstreamError as error:
         print(f"build: {error}", file=sys.stderr)
         return 1
@@ -88,9 +102,15 @@ def main() -> int:
         if arguments.check:
             print(f"{path}: differs from the declarations; run deploy/kubernetes/build.py", file=sys.stderr)
         else:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[path], encoding="utf-8")
             print(path)
     return 1 if arguments.check and differing else 0
+
+
+def _with_kustomization(parts: dict[str, list[dict[str, Any]]], **more: Any) -> dict[str, str]:
+    head = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": list(parts)}
+    return {name: _text(objects) for name, objects in {**parts, "kustomization.yaml": [{**head, **more}]}.items()}
 
 
 def _text(objects: list[dict[str, Any]]) -> str:

@@ -20,6 +20,10 @@ BOOTSTRAP = f"{CLUSTER}-kafka-bootstrap:9093"
 IMAGE = "hushstream"
 USER_ID = 10001
 METRICS, ZONE_METRICS = 9101, 9201
+METRICS_PORT, ZONE_METRICS_PORT = "metrics", "zone-metrics"
+"""The names of the two."""
+WATCHER = "hushstream.io/watches"
+"""A pod with this label may read metrics: `public`, or the zone that it names."""
 STRIMZI = "kafka.strimzi.io/v1"
 REPLICATION, IN_SYNC = 3, 2
 
@@ -28,7 +32,6 @@ _STATE = "/var/lib/hushstream/state"
 _DEPLOYMENT = "/etc/hushstream/deployment"
 _CA = "/etc/hushstream/ca"
 _PASSWORD = "/etc/hushstream/password"
-_WATCHER = "hushstream.io/watches"
 
 
 def zone_of(role: str) -> str:
@@ -109,20 +112,9 @@ def services(system: System) -> list[Manifest]:
     """The headless service that a StatefulSet must name; nothing calls a worker but who reads its metrics."""
     found = []
     for role in system.roles:
-        port = {"name": "metrics", "port": METRICS, "targetPort": "metrics"}
+        port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
         spec = {"clusterIP": "None", "selector": labels(system, role), "ports": [port]}
         found.append(_object("v1", "Service", name_of(system, role), spec, labels(system, role)))
-    return found
-
-
-def monitors(system: System) -> list[Manifest]:
-    """One PodMonitor for what anybody may see, and one for each zone's own Prometheus."""
-    everywhere = {"hushstream.io/deployment": system.config.deployment}
-    found = [_monitor(f"{system.config.deployment}-public", everywhere, everywhere, "metrics")]
-    for role in system.roles:
-        zone = {"hushstream.io/zone": zone_of(role)}
-        name = f"{system.config.deployment}-zone-{zone_of(role)}"
-        found.append(_monitor(name, {**everywhere, **zone}, labels(system, role), "zone-metrics"))
     return found
 
 
@@ -177,6 +169,26 @@ def is_sealed(system: System) -> bool:
     return isinstance(system, P2BSystem) and system.sealing is not None
 
 
+def named(version: str, kind: str, name: str, marks: Mapping[str, str] | None = None) -> Manifest:
+    """The head of an object: what it is, its name, and its labels."""
+    metadata: Manifest = {"name": name, **({"labels": dict(marks)} if marks else {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def disruptions(system: System) -> list[Manifest]:
+    """One worker of a role at a time may be taken away by an eviction; one that is not ready is in nobody's way."""
+    found = []
+    for role in system.roles:
+        spec = {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": labels(system, role)},
+        }
+        marks = labels(system, role)
+        found.append(_object("policy/v1", "PodDisruptionBudget", name_of(system, role), spec, marks))
+    return found
+
+
 def _pod(system: System, role: RoleName) -> Manifest:
     name, keys = name_of(system, role), keys_of(system, role)
     mounts = [
@@ -215,8 +227,8 @@ def _pod(system: System, role: RoleName) -> Manifest:
                 "args": _arguments(role),
                 "env": [{"name": key, "value": value} for key, value in _environment(name).items()],
                 "ports": [
-                    {"name": "metrics", "containerPort": METRICS},
-                    {"name": "zone-metrics", "containerPort": ZONE_METRICS},
+                    {"name": METRICS_PORT, "containerPort": METRICS},
+                    {"name": ZONE_METRICS_PORT, "containerPort": ZONE_METRICS},
                 ],
                 **_probes(),
                 "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
@@ -262,12 +274,15 @@ def _environment(user: str) -> Mapping[str, str]:
 
 
 def _probes() -> Manifest:
-    answers = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 5}
-    works = {"exec": {"command": ["python", "/opt/hushstream/health.py"]}, "timeoutSeconds": 5}
+    health = ["python", "/opt/hushstream/health.py"]
+    # Metrics come from a thread of their own: what tells of the loop that does the work is its heartbeat.
+    turns = {"exec": {"command": [*health, "--live"]}, "timeoutSeconds": 5}
+    works = {"exec": {"command": health}, "timeoutSeconds": 5}
     return {
-        "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},
-        "livenessProbe": {**answers, "periodSeconds": 20, "failureThreshold": 3},
-        # A restart does not mend a stopped partition: it is told here, and holds up a rolling update.
+        "startupProbe": {**turns, "periodSeconds": 5, "failureThreshold": 60},
+        "livenessProbe": {**turns, "periodSeconds": 20, "failureThreshold": 3},
+        # A recovery takes its time, and a restart does not mend a stopped partition: both are told here, and hold up a
+        # rolling update.
         "readinessProbe": {**works, "periodSeconds": 15},
     }
 
@@ -285,23 +300,9 @@ def _item(key: str) -> dict[str, str]:
 
 
 def _from(watches: str, port: int) -> Manifest:
-    watcher = {"podSelector": {"matchLabels": {_WATCHER: watches}}, "namespaceSelector": {}}
+    watcher = {"podSelector": {"matchLabels": {WATCHER: watches}}, "namespaceSelector": {}}
     return {"from": [watcher], "ports": [{"protocol": "TCP", "port": port}]}
 
 
-def _monitor(name: str, own: dict[str, str], pods: dict[str, str], port: str) -> Manifest:
-    # Prometheus' own series (`up`) get these from the pod alone; a worker that is down says nothing of itself.
-    told = [
-        {"sourceLabels": [f"__meta_kubernetes_pod_label_hushstream_io_{label}"], "targetLabel": label}
-        for label in ("deployment", "role")
-    ]
-    endpoint = {"port": port, "interval": "15s", "honorLabels": True, "relabelings": told}
-    spec = {"selector": {"matchLabels": pods}, "podMetricsEndpoints": [endpoint]}
-    return _object("monitoring.coreos.com/v1", "PodMonitor", name, spec, own)
-
-
-def _object(version: str, kind: str, name: str, spec: Manifest, marks: dict[str, str] | None = None) -> Manifest:
-    metadata: Manifest = {"name": name}
-    if marks:
-        metadata["labels"] = marks
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+def _object(version: str, kind: str, name: str, spec: Manifest, marks: Mapping[str, str] | None = None) -> Manifest:
+    return named(version, kind, name, marks) | {"spec": spec}

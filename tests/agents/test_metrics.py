@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import asyncio
 import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hushstream.agents import worker
 from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
+from hushstream.agents.preflight import RoleTopics
+from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Output
+from hushstream.schemas import codec
 
-LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), partitions=4)
-FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class"}
+LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2)
+FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use"}
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -32,7 +39,7 @@ def metrics() -> Metrics:
     made.role_gauges(1, {"model_version": 7, "slot_limit_micro_epsilon": 10})
     made.recovered(0.2)
     made.reloaded()
-    made.partitions(2, 1)
+    made.partitions(3, 2, 1)
     return made
 
 
@@ -55,6 +62,7 @@ def test_content_is_served_only_on_the_zones_own_endpoint(metrics: Metrics) -> N
 def test_no_label_comes_from_data(metrics: Metrics) -> None:
     assert {label for spec in METRICS for label in spec.labels} <= FIXED_LABELS
     allowed = {"learner", "decided", "bad_float", "contexts", "reports", "slot", "0", "1", "2", "3", OTHER}
+    allowed |= {"aggregator", "reads", "writes"}
     for registry in (metrics.public, metrics.zone):
         for (name, labels), _ in samples(registry).items():
             for label, value in labels:
@@ -92,3 +100,41 @@ def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:
 
 def test_no_endpoint_is_opened_unless_a_port_is_given(metrics: Metrics) -> None:
     assert metrics.serve("127.0.0.1", None, None) == (None, None)
+
+
+def test_a_heartbeat_tells_of_a_hang_and_not_of_a_batch() -> None:
+    now = [100.0]
+    metrics = Metrics(LABELS, clock=lambda: now[0])
+    name = ("hushstream_heartbeat_age_seconds", (("role", "learner"),))
+    seen = []
+    for seconds in (0.5, 9.0, 25.0, 39.9):
+        now[0] = 100.0 + seconds
+        seen.append(samples(metrics.public)[name])
+    metrics.beat()
+    seen.append(samples(metrics.public)[name])
+    assert seen == [0, 0, 20, 30, 0]
+
+
+async def test_the_loop_that_sets_gauges_beats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(worker, "_GAUGE_SECONDS", 0.01)
+    running = worker.RoleWorker(
+        WorkerSettings(bootstrap="127.0.0.1:9092", role="learner", group="g", datadir=tmp_path),
+        make_machine=lambda _: pytest.fail("no machine is needed"),
+        topics=RoleTopics(("contexts",), (), 1),
+    )
+    beaten = asyncio.Event()
+    monkeypatch.setattr(running, "_homes", SimpleNamespace(drivers={}), raising=False)
+    metrics = Metrics(LABELS)
+    monkeypatch.setattr(metrics, "beat", beaten.set)
+    monkeypatch.setattr(running, "_metrics", metrics, raising=False)
+    loop = asyncio.create_task(running._gauge_loop())
+    await asyncio.wait_for(beaten.wait(), 60)
+    loop.cancel()
+
+
+def test_a_worker_says_which_roles_its_deployment_has_and_which_editions_it_knows(metrics: Metrics) -> None:
+    found = samples(metrics.public)
+    for declared in ("learner", "aggregator"):
+        assert found["hushstream_roles_declared", (("declared", declared), ("role", "learner"))] == 1
+    assert found["hushstream_edition", (("role", "learner"), ("use", "writes"))] == 2
+    assert found["hushstream_edition", (("role", "learner"), ("use", "reads"))] == codec.NEWEST_EDITION

@@ -78,7 +78,7 @@ def promtool() -> Any:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
 
     def run(*arguments: str, cwd: Path = DEPLOY / "prometheus") -> tuple[int, str]:
-        done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
         return done.returncode, done.stdout + done.stderr
 
     return run

@@ -29,21 +29,24 @@ def live(grafana, tmp_path_factory):
 
 
 def committed(name):
-    return json.loads((DEPLOY / "grafana" / "dashboards" / f"{name}.json").read_text(encoding="utf-8"))
+    (path,) = (DEPLOY / "grafana" / "dashboards").glob(f"*/{name}.json")
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_the_committed_dashboards_are_what_the_code_makes(grafana):
     assert grafana.build.stale() == []
-    assert sorted(path.stem for path in (DEPLOY / "grafana" / "dashboards").iterdir()) == sorted(BOARDS)
+    folder = DEPLOY / "grafana" / "dashboards"
+    found = {path.stem: path.parent.name for path in folder.rglob("*.json")}
+    assert found == {name: "zone" if name == "hushstream-zone" else "public" for name in BOARDS}
 
 
 def test_a_changed_panel_is_noticed(grafana, tmp_path, monkeypatch, capsys):
     shutil.copytree(DEPLOY / "grafana" / "dashboards", tmp_path / "dashboards")
     monkeypatch.setattr(grafana.build, "FOLDER", tmp_path / "dashboards")
-    changed = tmp_path / "dashboards" / "hushstream-zone.json"
+    changed = tmp_path / "dashboards" / "zone" / "hushstream-zone.json"
     changed.write_text(changed.read_text().replace("15m", "20m"))
     assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text() else 0)
-    (tmp_path / "dashboards" / "hushstream-privacy.json").unlink()
+    (tmp_path / "dashboards" / "public" / "hushstream-privacy.json").unlink()
     assert grafana.build.main(["--check"]) == 1
     assert "hushstream-privacy.json" in capsys.readouterr().err
 
@@ -92,6 +95,13 @@ def test_what_was_played_is_what_the_dashboards_show(live):
     assert live.ask("public", "sum(hushstream_windows_sealed_total)")[0].points[0][1] >= 4
     assert live.ask("public", "max(hushstream_model_version)")[0].points[0][1] >= 4
     assert live.ask("zone", "sum(hushstream:dead_letters:increase15m)")[0].points[0][1] > 0
+    # What readiness is judged by: every partition was given to somebody, who runs it; and all loops turn.
+    for name in ("assigned", "held"):
+        share = f"sum by (role) (hushstream_partitions_{name}) / max by (role) (hushstream_partitions_declared)"
+        assert {found.labels["role"]: found.points[0][1] for found in live.ask("public", share)} == dict.fromkeys(
+            ("learner", "shuffler", "aggregator"), 1
+        )
+    assert live.ask("public", "max(hushstream_heartbeat_age_seconds)")[0].points[0][1] < 60
 
 
 @pytest.mark.slow

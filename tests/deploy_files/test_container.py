@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,32 +73,63 @@ def test_no_secret_enters_the_build(deploy: Path, recipe: list[tuple[str, str]])
     assert not [rest for word, rest in recipe if word in ("ENV", "ARG") and re.search("PASSWORD|SECRET|TOKEN", rest)]
 
 
-def health(deploy: Path, port: int) -> subprocess.CompletedProcess[str]:
+def health(deploy: Path, port: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", str(deploy / "container" / "health.py")],
+        [sys.executable, "-I", str(deploy / "container" / "health.py"), *arguments],
         env={**os.environ, "HUSHSTREAM_METRICS_PORT": str(port)},
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
 
 
-def test_a_worker_is_healthy_while_it_answers_and_runs_what_was_assigned(deploy: Path) -> None:
-    metrics = Metrics(Labels("learner", partitions=4))
-    port, _ = metrics.serve("127.0.0.1", 0, None)
-    assert port is not None
-    try:
-        metrics.partitions(held=3, stopped=0)
-        assert health(deploy, port).returncode == 0
-        metrics.partitions(held=2, stopped=1)
-        answer = health(deploy, port)
-        assert (answer.returncode, answer.stderr) == (
-            1,
-            "unhealthy: 1 partitions were stopped; the worker's log says why\n",
-        )
-    finally:
-        metrics.close()
+class Worker:
+    """Served metrics, and a clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.metrics = Metrics(Labels("learner", partitions=4), clock=lambda: self.now)
+        port, _ = self.metrics.serve("127.0.0.1", 0, None)
+        assert port is not None
+        self.port = port
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.metrics.close()
+
+
+def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy: Path, worker: Worker) -> None:
+    def said(assigned: int, held: int, stopped: int) -> tuple[int, str]:
+        worker.metrics.partitions(assigned, held, stopped)
+        answer = health(deploy, worker.port)
+        return answer.returncode, answer.stderr
+
+    before = health(deploy, worker.port)
+    assert (before.returncode, before.stderr.partition(";")[0]) == (1, "unhealthy: no partition was given to it")
+    assert said(0, 0, 0) == (1, before.stderr)
+    assert said(3, 1, 0) == (1, "unhealthy: 2 of 3 partitions are being recovered\n")
+    assert said(3, 3, 0) == (0, "")
+    assert said(3, 2, 1) == (1, "unhealthy: 1 partitions were stopped; the worker's log says why\n")
+
+
+def test_a_worker_is_alive_however_long_its_recovery_takes_and_dead_when_its_loop_hangs(
+    deploy: Path, worker: Worker
+) -> None:
+    worker.metrics.partitions(assigned=2, held=0, stopped=0)
+    assert health(deploy, worker.port, "--live").returncode == 0
+    worker.metrics.partitions(assigned=2, held=2, stopped=0)
+    worker.now = 59
+    assert [health(deploy, worker.port, *live).returncode for live in ((), ("--live",))] == [0, 0]
+    worker.now = 75
+    for live in ((), ("--live",)):
+        answer = health(deploy, worker.port, *live)
+        assert (answer.returncode, answer.stderr) == (1, "unhealthy: the event loop has not turned for 70 s\n")
+    worker.metrics.beat()
+    assert health(deploy, worker.port).returncode == 0
 
 
 def test_a_worker_that_does_not_answer_is_not_healthy(deploy: Path) -> None:

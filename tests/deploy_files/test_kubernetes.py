@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_p2b, prepare
+from hushstream.agents.metrics import METRICS
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone, generate_keys
 from hushstream.schemas.topics import TOPICS
@@ -100,7 +102,7 @@ def test_sealed_slots_take_their_public_keys_to_everybody_and_the_key_to_the_shu
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_object_of_kubernetes_is_valid(example: str, manifests: dict[str, list[Any]]) -> None:
     own = [one for one in manifests[example] if not one["apiVersion"].startswith(OTHERS)]
-    assert {one["kind"] for one in own} == {"StatefulSet", "Service", "NetworkPolicy"}
+    assert {one["kind"] for one in own} == {"StatefulSet", "Service", "NetworkPolicy", "PodDisruptionBudget"}
     for one in own:
         kubernetes_validate.validate(one, VERSION, strict=True)
 
@@ -262,7 +264,10 @@ def targets_of(monitor: Any, objects: list[Any]) -> Iterator[dict[str, str]]:
                 f"__meta_kubernetes_pod_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": value
                 for name, value in template["metadata"]["labels"].items()
             }
-            yield {rule["targetLabel"]: found[rule["sourceLabels"][0]] for rule in endpoint["relabelings"]}
+            yield {
+                rule["targetLabel"]: found[rule["sourceLabels"][0]] if "sourceLabels" in rule else rule["replacement"]
+                for rule in endpoint["relabelings"]
+            }
 
 
 def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment(
@@ -270,21 +275,85 @@ def test_a_worker_that_is_down_is_seen_by_the_alert_with_its_role_and_deployment
 ) -> None:
     (rules,) = documents(deploy / "prometheus" / "rules" / "alerts.yml")
     (alert,) = [one for group in rules["groups"] for one in group["rules"] if one.get("alert") == "WorkerDown"]
-    seen = re.fullmatch(r'up\{role=~"([^"]*)"\} == 0', alert["expr"])
+    seen = re.fullmatch(r'up\{job="([^"]*)", role=~"([^"]*)"\} == 0', alert["expr"])
     assert seen is not None
+    (board,) = documents(deploy / "grafana" / "dashboards" / "public" / "hushstream-overview.json")
+    assert f'up{{job="{seen[1]}"' in board["panels"][0]["targets"][0]["expr"], "where workers that answer are counted"
     for name, objects in manifests.items():
         for monitor in of_kind(objects, "PodMonitor"):
             found = list(targets_of(monitor, objects))
             assert found
             assert {one["deployment"] for one in found} == {name}
-            assert {one["role"] for one in found} <= set(seen[1].split("|"))
-            if monitor["metadata"]["name"] == f"{name}-public":
+            assert {one["role"] for one in found} <= set(seen[2].split("|"))
+            public = monitor["metadata"]["name"] == f"{name}-public"
+            # A zone's endpoint answers its own Prometheus alone; to another it must not look like one that is down.
+            assert {one["job"] for one in found} == {seen[1] if public else "hushstream-zone"}
+            if public:
                 assert len(found) == len(of_kind(objects, "StatefulSet"))
+
+
+def test_a_prometheus_selects_its_monitors_by_the_label_that_policies_let_in(manifests: dict[str, list[Any]]) -> None:
+    for objects in manifests.values():
+        admitted = {
+            (rule["ports"][0]["port"], rule["from"][0]["podSelector"]["matchLabels"]["hushstream.io/watches"])
+            for policy in of_kind(objects, "NetworkPolicy")
+            for rule in policy["spec"].get("ingress", ())
+        }
+        selected = {
+            (
+                {"metrics": 9101, "zone-metrics": 9201}[monitor["spec"]["podMetricsEndpoints"][0]["port"]],
+                monitor["metadata"]["labels"]["hushstream.io/watches"],
+            )
+            for monitor in of_kind(objects, "PodMonitor")
+        }
+        assert selected == admitted
+
+
+@pytest.mark.parametrize(("endpoint", "files"), [("public", ["alerts", "recording"]), ("zone", ["zone"])])
+def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind(
+    endpoint: str, files: list[str], deploy: Path, documents: Any
+) -> None:
+    folder = deploy / "kubernetes" / "monitoring" / endpoint
+    rules = {one["metadata"]["name"]: one for one in documents(folder / "rules.yaml")}
+    assert sorted(rules) == [f"hushstream-{name}" for name in files]
+    for name in files:
+        (written,) = documents(deploy / "prometheus" / "rules" / f"{name}.yml")
+        assert rules[f"hushstream-{name}"]["spec"] == written
+    boards = {one["metadata"]["name"]: one for one in documents(folder / "dashboards.yaml")}
+    assert boards.keys() == {path.stem for path in (deploy / "grafana" / "dashboards" / endpoint).iterdir()}
+    for one in (*rules.values(), *boards.values()):
+        assert one["metadata"]["labels"]["hushstream.io/watches"] == endpoint
+    for name, one in boards.items():
+        kubernetes_validate.validate(one, VERSION, strict=True)
+        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(one["data"][f"{name}.json"])["uid"] == name
+    shown = (folder / "dashboards.yaml").read_text() + (folder / "rules.yaml").read_text()
+    private = [spec.name for spec in METRICS if spec.metric_class == "zone-private" and spec.name in shown]
+    assert bool(private) == (endpoint == "zone")
+
+
+def test_a_worker_is_ready_by_its_partitions_and_alive_by_its_heartbeat(manifests: dict[str, list[Any]]) -> None:
+    health = ["python", "/opt/hushstream/health.py"]
+    for _, worker in each_pod(manifests):
+        (main,) = worker["spec"]["template"]["spec"]["containers"]
+        assert main["readinessProbe"]["exec"]["command"] == health
+        assert main["livenessProbe"]["exec"]["command"] == [*health, "--live"]
+        assert main["startupProbe"]["exec"]["command"] == [*health, "--live"]
+
+
+def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests: dict[str, list[Any]]) -> None:
+    for name, objects in manifests.items():
+        workers = {worker["metadata"]["name"]: worker for n, worker in each_pod(manifests) if n == name}
+        budgets = {one["metadata"]["name"]: one["spec"] for one in of_kind(objects, "PodDisruptionBudget")}
+        assert budgets.keys() == workers.keys()
+        for one, spec in budgets.items():
+            assert spec["maxUnavailable"] == 1
+            assert spec["selector"]["matchLabels"] == workers[one]["spec"]["selector"]["matchLabels"]
 
 
 def test_every_kustomization_names_what_is_there(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
     found = sorted((deploy / "kubernetes").glob("**/kustomization.yaml"))
-    assert len(found) == 3
+    assert len(found) == 5
     for path in found:
         (kustomization,) = documents(path)
         assert all((path.parent / name).exists() for name in kustomization["resources"])

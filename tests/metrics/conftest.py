@@ -34,10 +34,11 @@ class Played:
             count = system.counts[HOMES[role]]
             work = role_work(role, system, KeySource(seed=3))
             labels = Labels(
-                role, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes), count
-            )
+                role, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
+                count, work.reporting.roles, work.reporting.edition,
+            )  # fmt: skip
             self.metrics[role] = Metrics(labels, work.reporting.reason_of)
-            self.metrics[role].partitions(count, 0)
+            self.metrics[role].partitions(count, count, 0)
             for home in range(count):
                 machine: Any = work.make_machine(home)
                 machine.fold = self._observed(role, home, machine, work.reporting.gauges)

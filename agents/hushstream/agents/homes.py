@@ -58,13 +58,14 @@ class Homes:
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
             settings, stream, self._snapshots, metrics, observe,
-            stream.end_offsets, stream.read_journal, intake.notify_room, self._on_lost,
+            stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
         self._cache: dict[int, Held] = {}
         self._stopped: dict[int, str] = {}
         self._attempts: dict[int, int] = {}
         self._reloading: set[asyncio.Task[None]] = set()
+        self._assigned = 0
         self._epoch = 0
         self._lock = asyncio.Lock()
 
@@ -79,6 +80,8 @@ class Homes:
         epoch = self._epoch
         async with self._lock:
             homes = self._stream.assigned(self._home_topic)
+            self._assigned = len(homes)
+            self._show()
             await self._bring_up(sorted(homes - self.drivers.keys()), epoch)
 
     async def give_up(self, *, snapshot: bool) -> None:
@@ -94,6 +97,7 @@ class Homes:
                 if machine is not None:
                     self._cache[partition] = machine
             self._stopped.clear()
+            self._assigned = 0
         self._show()
 
     async def commit(self) -> None:
@@ -233,7 +237,7 @@ class Homes:
         return (self._settings.physical(source[0]), source[1])
 
     def _show(self) -> None:
-        self._metrics.partitions(len(self.drivers), len(self._stopped))
+        self._metrics.partitions(self._assigned, len(self.drivers), len(self._stopped))
 
 
 def _code(reason: HushstreamError) -> str:

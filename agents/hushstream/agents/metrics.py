@@ -5,6 +5,7 @@ What is zone-private is in a registry of its own, on an endpoint of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from prometheus_client import (
 
 from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
 from hushstream.roles.machine import Output
+from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
 
 __all__ = ["METRICS", "OTHER", "ROLE_GAUGES", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
@@ -36,31 +39,49 @@ _BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
 _PRIVATE_INPUTS = frozenset({"clicks"})
 """Inputs whose number of records is content."""
 
+HEARTBEAT_STEP_SECONDS = 10.0
+"""How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
+
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0)
 _KINDS: Mapping[str, Callable[..., Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The fixed lists that label values are taken from."""
+    """The fixed lists that label values are taken from, and what a worker says of its deployment once and for all.
+
+    Attributes:
+        roles: of the deployment.
+        edition: in which the worker writes.
+    """
 
     role: str
     outcomes: Collection[str] = ()
     reasons: Collection[str] = ()
     topics: Collection[str] = ()
     partitions: int = 0
+    roles: Collection[str] = ()
+    edition: int = FIRST_EDITION
 
 
 class Metrics:
     """A worker's metrics, updated once per batch, in two registries for two kinds of reader."""
 
-    def __init__(self, labels: Labels, reason_of: Callable[[bytes], str] | None = None) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        reason_of: Callable[[bytes], str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Register all of `METRICS`.
 
         Args:
             labels: the values that labels may have.
             reason_of: reads the reason code out of a dead letter.
+            clock: in seconds, from any time on.
         """
+        self._clock = clock
+        self._beaten = clock()
         self.public = CollectorRegistry()
         self.zone = CollectorRegistry()
         self._labels = labels
@@ -70,6 +91,7 @@ class Metrics:
         self._shown: set[int] = set()
         self._batches = _BATCHES[labels.role in _EDGE_ROLES]
         self._begin_at_zero()
+        self._declare()
 
     def serve(
         self, host: str, port: int | None, zone_port: int | None, zone_host: str = LOOPBACK
@@ -123,9 +145,14 @@ class Metrics:
         """One partition was brought to the end of its journal."""
         self._of("hushstream_recovery_seconds").observe(seconds)
 
-    def partitions(self, held: int, stopped: int) -> None:
-        """How many home partitions run, and how many were stopped."""
+    def beat(self) -> None:
+        """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
+        self._beaten = self._clock()
+
+    def partitions(self, assigned: int, held: int, stopped: int) -> None:
+        """How many home partitions the group gave to this worker, how many of them run, and how many were stopped."""
         self._of("hushstream_partitions_declared").set(self._labels.partitions)
+        self._of("hushstream_partitions_assigned").set(assigned)
         self._of("hushstream_partitions_held").set(held)
         self._of("hushstream_partitions_stopped").set(stopped)
 
@@ -162,6 +189,16 @@ class Metrics:
                 self._of(spec.name)
         for reason in (*self._labels.reasons, OTHER):
             self._of("hushstream_dead_letters_total", reason=reason)
+
+    def _declare(self) -> None:
+        for role in self._labels.roles:
+            self._of("hushstream_roles_declared", declared=role).set(1)
+        self._of("hushstream_edition", use="writes").set(self._labels.edition)
+        self._of("hushstream_edition", use="reads").set(codec.NEWEST_EDITION)
+        self._of("hushstream_heartbeat_age_seconds").set_function(self._heartbeat_age)
+
+    def _heartbeat_age(self) -> float:
+        return (self._clock() - self._beaten) // HEARTBEAT_STEP_SECONDS * HEARTBEAT_STEP_SECONDS
 
     def _register(self, spec: MetricSpec) -> Any:
         registry = self.zone if spec.metric_class == "zone-private" else self.public

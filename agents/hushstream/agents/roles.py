@@ -126,7 +126,8 @@ def role_work(role: RoleName, system: System, keys: KeySource, edition: int = FI
     else:
         assert isinstance(system, CollaborativeSystem)
         maker, gauges = _collaborative_machines(role, system, keys), _collaborative_gauges(role)
-    return RoleWork(replace(maker, edition=edition), topics, Reporting(OUTCOMES, REASONS, _reason_of, gauges))
+    reporting = Reporting(OUTCOMES, REASONS, _reason_of, gauges, tuple(system.roles), edition)
+    return RoleWork(replace(maker, edition=edition), topics, reporting)
 
 
 def _p2b_machines(role: RoleName, system: P2BSystem, keys: KeySource) -> MachineMaker:

@@ -29,6 +29,7 @@ from hushstream.agents.recovery import MachineFactory, Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
 from hushstream.roles.machine import Machine
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -45,12 +46,16 @@ class Reporting:
         outcomes, reasons: the fixed lists of label values.
         reason_of: reads the reason code out of a dead letter.
         gauges: what to show of a machine, by the names of `hushstream.agents.metrics.ROLE_GAUGES`.
+        roles: of the deployment.
+        edition: in which the machines write.
     """
 
     outcomes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     reason_of: Callable[[bytes], str] | None = None
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
+    roles: tuple[str, ...] = ()
+    edition: int = FIRST_EDITION
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
@@ -205,6 +210,7 @@ class RoleWorker:
     async def _gauge_loop(self) -> None:
         while True:
             await asyncio.sleep(_GAUGE_SECONDS)
+            self._metrics.beat()
             self._metrics.keep_partitions(self._homes.drivers.keys())
             for partition, driver in list(self._homes.drivers.items()):
                 for buffer in driver.inputs:
@@ -217,7 +223,10 @@ class RoleWorker:
     def _make_metrics(self, partitions: int) -> Metrics:
         topics = (*self._topics.inputs, *self._topics.writes)
         reporting = self._reporting
-        labels = Labels(self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions)
+        labels = Labels(
+            self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
+            reporting.roles, reporting.edition,
+        )  # fmt: skip
         return Metrics(labels, reporting.reason_of)
 
     def _serve_metrics(self) -> None:

@@ -1,0 +1,70 @@
+"""What the Prometheus operator and Grafana's sidecar take up: scrapes of one deployment, rules and dashboards of all.
+
+Every object carries the label ``hushstream.io/watches``: ``public`` is for the Prometheus that anybody may look at; a
+zone's name for that of the zone's operator, and ``zone`` for that of any zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, labels, named, zone_of
+
+from hushstream.systems.system import System
+
+Endpoint = Literal["public", "zone"]
+
+DEPLOY = Path(__file__).resolve().parents[1]
+JOBS: Mapping[Endpoint, str] = {"public": "hushstream", "zone": "hushstream-zone"}
+"""As in ``deploy/prometheus``; the operator would name a job after its PodMonitor."""
+RULES: Mapping[Endpoint, tuple[str, ...]] = {"public": ("recording", "alerts"), "zone": ("zone",)}
+"""Files of ``deploy/prometheus/rules``."""
+SIDECAR = "grafana_dashboard"
+"""Grafana's sidecar takes up ConfigMaps with this label."""
+
+
+def monitors(system: System) -> list[Manifest]:
+    """One PodMonitor for what anybody may see, and one for each zone's own Prometheus."""
+    everywhere = {"hushstream.io/deployment": system.config.deployment}
+    name = system.config.deployment
+    found = [_monitor(f"{name}-public", {**everywhere, WATCHER: "public"}, everywhere, "public")]
+    for role in system.roles:
+        zone = zone_of(role)
+        own = {**everywhere, "hushstream.io/zone": zone, WATCHER: zone}
+        found.append(_monitor(f"{name}-zone-{zone}", own, labels(system, role), "zone"))
+    return found
+
+
+def rules(endpoint: Endpoint) -> list[Manifest]:
+    """One PrometheusRule for each file of rules that a Prometheus of this kind evaluates."""
+    found = []
+    for name in RULES[endpoint]:
+        spec = yaml.safe_load((DEPLOY / "prometheus" / "rules" / f"{name}.yml").read_text(encoding="utf-8"))
+        marks = {WATCHER: endpoint}
+        found.append(named("monitoring.coreos.com/v1", "PrometheusRule", f"hushstream-{name}", marks) | {"spec": spec})
+    return found
+
+
+def dashboards(endpoint: Endpoint) -> list[Manifest]:
+    """One ConfigMap for each dashboard over the metrics of this kind of endpoint."""
+    found = []
+    for path in sorted((DEPLOY / "grafana" / "dashboards" / endpoint).glob("*.json")):
+        data = {path.name: path.read_text(encoding="utf-8")}
+        found.append(named("v1", "ConfigMap", path.stem, {WATCHER: endpoint, SIDECAR: "1"}) | {"data": data})
+    return found
+
+
+def _monitor(name: str, own: dict[str, str], pods: dict[str, str], endpoint: Endpoint) -> Manifest:
+    # Prometheus' own series (`up`) get these from the pod alone; a worker that is down says nothing of itself.
+    told: list[Manifest] = [
+        {"sourceLabels": [f"__meta_kubernetes_pod_label_hushstream_io_{label}"], "targetLabel": label}
+        for label in ("deployment", "role")
+    ]
+    told.append({"targetLabel": "job", "replacement": JOBS[endpoint]})
+    port = METRICS_PORT if endpoint == "public" else ZONE_METRICS_PORT
+    scrape = {"port": port, "interval": "15s", "honorLabels": True, "relabelings": told}
+    spec = {"selector": {"matchLabels": pods}, "podMetricsEndpoints": [scrape]}
+    return named("monitoring.coreos.com/v1", "PodMonitor", name, own) | {"spec": spec}
