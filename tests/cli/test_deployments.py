@@ -48,6 +48,15 @@ def test_what_the_lift_costs_one_user_is_added_to_what_his_slots_cost(cli, confi
     assert (without["lift"], without["together"]["epsilon"]) == (None, 1.0)
 
 
+def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broker_is_asked(
+    cli, refused, config, tmp_path
+):
+    cli("prepare", config(), tmp_path / "shop")
+    line = refused("lift", "--deployment", tmp_path / "shop", "--bootstrap", "127.0.0.1:1")
+    assert "expected lift.holdout above 0 in the configuration, got 0" in line
+    assert "lift: {holdout: 0.1}" in line
+
+
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
     path = config(add="slot: {lifetime_slots: 1000}\nrelease: {epsilon: 2}\n")
     said = "for one person as a whole this promises nothing; only single slots are protected"

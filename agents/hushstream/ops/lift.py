@@ -16,6 +16,8 @@ from hushstream.systems.lift import GroupRate, Lift, lift_of
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import System
 
+_BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
+
 LIFT_TOPICS = ("lift",)
 """What ``hushstream.ops.live.copy(connection, counts, LIFT_TOPICS)`` reads."""
 
@@ -63,9 +65,26 @@ class LiftReport:
         uplift = self.lift.uplift
         if uplift is not None:
             lines.append(f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).")
+        lines.append(_BASIS)
         price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
         lines.append(f"From {self.releases} releases; all of them cost one user {price}.")
         return "\n".join(lines) + "\n"
+
+
+def require_lift(system: System) -> P2BSystem:
+    """The deployment, if a lift is released of it.
+
+    Raises:
+        HushstreamError: it has no hold-out.
+    """
+    if not isinstance(system, P2BSystem):
+        raise HushstreamError(f"lift: expected a deployment of p2b, got one of {system.name}, which has no hold-out")
+    if not system.holdout:
+        raise HushstreamError(
+            "lift: expected lift.holdout above 0 in the configuration, got 0; a configuration is fixed, so set "
+            "lift: {holdout: 0.1} for a new deployment"
+        )
+    return system
 
 
 def read_lift(logs: LogCopy, system: System) -> LiftReport:
@@ -78,8 +97,7 @@ def read_lift(logs: LogCopy, system: System) -> LiftReport:
     Raises:
         HushstreamError: it has no hold-out, or nothing was released yet.
     """
-    if not isinstance(system, P2BSystem) or not system.config.lift.holdout:
-        raise HushstreamError("lift: expected a p2b deployment with lift.holdout above 0, got one without")
+    lift = require_lift(system).config.lift
     newest: dict[bytes, Mapping[str, Any]] = {}
     for _, part in logs.of_topic("lift"):
         for record in part.records:
@@ -91,7 +109,7 @@ def read_lift(logs: LogCopy, system: System) -> LiftReport:
         raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
     found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
     return LiftReport(
-        lift_of(found, system.config.lift.decisions_per_user),
+        lift_of(found, lift.decisions_per_user),
         sum(fields["leaf"] for fields in newest.values()),
         max(fields["epsilon_micro"] for fields in newest.values()),
         max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),

@@ -231,12 +231,16 @@ def lift(
     place: Place,
     json: AsJson = False,
 ) -> None:
-    """What the model is worth over the hold-out, with an interval, from released counts alone."""
-    from hushstream.ops.lift import LIFT_TOPICS, read_lift
+    """What the model is worth over the hold-out, with an interval, from released counts alone.
+
+    For deployments of p2b that set `lift: {holdout: 0.1}` or the like.
+    """
+    from hushstream.ops.lift import LIFT_TOPICS, read_lift, require_lift
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts
 
     _, system, connection = place
+    require_lift(system)
     found = read_lift(copy(connection, partition_counts(system), LIFT_TOPICS), system)
     if json:
         print_json(found.as_json())
