@@ -104,7 +104,13 @@ def test_a_life_that_promises_nothing_is_said_in_words():
     said = "for one person as a whole this promises nothing; only single rewards are protected"
     assert facts_of(statement)["what that means"] == said
     assert statement.registry["lifetime"] == f"epsilon 2000, delta 1; {said}"
-    assert "what that means" not in facts_of(statement_of(collaborative(rewards_per_user=20)))
+    page = statement_page(statement)
+    assert page.index(f"F{said[1:]}.") < page.index("Who, and what for")
+    assert statement.as_json()["warning"] == said
+    fine = statement_of(collaborative(rewards_per_user=20))
+    assert fine.as_json()["warning"] is None
+    assert "what that means" not in facts_of(fine)
+    assert 'class="mark"' not in statement_page(fine)
 
 
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):

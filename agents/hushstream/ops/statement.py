@@ -82,6 +82,7 @@ class Statement:
         deployment: its name.
         config_digest: 32 hexadecimal digits.
         marks: warnings that stand first.
+        warning: what must be known beside the figures of a whole life, or None; it stands first, too.
         sections: in reading order.
         registry: the fields of a public registry, by name.
         guarantee: the plain values of the guarantee, the lift's, and what both cost together.
@@ -90,6 +91,7 @@ class Statement:
     deployment: str
     config_digest: str
     marks: tuple[str, ...]
+    warning: str | None
     sections: tuple[Section, ...]
     registry: Mapping[str, str]
     guarantee: Mapping[str, Any]
@@ -100,6 +102,7 @@ class Statement:
             "deployment": self.deployment,
             "config_digest": self.config_digest,
             "marks": list(self.marks),
+            "warning": self.warning,
             "sections": {section.title: dict(section.facts) for section in self.sections},
             "registry": dict(self.registry),
             "guarantee": dict(self.guarantee),
@@ -115,6 +118,7 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
         deployment=system.config.deployment,
         config_digest=system.digest.hex(),
         marks=promise.marks,
+        warning=promises.warning,
         sections=(
             _who(system, operator),
             _parameters(system, promises),
@@ -186,6 +190,7 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
         "Mechanism and its implementation",
         (
             ("mechanism", promise.mechanism),
+            *_words(promise),
             ("sensitivity", f"{promise.sensitivity}, {promise.norm}"),
             ("arithmetic", "whole numbers: bounded, rounded toward zero, summed with overflow checks, then noised"),
             (
@@ -209,6 +214,14 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
     )
 
 
+def _words(promise: Guarantee) -> tuple[tuple[str, str], ...]:
+    """What a counter's words mean, where there is one."""
+    if "leaves" not in promise.mechanism:
+        return ()
+    means = "a leaf is what one release adds to the sums; a node is a sum of leaves that has noise of its own"
+    return (("leaves and nodes", means),)
+
+
 def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
     """The lift's own guarantee; empty where there is no hold-out."""
     if promise is None:
@@ -220,6 +233,7 @@ def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
         ("unit of the lift", promise.unit),
         ("neighbours in the lift", promise.relation),
         ("mechanism of the lift", promise.mechanism),
+        *_words(promise),
         ("sensitivity of the lift", f"{promise.sensitivity}, {promise.norm}"),
         ("adds the lift's noise", _adds_noise(promise)),
         *_open_facts(promise),
@@ -275,10 +289,9 @@ def _retention(system: System) -> Section:
     facts += [
         (
             "erasure of a user",
-            "`hushstream forget` drops his state; his records go with their topics' retention; "
-            f"{_after_erasure(system)}",
+            f"hushstream forget drops his state; his records go with their topics' retention; {_after_erasure(system)}",
         ),
-        ("another retention", "set on the broker is reported by `hushstream topics check`"),
+        ("another retention", "set on the broker is reported by hushstream topics check"),
     ]
     return Section("Retention and erasure", tuple(facts))
 
