@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hushstream.systems.system import ALL_ROLES
 
@@ -53,8 +55,8 @@ def test_no_state_volume_serves_two_workers(compose: Any) -> None:
     assert sorted(states) == sorted(f"state-{role}" for role in ALL_ROLES)
 
 
-def test_every_container_is_confined_and_pinned(compose: Any) -> None:
-    for name, service in compose["services"].items():
+def test_every_container_is_confined_and_pinned(compose: Any, zone: Any) -> None:
+    for name, service in (*compose["services"].items(), *zone["services"].items()):
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -72,51 +74,138 @@ def test_nothing_is_published_beyond_loopback_and_brokers_not_at_all(compose: An
     assert not on_stream & set(published), "who is published cannot reach the broker"
 
 
-def test_every_long_running_service_has_a_health_check(compose: Any) -> None:
-    for name, service in compose["services"].items():
+def test_every_long_running_service_has_a_health_check(compose: Any, zone: Any) -> None:
+    for name, service in (*compose["services"].items(), *zone["services"].items()):
         if service["restart"] != "no":
             assert service["healthcheck"].get("test"), name
 
 
-def test_everything_named_is_declared(compose: Any, deploy: Path) -> None:
-    for name, service in compose["services"].items():
-        assert set(service.get("networks", ())) <= compose["networks"].keys(), name
-        assert set(service.get("depends_on", ())) <= compose["services"].keys(), name
+@pytest.mark.parametrize("file", ["compose.yaml", "zone.yaml"])
+def test_everything_named_is_declared(file: str, compose: Any, deploy: Path, documents: Any) -> None:
+    (project,) = documents(deploy / "compose" / file)
+    for name, service in project["services"].items():
+        assert set(service.get("networks", ())) <= project["networks"].keys(), name
+        assert set(service.get("depends_on", ())) <= project["services"].keys(), name
         for mount in service.get("volumes", ()):
             source = mount.partition(":")[0]
             if source.startswith("."):
                 assert (deploy / "compose" / source).is_dir(), f"{name}: {source}"
             elif not source.startswith("$"):
-                assert source in compose["volumes"], f"{name}: {source}"
+                assert source in project["volumes"], f"{name}: {source}"
     containerfile = compose["services"]["learner"]["build"]["dockerfile"]
     assert (deploy / "compose" / compose["services"]["learner"]["build"]["context"] / containerfile).is_file()
 
 
-def test_secrets_come_from_files_and_not_from_the_environment(compose: Any) -> None:
-    for name, service in compose["services"].items():
+def test_secrets_come_from_files_and_not_from_the_environment(compose: Any, zone: Any) -> None:
+    for name, service in (*compose["services"].items(), *zone["services"].items()):
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|SECRET|TOKEN", key):
                 assert key.endswith(("_FILE", "__FILE")), f"{name}: {key}"
                 assert value.startswith("/run/secrets/"), f"{name}: {key}"
 
 
-def test_prometheus_scrapes_workers_by_the_names_that_they_have_here(
-    compose: Any, deploy: Path, documents: Any
+@pytest.fixture
+def zone(deploy: Path, documents: Any) -> Any:
+    """The project of one zone's operator."""
+    (found,) = documents(deploy / "compose" / "zone.yaml")
+    return found
+
+
+@pytest.fixture
+def targets(deploy: Path, script: Any, documents: Any, tmp_path: Path) -> Any:
+    """Run the script that writes targets; returns what it wrote, or what it said."""
+
+    def run(folder: Path, *arguments: str) -> Any:
+        answer = script(deploy / "container" / "targets.py", folder, tmp_path, *arguments)
+        if answer.returncode:
+            return answer.stderr
+        (found,) = documents(tmp_path / ("zone.yml" if arguments else "public.yml"))
+        return found
+
+    return run
+
+
+@pytest.fixture
+def at_the_edge(deploy: Path, tmp_path: Path) -> Path:
+    """The collaborative example, with the noise added by its learners."""
+    folder = tmp_path / "edge"
+    shutil.copytree(deploy / "kubernetes" / "base" / "circle" / "deployment", folder)
+    values = yaml.safe_load((folder / "deployment.yaml").read_text())
+    release = {**values.get("release", {}), "trust": "edge"}
+    (folder / "deployment.yaml").write_text(yaml.safe_dump({**values, "release": release}))
+    return folder
+
+
+def test_every_role_of_a_system_is_scraped_under_its_deployments_name_and_no_other(
+    compose: Any, deploy: Path, targets: Any, at_the_edge: Path
 ) -> None:
-    (groups,) = documents(deploy / "prometheus" / "targets" / "public.yml")
-    targets = {target for group in groups for target in group["targets"]}
-    assert targets
-    for target in targets:
-        name, _, port = target.partition(":")
-        command = compose["services"][name]["command"]
-        assert command[command.index("--metrics-port") + 1] == port
-        assert set(compose["services"][name]["networks"]) & set(compose["services"]["prometheus"]["networks"])
+    base = deploy / "kubernetes" / "base"
+    for folder, name, roles in (
+        (base / "shop" / "deployment", "shop", ["learner", "shuffler", "aggregator"]),
+        (base / "circle" / "deployment", "circle", ["learner", "counter", "aggregator"]),
+        (at_the_edge, "circle", ["learner", "aggregator"]),
+    ):
+        found = targets(folder)
+        assert [entry["labels"] for entry in found] == [{"deployment": name, "role": role} for role in roles]
+        for entry, role in zip(found, roles, strict=True):
+            command = compose["services"][role]["command"]
+            port = command[command.index("--metrics-port") + 1]
+            assert entry["targets"] == [f"{role}:{port}"]
+            assert "watch" in compose["services"][role]["networks"]
+    assert "watch" in compose["services"]["prometheus"]["networks"]
 
 
-def test_grafana_finds_its_data_and_its_dashboards(compose: Any, deploy: Path, documents: Any) -> None:
+def test_a_zones_prometheus_scrapes_its_zone_alone(compose: Any, deploy: Path, targets: Any) -> None:
+    shop = deploy / "kubernetes" / "base" / "shop" / "deployment"
+    for role in ("learner", "shuffler", "aggregator"):
+        command = compose["services"][role]["command"]
+        host, port = (command[command.index(f"--zone-metrics-{part}") + 1] for part in ("host", "port"))
+        assert targets(shop, "--zone-of", role) == [
+            {"targets": [f"{host}:{port}"], "labels": {"deployment": "shop", "role": role}}
+        ]
+    assert "expected one of learner, shuffler, aggregator" in targets(shop, "--zone-of", "counter")
+
+
+def test_zone_private_metrics_are_served_on_the_zones_network_and_on_no_other(compose: Any, zone: Any) -> None:
+    for role in ALL_ROLES:
+        worker = compose["services"][role]
+        host = worker["command"][worker["command"].index("--zone-metrics-host") + 1]
+        named = {network for network, on in worker["networks"].items() if host in on.get("aliases", ())}
+        assert named == {f"zone-{role}"}, "the name must stand for the address in the zone's network alone"
+        assert compose["networks"][f"zone-{role}"] == {"internal": True}
+        on_it = [name for name, service in compose["services"].items() if f"zone-{role}" in service.get("networks", ())]
+        assert on_it == [role]
+    outside = [network for network, made in zone["networks"].items() if (made or {}).get("external")]
+    assert [zone["networks"][one]["name"] for one in outside] == [
+        "${HUSHSTREAM_PROJECT:-hushstream}_zone-${HUSHSTREAM_ROLE}"
+    ]
+    assert [name for name, service in zone["services"].items() if "zone" in service.get("networks", ())] == [
+        "prometheus"
+    ]
+    assert compose["name"] == "hushstream"
+
+
+def test_prometheus_waits_for_its_targets_and_reads_them_where_they_are_written(compose: Any, zone: Any) -> None:
+    for project, config in ((compose, "prometheus.yml"), (zone, "zone.yml")):
+        prometheus, job = project["services"]["prometheus"], project["services"]["targets"]
+        assert f"--config.file=/etc/prometheus/{config}" in prometheus["command"]
+        assert "targets:/etc/prometheus/targets:ro" in prometheus["volumes"]
+        assert prometheus["depends_on"]["targets"] == {"condition": "service_completed_successfully"}
+        deployment, written = job["entrypoint"][2:4]
+        assert job["volumes"] == [f"${{HUSHSTREAM_DEPLOYMENT:-./shop}}:{deployment}:ro", f"targets:{written}"]
+    assert zone["services"]["targets"]["entrypoint"][4:] == ["--zone-of", "${HUSHSTREAM_ROLE}"]
+
+
+def test_grafana_finds_its_data_and_the_dashboards_of_its_kind(
+    compose: Any, zone: Any, deploy: Path, documents: Any
+) -> None:
     (sources,) = documents(deploy / "compose" / "grafana" / "datasources" / "prometheus.yaml")
     assert sources["datasources"][0]["url"] == "http://prometheus:9090"
     (providers,) = documents(deploy / "compose" / "grafana" / "dashboards" / "hushstream.yaml")
     path = providers["providers"][0]["options"]["path"]
-    mounts = dict(mount.split(":")[:2][::-1] for mount in compose["services"]["grafana"]["volumes"])
-    assert list((deploy / "compose" / mounts[path]).glob("**/*.json")), "no dashboards where Grafana looks for them"
+    for project, kind in ((compose, "public"), (zone, "zone")):
+        mounts = dict(mount.split(":")[:2][::-1] for mount in project["services"]["grafana"]["volumes"])
+        assert (deploy / "compose" / mounts[path]).resolve() == deploy / "grafana" / "dashboards" / kind
+        assert set(project["services"]["grafana"]["networks"]) & set(project["services"]["prometheus"]["networks"])
+    secrets = [project["secrets"]["grafana-password"]["file"] for project in (compose, zone)]
+    assert len(set(secrets)) == 2, "who may see the public dashboards may not see a zone's by that"

@@ -1,0 +1,68 @@
+"""Write what Prometheus scrapes of a deployment whose workers have the names of their roles, one for each role.
+
+    python targets.py DEPLOYMENT FOLDER                  # FOLDER/public.yml: the public endpoint of every role
+    python targets.py DEPLOYMENT FOLDER --zone-of ROLE   # FOLDER/zone.yml: its zone's own endpoint alone
+
+Name and roles come from the deployment's folder: a role that runs and is not scraped, or is missed and never was there,
+cannot come about.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hushstream.agents.deployment import load
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.system import System
+
+PUBLIC_PORT, ZONE_PORT = 9101, 9201
+
+
+def public_targets(system: System) -> list[dict[str, Any]]:
+    """One entry for each role."""
+    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in system.roles]
+
+
+def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
+    """The entry of one role, by the name that it has in its zone's network.
+
+    Raises:
+        HushstreamError: the deployment has no such role.
+    """
+    if role not in system.roles:
+        name = system.config.deployment
+        raise HushstreamError(f"--zone-of: expected one of {', '.join(system.roles)} for deployment {name}, got {role}")
+    return [_entry(system, role, f"zone-{role}:{ZONE_PORT}")]
+
+
+def _entry(system: System, role: str, target: str) -> dict[str, Any]:
+    return {"targets": [target], "labels": {"deployment": system.config.deployment, "role": str(role)}}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the module; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Write what Prometheus scrapes of a deployment.")
+    parser.add_argument("deployment", type=Path, help="the deployment's folder")
+    parser.add_argument("folder", type=Path, help="where to write")
+    parser.add_argument("--zone-of", metavar="ROLE", help="the zone's own endpoint of this role")
+    given = parser.parse_args(arguments)
+    try:
+        system = load(given.deployment)
+        found = public_targets(system) if given.zone_of is None else zone_targets(system, given.zone_of)
+    except HushstreamError as error:
+        print(f"targets: {error}", file=sys.stderr)
+        return 1
+    path = given.folder / ("public.yml" if given.zone_of is None else "zone.yml")
+    beside = path.with_suffix(".tmp")
+    beside.write_text(yaml.safe_dump(found, sort_keys=False), encoding="utf-8")
+    beside.replace(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
