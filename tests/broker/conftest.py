@@ -35,12 +35,6 @@ class RawClient:
         self.send(request, version)
         return self.receive(request)
 
-    def is_closed_by_broker(self) -> bool:
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
     def close(self) -> None:
         self.socket.close()
 

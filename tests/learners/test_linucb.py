@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.learners.errors import LearnerError, NoEligibleArm, TooMuchMemory
+from hushstream.learners.errors import LearnerError, NoEligibleArm
 from hushstream.learners.linucb import (
     LinUCB,
     LinUCBModel,
     LinUCBState,
-    require_memory,
     state_bytes,
 )
 
@@ -211,8 +210,5 @@ def test_a_gram_that_is_not_positive_definite_is_refused():
         LinUCBModel(np.array([[[1.0, 0.0], [0.0, -1.0]]]), np.zeros((1, 2))).state()
 
 
-def test_learners_that_would_not_fit_are_refused_by_name():
-    assert state_bytes(1000, 100) > 40_000_000
-    assert require_memory(25, 25, 400, 1 << 30) == state_bytes(25, 25, 400)
-    with pytest.raises(TooMuchMemory, match=r"10,000 users with 1000 arms in 100 dimensions"):
-        require_memory(1000, 100, 10_000, 1 << 30)
+def test_a_state_takes_the_bytes_that_are_said():
+    assert LinUCBModel.cold(5, 3).state().packed.nbytes == state_bytes(5, 3) == 240

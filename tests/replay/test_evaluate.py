@@ -16,7 +16,7 @@ from hushstream.replay.evaluate_run import evaluate
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import parse_mapping
-from hushstream.replay.logged.table import load_table
+from hushstream.replay.logged.table import stream_table
 from hushstream.replay.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.replay.runners.playing import Place, play
 from hushstream.schemas import codec
@@ -272,7 +272,10 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"config": {"public_dataset": False}}, "and a public dataset"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
         ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),
-        ({"log": None, "mapping": None, "dataset": "ml-100k"}, "hushstream replay` plays it"),
+        (
+            {"log": None, "mapping": None, "dataset": "ml-100k"},
+            "is played by `hushstream replay p2b --dataset ml-100k`",
+        ),
     ],
 )
 def test_an_impossible_evaluation_is_refused(files, options, message):
@@ -284,7 +287,7 @@ def test_features_become_histograms_that_keep_their_sizes(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("device,age,shown,liked\nphone,25,0,0\ndesk,250,1,1\ndesk,-3,2,1\n")
     keys = {key: KEYS[key] for key in ("context", "categories", "bounds", "arm", "arms", "reward")}
-    log = load_table(path, parse_mapping(keys, "here"))
+    (log,) = stream_table(path, parse_mapping(keys, "here"))
     # device: phone, desk; age within 0..100, then what is left of it; half of the mass each.
     assert log.contexts.tolist() == [[0.5, 0, 0.125, 0.375], [0, 0.5, 0.5, 0], [0, 0.5, 0, 0.5]]
     require_histograms(log)
@@ -294,7 +297,8 @@ def test_uniform_propensities_count_the_eligible_arms(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("x,y,shown,liked,offered\n0.5,0.5,0,0,0|1\n1,0,2,1,0|1|2|3\n")
     keys = {"context": ["x", "y"], "arm": "shown", "arms": 4, "reward": "liked", "eligible": "offered", "uniform": True}
-    assert load_table(path, parse_mapping(keys, "here")).propensities.tolist() == [0.5, 0.25]
+    (log,) = stream_table(path, parse_mapping(keys, "here"))
+    assert log.propensities.tolist() == [0.5, 0.25]
 
 
 def test_only_eligible_arms_are_decided(tmp_path):

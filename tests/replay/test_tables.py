@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import load_mapping, parse_mapping
-from hushstream.replay.logged.table import load_table, stream_table
+from hushstream.replay.logged.table import stream_table
 
 MAPPING = """
 user: who
@@ -44,6 +44,10 @@ def _csv(tmp_path, text: str, encoding: str = "utf-8"):
     return path
 
 
+def _whole(path, mapping) -> LoggedDataset:
+    return concatenate(list(stream_table(path, mapping)))
+
+
 def _check_content(log) -> None:
     assert len(log) == 3
     assert log.arms == 3
@@ -62,7 +66,7 @@ def _check_content(log) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_a_csv_is_read_with_and_without_a_byte_order_mark(tmp_path, mapping, encoding):
-    _check_content(load_table(_csv(tmp_path, HEADER + ROWS, encoding), mapping))
+    _check_content(_whole(_csv(tmp_path, HEADER + ROWS, encoding), mapping))
 
 
 def test_a_parquet_file_holds_the_same_log(tmp_path, mapping):
@@ -85,14 +89,14 @@ def test_a_parquet_file_holds_the_same_log(tmp_path, mapping):
     )
     path = tmp_path / "log.parquet"
     parquet.write_table(table, path)
-    _check_content(load_table(path, mapping))
+    _check_content(_whole(path, mapping))
     pieces = list(stream_table(path, mapping, chunk_rows=2))
     assert [len(piece) for piece in pieces] == [2, 1]
 
 
 def test_pieces_of_any_size_join_to_the_whole(tmp_path, mapping):
     path = _csv(tmp_path, HEADER + ROWS * 10)
-    whole = load_table(path, mapping)
+    whole = _whole(path, mapping)
     for chunk_rows in (1, 7, 30, 31):
         pieces = list(stream_table(path, mapping, chunk_rows=chunk_rows))
         assert max(len(piece) for piece in pieces) <= chunk_rows
@@ -114,7 +118,7 @@ def test_user_and_time_may_be_left_out_and_arms_may_be_numbers(tmp_path):
 def test_times_may_be_counts(tmp_path, unit, text, milliseconds):
     path = _csv(tmp_path, f"t,x,a,r\n{text},1,0,0\n")
     keys = {"timestamp": "t", "timestamp_unit": unit, "context": ["x"], "arm": "a", "arms": 2, "reward": "r"}
-    assert load_table(path, parse_mapping(keys, "here")).timestamps_ms.tolist() == [milliseconds]
+    assert _whole(path, parse_mapping(keys, "here")).timestamps_ms.tolist() == [milliseconds]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +146,7 @@ def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(tmp_pat
     target[names.index(column)] = value
     path = _csv(tmp_path, HEADER + good + "\n" + ",".join(target) + "\n")
     with pytest.raises(LogError, match=message) as caught:
-        load_table(path, mapping)
+        _whole(path, mapping)
     assert len(value) < 4 or value not in str(caught.value)
 
 
@@ -160,19 +164,19 @@ def test_a_wrong_value_is_refused_by_line_and_column_without_being_shown(tmp_pat
 )
 def test_a_wrong_table_is_refused(tmp_path, mapping, text, message):
     with pytest.raises(LogError, match=message):
-        load_table(_csv(tmp_path, text), mapping)
+        _whole(_csv(tmp_path, text), mapping)
 
 
 def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
     with pytest.raises(LogError, match="expected UTF-8"):
-        load_table(_csv(tmp_path, HEADER + ROWS, "utf-16"), mapping)
+        _whole(_csv(tmp_path, HEADER + ROWS, "utf-16"), mapping)
     with pytest.raises(LogError, match="expected a file, there is none"):
-        load_table(tmp_path / "absent.csv", mapping)
+        _whole(tmp_path / "absent.csv", mapping)
     wrong = tmp_path / "log.parquet"
     wrong.write_bytes(b"not parquet at all")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     with pytest.raises(LogError, match="expected a Parquet file"):
-        load_table(wrong, mapping)
+        _whole(wrong, mapping)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeypatch):
@@ -187,7 +191,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, mapping, monkeyp
     path.write_bytes(b"PAR1")
     monkeypatch.setattr(builtins, "__import__", without_pyarrow)
     with pytest.raises(LogError, match=r"needs pyarrow: install hushstream\[parquet\]"):
-        load_table(path, mapping)
+        _whole(path, mapping)
 
 
 @pytest.mark.parametrize(

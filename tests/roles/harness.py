@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -324,12 +324,3 @@ def changed(value: bytes, **fields: Any) -> bytes:
     """The same record with other fields."""
     name, found = codec.decode(value)
     return codec.encode(name, {**found, **fields})
-
-
-def multiset(items: Iterable[Any]) -> Counter[Any]:
-    return Counter(items)
-
-
-def lettered(letters: Iterable[Mapping[str, Any]]) -> Counter[Any]:
-    """Dead letters by reason and row, offsets aside."""
-    return Counter((letter["topic"], letter["reason"], letter["row"]) for letter in letters)

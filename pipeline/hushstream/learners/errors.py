@@ -14,14 +14,3 @@ class NoEligibleArm(LearnerError):
 
     def __init__(self, arms: int) -> None:
         super().__init__(f"expected at least one eligible arm among {arms}, got none")
-
-
-class TooMuchMemory(LearnerError):
-    """Dense learners for so many users would not fit the limit that was given."""
-
-    def __init__(self, users: int, arms: int, dimension: int, asked_bytes: int, limit_bytes: int) -> None:
-        super().__init__(
-            f"expected at most {limit_bytes:,} bytes of learner state, got {asked_bytes:,}"
-            f" for {users:,} users with {arms} arms in {dimension} dimensions;"
-            " lower one of them, reduce the dimension first, or raise the limit"
-        )

@@ -29,7 +29,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError, NoEligibleArm, TooMuchMemory
+from hushstream.learners.errors import LearnerError, NoEligibleArm
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -44,21 +44,9 @@ _MAGIC = b"HLUC"
 _VERSION = 1
 
 
-def state_bytes(arms: int, dimension: int, users: int = 1) -> int:
-    """Bytes that the dense states of ``users`` users take: ``users * K * D * (D + 1) * 4``."""
-    return users * arms * dimension * (dimension + 1) * 4
-
-
-def require_memory(arms: int, dimension: int, users: int, limit_bytes: int) -> int:
-    """Return `state_bytes`, or refuse it.
-
-    Raises:
-        TooMuchMemory: the states would exceed ``limit_bytes``.
-    """
-    asked = state_bytes(arms, dimension, users)
-    if asked > limit_bytes:
-        raise TooMuchMemory(users, arms, dimension, asked, limit_bytes)
-    return asked
+def state_bytes(arms: int, dimension: int) -> int:
+    """Bytes that the dense state of one user takes: ``K * D * (D + 1) * 4``."""
+    return arms * dimension * (dimension + 1) * 4
 
 
 class LinUCBState:

@@ -23,7 +23,6 @@ nor its version.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -74,17 +73,6 @@ def renyi_to_epsilon_micro(divergence_micro: int, order: int, delta_units: int) 
     logarithms = log_above(1 / delta_value(delta_units)) + log_above(Fraction(1, order))
     epsilon = epsilon_value(_checked(divergence_micro, "divergence")) + logarithms / (order - 1)
     return max(0, math.ceil((epsilon + log_above(1 - Fraction(1, order))) * MICRO))
-
-
-def curve_to_epsilon_micro(curve: Sequence[int], delta_units: int) -> int:
-    """The smallest epsilon at ``delta_units`` over `ORDERS`, for divergences that all hold together.
-
-    Raises:
-        BadAmount: not one price for each order, or an impossible delta.
-    """
-    if len(curve) != len(ORDERS):
-        raise BadAmount(f"Renyi curve: expected {len(ORDERS)} prices, got {len(curve)}")
-    return min(renyi_to_epsilon_micro(price, order, delta_units) for price, order in zip(curve, ORDERS, strict=True))
 
 
 @lru_cache(maxsize=4096, typed=True)

@@ -12,7 +12,6 @@ from aiokafka.record.util import calc_crc32c
 from hushstream.broker.errors import ErrorCode, RequestRefused
 
 HEADER_BYTES = 61
-NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -33,7 +32,6 @@ class BatchHeader:
 
     attributes: int
     record_count: int
-    base_timestamp_ms: int
     max_timestamp_ms: int
     producer_id: int
     producer_epoch: int
@@ -52,7 +50,7 @@ def read_header(batch: bytes) -> BatchHeader:
             ErrorCode.CORRUPT_MESSAGE, f"a record batch has at least {HEADER_BYTES} bytes, got {len(batch)}"
         )
     fields = _HEADER.unpack_from(batch, 0)
-    _, length, _, magic, crc, attributes, last_delta, base_ms, max_ms, producer_id, epoch, sequence, count = fields
+    _, length, _, magic, crc, attributes, last_delta, _, max_ms, producer_id, epoch, sequence, count = fields
     if magic != 2:
         raise RequestRefused(ErrorCode.CORRUPT_MESSAGE, f"record batches have magic 2, got {magic}")
     if length + 12 != len(batch):
@@ -65,7 +63,7 @@ def read_header(batch: bytes) -> BatchHeader:
         raise RequestRefused(ErrorCode.INVALID_RECORD, "transactions are not supported by the embedded broker")
     if count < 1 or last_delta != count - 1:
         raise RequestRefused(ErrorCode.INVALID_RECORD, f"{count} records with a last offset delta of {last_delta}")
-    return BatchHeader(attributes, count, base_ms, max_ms, producer_id, epoch, sequence)
+    return BatchHeader(attributes, count, max_ms, producer_id, epoch, sequence)
 
 
 def stamp(batch: bytes, base_offset: int, append_time_ms: int | None) -> bytes:

@@ -18,10 +18,6 @@ from kafka.errors import (
 from kafka.protocol import admin as messages
 
 
-def create_error(response) -> int:
-    return response.topics[0].error_code
-
-
 def create_request(name: str, partitions: int = 1, validate_only: bool = False, **configs: str):
     request = messages.CreateTopicsRequest
     settings = [

@@ -14,7 +14,6 @@ Both need the true propensities, and a logging policy that could show whatever t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,18 +25,6 @@ SMALL_SAMPLE = 100
 SMALL_SHARE = 0.01
 FEW_REWARDS = 30
 _SUM_TOLERANCE = 1e-6
-
-
-class ReplayPolicy(Protocol):
-    """A policy that can be replayed: it chooses, and learns from the rows that are kept."""
-
-    def choose(self, context: npt.NDArray[np.float32], eligible: npt.NDArray[np.bool_] | None) -> int:
-        """Return the arm shown for one context (d,)."""
-        ...
-
-    def learn(self, context: npt.NDArray[np.float32], arm: int, reward: float) -> None:
-        """Take in the reward of one kept row."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +52,20 @@ class PolicyValue:
     warnings: tuple[str, ...]
 
 
-def rejection_replay(
-    log: LoggedDataset, policy: ReplayPolicy, seed: int = 0, least_propensity: float | None = None
-) -> PolicyValue:
-    """Run a learning policy over a log and keep the rows on which it agrees with it.
+def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = None) -> npt.NDArray[np.bool_]:
+    """The rows that a replay keeps if its policy agrees with them: each with probability c / propensity, (n,).
 
-    The intervals treat kept rewards as independent; for a policy that learns they describe the mean reward
-    along this one run.
+    For a uniform policy all rows are kept.
 
     Args:
         log: must have propensities.
-        policy: is asked once a row, and taught the kept rows, in the order of the log.
-        seed: of the thinning and the bootstrap.
+        seed: of the coins.
         least_propensity: c, a lower bound of the logging policy's propensities; default the least of the log,
             which is exact for a uniform policy and otherwise may be too high for arms that the log never
             shows.
 
     Raises:
-        LogError: the log has no propensities or no rows, or no row was kept.
-    """
-    survives = thinned(log, seed, least_propensity)
-    kept = np.zeros(len(log), dtype=np.bool_)
-    for row in range(len(log)):
-        eligible = None if log.eligible is None else log.eligible[row]
-        arm = policy.choose(log.contexts[row], eligible)
-        if arm == log.chosen[row] and survives[row]:
-            policy.learn(log.contexts[row], arm, float(log.rewards[row]))
-            kept[row] = True
-    return replay_value(log, kept, seed)
-
-
-def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = None) -> npt.NDArray[np.bool_]:
-    """The rows that a replay keeps if its policy agrees with them: each with probability c / propensity, (n,).
-
-    Arguments and errors as in `rejection_replay`. For a uniform policy all rows are kept.
+        LogError: the log has no propensities or no rows, or one of them is below the bound.
     """
     propensities = _propensities(log)
     bound = float(propensities.min()) if least_propensity is None else least_propensity
@@ -110,6 +77,9 @@ def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = 
 
 def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_], seed: int = 0) -> PolicyValue:
     """The estimate of a replay that kept these rows (n,); ``seed`` is that of the bootstrap.
+
+    The intervals treat kept rewards as independent; for a policy that learns they describe the mean reward
+    along this one run.
 
     Raises:
         LogError: no row was kept.

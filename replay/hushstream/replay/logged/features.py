@@ -9,7 +9,7 @@ must be public: if they came from the rows, they would tell of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +36,6 @@ def category_entries(values: npt.NDArray[np.int64], count: int) -> npt.NDArray[n
 def histogram(features: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float32]:
     """Join the entries of m features, each (n, width) with rows that sum to 1, into histograms (n, d)."""
     return (np.concatenate(features, axis=1) / len(features)).astype(np.float32)
-
-
-def dimension_of(context: Sequence[str], bounds: Mapping[str, object], categories: Mapping[str, Sequence[str]]) -> int:
-    """Length of a context: two entries a bounded number, one a category, one a column that is neither."""
-    return sum(2 if name in bounds else len(categories.get(name, (name,))) for name in context)
 
 
 def require_histograms(log: LoggedDataset) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
-from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import TableMapping, load_mapping
 from hushstream.replay.logged.values import (
     Place,
@@ -48,26 +48,19 @@ class RawChunk:
     columns: dict[str, Sequence[Any]]
 
 
-def load_table(path: str | Path, mapping: TableMapping | str | Path) -> LoggedDataset:
-    """Read a whole table.
-
-    Args:
-        path: a CSV or Parquet file.
-        mapping: a mapping, or the path of a mapping file.
-
-    Raises:
-        LogError: file, mapping or a value is not as expected, or the table has no rows.
-    """
-    return concatenate(list(stream_table(path, mapping)))
-
-
 def stream_table(
     path: str | Path, mapping: TableMapping | str | Path, chunk_rows: int = _CHUNK_ROWS
 ) -> Iterator[LoggedDataset]:
     """Yield a table in parts of at most ``chunk_rows`` rows; memory does not grow with the file.
 
+    Args:
+        path: a CSV or Parquet file.
+        mapping: a mapping, or the path of a mapping file.
+        chunk_rows: of a part.
+
     Raises:
-        LogError: as `load_table`; for the row at fault, when it is reached.
+        LogError: file, mapping or a value is not as expected, or the table has no rows; for the row at fault, when
+            it is reached.
     """
     path = Path(path)
     if not isinstance(mapping, TableMapping):

@@ -1,11 +1,11 @@
-"""What both runners offer to whoever plays a world: a client's log, and afterwards the logs of every topic."""
+"""The direct runner's deployment: a client's log for whoever plays a world, and afterwards the logs of every topic."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import Protocol, Self
+from typing import Self
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
@@ -14,22 +14,6 @@ from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.systems.system import System
-
-
-class Session(Protocol):
-    """A deployment that runs for as long as the context is open."""
-
-    async def __aenter__(self) -> Self:
-        """Start it."""
-
-    async def __aexit__(self, *_: object) -> None:
-        """Stop it."""
-
-    def event_log(self) -> EventLog:
-        """A log for one client."""
-
-    async def logs(self) -> LogCopy:
-        """All topics as they are now, for export and verify."""
 
 
 class DirectSession:
@@ -43,18 +27,18 @@ class DirectSession:
         self._driver = DirectDriver(self._log, all_machines(system, keys), os.urandom(32))
 
     async def __aenter__(self) -> Self:
-        """See `Session`."""
+        """Nothing is to be started."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """See `Session`."""
+        """Nothing is to be stopped."""
 
     def event_log(self) -> EventLog:
-        """See `Session.event_log`."""
+        """A log for one client."""
         return DirectEventLog(self._log, self._driver, self._system.counts["learner"])
 
     async def logs(self) -> LogCopy:
-        """See `Session.logs`."""
+        """All topics as they are now, for export and verify."""
         return LogCopy.of(self._log)
 
     def counts(self) -> Mapping[str, int]:
