@@ -18,6 +18,7 @@ from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
 from hushstream.agents.preflight import RoleTopics, check_topics
+from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import RoleWorker
 from hushstream.broker import EmbeddedBroker
@@ -80,6 +81,23 @@ async def test_a_topic_that_loses_records_too_early_or_takes_too_small_ones_is_n
 async def test_topics_as_declared_or_kept_longer_are_accepted(broker: EmbeddedBroker) -> None:
     made = await created(broker, "good.", reports={"retention.ms": "-1"})
     await check_declared(made, ("reports", "journal-shuffler", "ledger", "a-topic-that-nobody-declared"))
+
+
+async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_and_not_on_it(
+    broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = await created(broker, "few.")
+    topics = ("reports", "journal-shuffler", "ledger")
+    with caplog.at_level("WARNING", logger="hushstream.agents.declared"):
+        await check_declared(made, topics)
+        assert not caplog.messages
+        # By this name it may as well be another machine: no address of loopback, and it leads here.
+        beyond = made.bootstrap.replace("127.0.0.1", "0.0.0.0")
+        security = Security(allow_plaintext=True)
+        await check_declared(made.model_copy(update={"bootstrap": beyond, "security": security}), topics)
+    (warning,) = caplog.messages
+    assert warning.startswith("topics few.journal-shuffler, few.ledger: expected 3 copies or more and")
+    assert "found 1 and 1" in warning
 
 
 class OtherBroker:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import for_code
 
+from hushstream.agents.declared import Kept, loss_warnings
 from hushstream.agents.errors import AccessDenied
 from hushstream.ops.connection import BrokerRefused, guard_code
 from hushstream.ops.topics import Existing, differences, partition_counts, plan
@@ -76,6 +77,20 @@ def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) 
         ("clicks", "partitions", "2", "5"),
         ("crowds", "topic", "to exist", "none"),
     ]
+
+
+def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_they_are_safe() -> None:
+    safe = [Kept("a", 3, 2), Kept("b", 5, 3)]
+    assert loss_warnings(safe) == ()
+    found = loss_warnings([*safe, Kept("d", 3, 1), Kept("c", 3, 1), Kept("e", 2, 2)])
+    assert [line.partition(":")[0] for line in found] == ["topics c, d", "topics e"]
+    assert "found 3 and 1" in found[0]
+    assert "found 2 and 2" in found[1]
+    assert all("--replication 3 --min-insync 2" in line for line in found)
+    lasting = {name for name, spec in TOPICS.items() if spec.lasting}
+    assert lasting == {
+        "decisions", "journal-shuffler", "journal-counter", "models", "ledger", "ledger-edge", "lift"
+    }  # fmt: skip
 
 
 def test_a_missing_right_is_told_from_another_refusal() -> None:

@@ -1,8 +1,11 @@
-"""Topic settings on the broker against their declaration: what a worker must not start with."""
+"""Topic settings on the broker against their declaration: what a worker must not start with, and what it warns of."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -10,17 +13,65 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import TOPICS
+from hushstream.schemas.topics import LASTING_COPIES, LASTING_IN_SYNC, MIN_IN_SYNC, TOPICS
+
+logger = logging.getLogger(__name__)
 
 _RETENTION = ("retention.ms", "retention.bytes")
 _SAME = ("cleanup.policy",)
 _AT_LEAST = (*_RETENTION, "max.message.bytes")
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How safely a broker keeps a topic.
+
+    Attributes:
+        name: on the broker.
+        copies: of the partition that has the fewest.
+        in_sync: how many must have a record before it counts as written.
+    """
+
+    name: str
+    copies: int
+    in_sync: int
+
+    @classmethod
+    def of(cls, name: str, copies: int, settings: Mapping[str, str]) -> Kept:
+        """From the topic's settings; a broker that names no such setting asks for one."""
+        return cls(name, copies, int(settings.get(MIN_IN_SYNC, "1")))
+
+
+def fewest_copies(described: Mapping[str, Any]) -> int:
+    """Of all partitions of a topic, as the admin client describes it."""
+    return min(len(partition["replicas"]) for partition in described["partitions"])
+
+
+def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
+    """One line for all topics that are kept alike and of which the loss of one broker can take what was acknowledged.
+
+    Args:
+        kept: topics that last (`TopicSpec.lasting`).
+    """
+    alike: dict[tuple[int, int], list[str]] = {}
+    for one in sorted(kept, key=lambda one: one.name):
+        if one.copies < LASTING_COPIES or one.in_sync < LASTING_IN_SYNC:
+            alike.setdefault((one.copies, one.in_sync), []).append(one.name)
+    return tuple(
+        f"topics {', '.join(names)}: expected {LASTING_COPIES} copies or more and {MIN_IN_SYNC} {LASTING_IN_SYNC} or "
+        f"more, found {copies} and {least}: a broker that is lost can take with it what cannot be made again, or stop "
+        f"the deployment; `hushstream topics apply --replication {LASTING_COPIES} --min-insync {LASTING_IN_SYNC}` "
+        f"creates topics so, and Kafka's `kafka-reassign-partitions.sh` and `kafka-configs.sh` change those that are "
+        f"there"
+        for (copies, least), names in alike.items()
+    )
+
+
 async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
     """Refuse topics that would lose records earlier than declared, or could not take the largest.
 
-    That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold.
+    That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. Too few
+    copies, on a broker that is not on this machine, are a warning in the log.
 
     Raises:
         TopicSettingsWrong: names the topic, both values, and what to do.
@@ -31,8 +82,12 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
     await admin.start()
     try:
         found = await topic_settings(admin, sorted(names))
+        lasting = [] if settings.cluster.on_loopback else [name for name in names if TOPICS[names[name]].lasting]
+        described = await admin.describe_topics(lasting) if lasting else []
     finally:
         await admin.close()
+    for warning in loss_warnings([Kept.of(one["topic"], fewest_copies(one), found[one["topic"]]) for one in described]):
+        logger.warning("%s", warning)
     for name, topic in sorted(names.items()):
         declared = TOPICS[topic].settings()
         for setting in (*_SAME, *_AT_LEAST):

@@ -142,6 +142,11 @@ class Cluster:
     bootstrap: str
     security: Security = field(default_factory=Security)
 
+    @property
+    def on_loopback(self) -> bool:
+        """Whether all of its bootstrap brokers are on this machine, as for development."""
+        return all(_is_loopback(server.rpartition(":")[0]) for server in self.servers)
+
     def require_encryption(self) -> None:
         """Refuse to send records to another machine unencrypted, unless `Security.allow_plaintext` says so.
 

@@ -15,8 +15,10 @@ from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
+from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
 from hushstream.ops.connection import Connection, guard_code
-from hushstream.schemas.topics import TOPICS, physical, topics_of
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import MIN_IN_SYNC, TOPICS, physical, topics_of
 from hushstream.systems.system import System
 
 ANY_REPLICATION = -1
@@ -29,6 +31,8 @@ class Existing:
 
     partitions: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    copies: int = 1
+    """Of the partition that has the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +131,39 @@ async def describe_async(connection: Connection, counts: Mapping[str, int]) -> d
         guard_code(f"{doing}: settings of {name}", code, message, for_code)
         settings[name] = {entry[0]: str(entry[1]) for entry in entries}
     return {
-        names[name]: Existing(len(found["partitions"]), settings[name]) for name, found in sorted(described.items())
+        names[name]: Existing(len(found["partitions"]), settings[name], fewest_copies(found))
+        for name, found in sorted(described.items())
     }
 
 
 async def apply_async(
-    connection: Connection, counts: Mapping[str, int], replication: int = ANY_REPLICATION
+    connection: Connection,
+    counts: Mapping[str, int],
+    replication: int = ANY_REPLICATION,
+    min_in_sync: int | None = None,
 ) -> tuple[Creation, ...]:
     """Create what is missing and say what was created; a second time nothing is.
 
+    Args:
+        connection: where the deployment is.
+        counts: partitions by logical name (`partition_counts`).
+        replication: copies of each partition, or `ANY_REPLICATION`.
+        min_in_sync: how many copies must have a record before it counts as written; None for the broker's default.
+
     Raises:
+        HushstreamError: more copies must have a record than there are.
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
+    if min_in_sync is not None and replication != ANY_REPLICATION and min_in_sync > replication:
+        raise HushstreamError(
+            f"create topics: expected at most as many copies in sync as there are ({replication}), got {min_in_sync}: "
+            f"nothing could be written"
+        )
     wanted = plan(counts, await describe_async(connection, counts), connection.prefix)
     if not wanted:
         return ()
     async with connection.admin("create topics") as admin:
-        answer = await admin.create_topics([_request(new, replication) for new in wanted])
+        answer = await admin.create_topics([_request(new, replication, min_in_sync) for new in wanted])
     created = []
     codes = {name: (code, message) for name, code, message in answer.topic_errors}
     for new in wanted:
@@ -156,8 +176,9 @@ async def apply_async(
     return tuple(created)
 
 
-def _request(new: Creation, replication: int) -> NewTopic:
-    request = NewTopic(new.name, new.partitions, 1, topic_configs=dict(new.settings))
+def _request(new: Creation, replication: int, min_in_sync: int | None) -> NewTopic:
+    least = {} if min_in_sync is None else {MIN_IN_SYNC: str(min_in_sync)}
+    request = NewTopic(new.name, new.partitions, 1, topic_configs={**new.settings, **least})
     # The constructor refuses "as the broker has it" (-1), which the protocol allows.
     request.replication_factor = replication
     return request
@@ -172,16 +193,42 @@ async def check_async(connection: Connection, counts: Mapping[str, int]) -> tupl
     return differences(counts, await describe_async(connection, counts), connection.prefix)
 
 
+async def warnings_async(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """What is as declared and yet unsafe: logs that last, and the loss of one broker could take; one line each.
+
+    Nothing is said of a broker on this machine, which is for development.
+
+    Raises:
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+    """
+    if connection.cluster.on_loopback:
+        return ()
+    lasting = {
+        topic: there for topic, there in (await describe_async(connection, counts)).items() if TOPICS[topic].lasting
+    }
+    return loss_warnings(
+        [Kept.of(physical(connection.prefix, topic), there.copies, there.settings) for topic, there in lasting.items()]
+    )
+
+
 def describe(connection: Connection, counts: Mapping[str, int]) -> dict[str, Existing]:
     """`describe_async`, for code without an event loop."""
     return asyncio.run(describe_async(connection, counts))
 
 
 def apply(
-    connection: Connection, counts: Mapping[str, int], replication: int = ANY_REPLICATION
+    connection: Connection,
+    counts: Mapping[str, int],
+    replication: int = ANY_REPLICATION,
+    min_in_sync: int | None = None,
 ) -> tuple[Creation, ...]:
     """`apply_async`, for code without an event loop."""
-    return asyncio.run(apply_async(connection, counts, replication))
+    return asyncio.run(apply_async(connection, counts, replication, min_in_sync))
+
+
+def warnings(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """`warnings_async`, for code without an event loop."""
+    return asyncio.run(warnings_async(connection, counts))
 
 
 def check(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:

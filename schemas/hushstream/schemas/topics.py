@@ -18,6 +18,11 @@ from hushstream.schemas.errors import HushstreamError
 MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
+MIN_IN_SYNC = "min.insync.replicas"
+LASTING_COPIES, LASTING_IN_SYNC = 3, 2
+"""Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
+any one broker takes nothing that was acknowledged, and stops nobody."""
+
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_MS, _LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
 
@@ -99,6 +104,11 @@ class TopicSpec:
             raise HushstreamError(
                 f"topic {self.name}: expected known schemas, writers and readers, got unknown {unknown}"
             )
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is kept for ever: what is on it cannot be made again from anything else."""
+        return self.retention_ms is None
 
     def settings(self) -> dict[str, str]:
         """The topic's configuration in the broker's words."""
