@@ -10,14 +10,14 @@ from pathlib import Path
 import yaml
 from certificates import Authority
 
-from hushstream.ops.acl_rules import REQUEUERS
+from hushstream.ops.duties import DUTIES
 from hushstream.schemas.topics import Role
 
 ADMINISTRATOR = "admin"
 STRANGER = "stranger"
 """Known to the broker, and without any right."""
 
-USERS = (ADMINISTRATOR, STRANGER, *map(str, Role), *REQUEUERS)
+USERS = (ADMINISTRATOR, STRANGER, *map(str, Role), *DUTIES)
 _BROKER = "broker"
 
 _COMMON = """\

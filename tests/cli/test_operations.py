@@ -62,6 +62,19 @@ def test_topics_are_planned_made_once_and_checked(cli, bootstrap, folder):
     assert cli("topics", "check", *place, "--json").json == []
 
 
+def test_too_few_copies_are_warned_of_beside_the_answer(cli, bootstrap, folder, monkeypatch):
+    monkeypatch.setenv("HUSHSTREAM_SECURITY__ALLOW_PLAINTEXT", "true")
+    beyond = bootstrap.replace("127.0.0.1", "0.0.0.0")
+    place = ("--deployment", folder, "--bootstrap", beyond, "--prefix", "copies.")
+    applied = cli("topics", "apply", *place, "--replication", 1, "--min-insync", 1)
+    checked = cli("topics", "check", *place, "--json")
+    assert (applied.code, checked.code, checked.json) == (0, 0, [])
+    for answer in (applied, checked):
+        (warning,) = (line for line in answer.err.splitlines() if line.startswith("warning: "))
+        assert warning.startswith("warning: topics copies.decisions, ")
+        assert "found 1 and 1" in warning
+
+
 def test_an_empty_deployment_has_no_letters_no_debits_and_can_be_exported(cli, bootstrap, folder, tmp_path):
     place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "empty.")
     cli("topics", "apply", *place)
@@ -83,6 +96,31 @@ def test_an_honest_export_verifies_by_role_and_for_all(cli, folder, logs, tmp_pa
         )
         assert answer.code == 0
         assert answer.json
+
+
+def test_a_role_whose_key_is_not_at_hand_is_named_and_is_exit_code_two(cli, folder, logs, tmp_path):
+    export_copy(logs, load(folder), tmp_path / "export")
+    place = ("verify", "--deployment", folder, "--log", tmp_path / "export", "--keys", tmp_path / "none")
+    answer = cli(*place, "--role", "learner")
+    assert (answer.code, answer.out.splitlines()[0][:35]) == (2, "verify played: NOT CHECKED: learner")
+    answer = cli(*place)
+    assert answer.code == 2
+    assert answer.out.startswith("verify played: NOT CHECKED: learner, shuffler (")
+    assert cli(*place, "--role", "aggregator").code == 0
+
+
+def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, bootstrap, folder, tmp_path):
+    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "one-role.")
+    cli("topics", "apply", *place)
+    told = cli("topics", "export", tmp_path / "out", *place, "--role", "aggregator").out
+    assert told.endswith("it holds what aggregator sees: keep it in that zone\n")
+    assert {path.name.rpartition("-")[0] for path in (tmp_path / "out").glob("*.log")} == {
+        "crowds", "interactions", "models", "dead-letters-server"
+    }  # fmt: skip
+    verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
+    assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
+    assert "name the role that it was made for with --role" in refused(*verify)
+    assert "expected one of learner, shuffler, aggregator" in refused(*verify, "--role", "counter")
 
 
 @pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"])

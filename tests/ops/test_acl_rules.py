@@ -9,6 +9,8 @@ import pytest
 
 from hushstream.contribution.recipients import Recipients
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, missing, rules_of
+from hushstream.ops.topics import partition_counts
+from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import P2BSystem
@@ -75,6 +77,23 @@ def test_who_requeues_is_named_and_may_read_and_write_the_inputs_of_one_zone(dep
     assert set(without) < set(named)
     with pytest.raises(HushstreamError, match="expected a zone of deployment small, got requeue-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["requeue-counter=User:desk"]))
+
+
+def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write_nothing(deployment: Any) -> None:
+    named = Principals.of(["verify-learner=User:one", "verify-shuffler=User:two", "export=User:owner"])
+    found = set(rules_of(deployment.system, PREFIX, named)) - set(rules_of(deployment.system, PREFIX, Principals.of()))
+    assert {(rule.kind, rule.operation) for rule in found} == {("topic", "Read")}
+    read = {who: {rule.name.removeprefix(PREFIX) for rule in found if rule.principal == f"User:{who}"}
+            for who in ("one", "two", "owner")}  # fmt: skip
+    assert read["one"] == {
+        "contexts", "clicks", "decisions", "reports", "interactions", "models", "lift", "ledger-edge",
+        "dead-letters-edge",
+    }  # fmt: skip
+    assert read["two"] == {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"}
+    assert read["owner"] == set(partition_counts(deployment.system))
+    assert read["one"] == verified_topics(deployment.system, ["learner"])
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(.*\), got verify-counter"):
+        rules_of(deployment.system, PREFIX, Principals.of(["verify-counter=User:one"]))
 
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
@@ -191,6 +210,8 @@ def test_principals_are_named_role_by_role() -> None:
         ("learner=User:*", "a principal of its own for each role"),
         ("requeue-edge=User:learner", "a principal of its own for each role"),
         ("requeue-somewhere=User:bob", "requeue-edge, requeue-shuffler"),
+        ("verify-learner=User:learner", "a principal of its own for each role"),
+        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-counter, verify-aggregator, export"),
     ],
 )
 def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:

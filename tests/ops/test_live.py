@@ -13,6 +13,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
+from hushstream.agents.security import Security
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import topics
 from hushstream.ops.budget import LEDGER_TOPICS
@@ -21,7 +22,9 @@ from hushstream.ops.connection import BrokerRefused, Connection
 from hushstream.ops.export import export, export_async, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.live import Quiet, copy_async
-from hushstream.ops.verify import verify, verify_live
+from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.system import RoleName
 
 QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
 
@@ -84,6 +87,36 @@ async def test_a_broker_that_refuses_says_why_in_one_line(deployment: Any, broke
     assert "\n" not in str(refused.value)
 
 
+async def test_how_many_copies_must_have_a_record_is_set_where_it_is_asked_for(deployment: Any, broker: Any) -> None:
+    connection = Connection(broker.bootstrap, "insync.")
+    counts = topics.partition_counts(deployment.system)
+    with pytest.raises(HushstreamError, match=r"at most as many copies in sync as there are \(1\), got 2"):
+        await topics.apply_async(connection, counts, replication=1, min_in_sync=2)
+    with pytest.raises(BrokerRefused, match="InvalidConfig"):
+        await topics.apply_async(connection, counts, min_in_sync=2)
+    assert await topics.apply_async(connection, counts, min_in_sync=1)
+    existing = await topics.describe_async(connection, counts)
+    assert {(one.copies, one.settings["min.insync.replicas"]) for one in existing.values()} == {(1, "1")}
+    assert await topics.check_async(connection, counts) == ()
+
+
+async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_this_machine(
+    deployment: Any, broker: Any
+) -> None:
+    counts = topics.partition_counts(deployment.system)
+    await topics.apply_async(Connection(broker.bootstrap, "copies."), counts)
+    assert await topics.warnings_async(Connection(broker.bootstrap, "copies."), counts) == ()
+    # By this name it may as well be another machine: no address of loopback, and it leads here.
+    beyond = broker.bootstrap.replace("127.0.0.1", "0.0.0.0")
+    connection = Connection(beyond, "copies.", Security(allow_plaintext=True))
+    (warning,) = await topics.warnings_async(connection, counts)
+    assert warning.startswith(
+        "topics copies.decisions, copies.journal-shuffler, copies.ledger, copies.ledger-edge, copies.lift, "
+        "copies.models: expected 3 copies or more and min.insync.replicas 2 or more, found 1 and 1"
+    )
+    assert await topics.check_async(connection, counts) == ()
+
+
 async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, broker: Any, tmp_path: Path) -> None:
     connection = Connection(broker.bootstrap, "copy.")
     await published(deployment, connection)
@@ -102,6 +135,21 @@ async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, bro
     ledger = await copy_async(connection, counts, LEDGER_TOPICS, QUICK)
     assert {topic for topic, _ in ledger.parts} == set(LEDGER_TOPICS)
     assert read_budget(ledger, deployment.system) == read_budget(deployment.copy, deployment.system)
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_another(
+    deployment: Any, broker: Any, tmp_path: Path, role: RoleName
+) -> None:
+    connection, system = Connection(broker.bootstrap, f"{role}."), deployment.system
+    await published(deployment, connection)
+    await export_async(connection, system, tmp_path / "out", verified_topics(system, [role]), QUICK)
+    found = verify_export(tmp_path / "out", system, deployment.keys, [role])
+    assert found.exit_code == 0, found.as_text()
+    assert found.totals == verify(deployment.copy, system, deployment.keys, [role]).totals
+    other: RoleName = "shuffler" if role == "learner" else "learner"
+    with pytest.raises(HushstreamError, match="name the role that it was made for with --role"):
+        verify_export(tmp_path / "out", system, deployment.keys, [other])
 
 
 async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deployment: Any, broker: Any) -> None:

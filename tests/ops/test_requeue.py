@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from hushstream.ops import dead_letters, topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.requeue import RecordGone, Requeued, one_event, requeue_async, require_there
-from hushstream.privacy.keys import Zone
+from hushstream.privacy.key_files import load_key, retire, rotate
+from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.errors import HushstreamError
@@ -110,9 +112,29 @@ async def test_another_record_in_its_place_is_never_put_in_its_name(
     letter = next(one for one in letters if (one.topic, one.partition) == ("contexts", 0))
     with pytest.raises(RecordGone, match="another digest"):
         await requeue_async(connection, published, replace(letter, offset=letter.offset - 1), deployment.keys)
-    with pytest.raises(RecordGone, match="the key is not the one of that time"):
+    with pytest.raises(RecordGone, match="the key of that time is not among those at hand"):
         await requeue_async(connection, published, letter, KeySource(seed=8))
     assert await values(connection, published, "contexts", 0) == before
+
+
+async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again(
+    deployment: Any, connection: Connection, published: Any, tmp_path: Path
+) -> None:
+    generate_keys(tmp_path, (Zone.EDGE,))
+    first = load_key(key_path(tmp_path, Zone.EDGE))
+    rotate(key_path(tmp_path, Zone.EDGE))
+    second, keys = load_key(key_path(tmp_path, Zone.EDGE)), KeySource(folder=tmp_path)
+    assert first != second
+    letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
+    contexts = [one for one in letters if (one.topic, one.partition) == ("contexts", 0)][:2]
+    stored = await values(connection, published, "contexts", 0)
+    for letter, key in zip(contexts, (first, second), strict=True):
+        digest = key.digest("dead-letter", stored[letter.offset]).hex()
+        assert (await requeue_async(connection, published, replace(letter, digest=digest), keys)).written
+    retire(key_path(tmp_path, Zone.EDGE), 0)
+    old = first.digest("dead-letter", stored[contexts[0].offset]).hex()
+    with pytest.raises(RecordGone, match="the key of that time is not among those at hand"):
+        await requeue_async(connection, published, replace(contexts[0], digest=old), keys)
 
 
 async def test_nobody_but_its_role_writes_a_journal(deployment: Any, connection: Connection, published: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import RoleName, all_machines
+from hushstream.contribution.recipients import Recipients
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verified_topics, verify, verify_log
-from hushstream.privacy.keys import Zone
+from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import topics_of
+from hushstream.systems.p2b import P2BSystem
 
 BYTES_A_TOPIC = 5
 ROLES: tuple[RoleName, ...] = ("learner", "shuffler", "aggregator")
@@ -309,13 +313,40 @@ def test_without_a_genesis_a_journal_is_uncheckable(deployment: Any, editor: Any
 
 def test_a_role_whose_key_is_not_there_is_uncheckable(deployment: Any, tmp_path: Path) -> None:
     result = verify(deployment.copy, deployment.system, KeySource(folder=tmp_path))
-    assert result.ok
+    assert (result.ok, result.exit_code) == (False, 2)
+    assert result.unchecked == ("learner", "shuffler")
+    assert result.as_text().startswith("verify small: NOT CHECKED: learner, shuffler (")
+    assert result.as_json()["unchecked"] == ["learner", "shuffler"]
     assert result.of("decisions")[Status.EQUAL] == 0
     assert result.of("decisions")[Status.UNCHECKABLE] == sum(
         len(part.records) for _, part in deployment.copy.of_topic("decisions")
     )
     assert result.of("models")[Status.UNCHECKABLE] == 0
-    assert any("edge" in finding.reason for finding in result.findings)
+    assert "not at hand: the key of edge" in {finding.reason for finding in result.findings}
+    assert verify(deployment.copy, deployment.system, KeySource(folder=tmp_path), ["aggregator"]).exit_code == 0
+
+
+def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor: Any, deployment: Any, tmp_path: Path) -> None:
+    altered = editor.byte_changed(editor.holding("models")[0], 1, 40, 4)
+    result = verify(altered, deployment.system, KeySource(folder=tmp_path))
+    assert result.exit_code == 1
+    assert result.as_text().startswith("verify small: CHANGED and NOT CHECKED: learner, shuffler (")
+
+
+def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_path: Path) -> None:
+    made = generate_keys(tmp_path, (Zone.SHUFFLER, Zone.SEALING))
+    config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
+    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(made[Zone.SEALING]))
+    assert verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"]).unchecked == ()
+    key_path(tmp_path, Zone.SEALING).unlink()
+    result = verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"])
+    assert (result.unchecked, result.exit_code) == (("shuffler",), 2)
+    assert {finding.reason for finding in result.findings} == {"not at hand: the key of sealing"}
+
+
+def test_a_role_that_the_deployment_does_not_have_is_refused(deployment: Any) -> None:
+    with pytest.raises(HushstreamError, match="expected one of learner, shuffler, aggregator for deployment small"):
+        verify(deployment.copy, deployment.system, deployment.keys, ["counter"])
 
 
 def test_another_key_verifies_nothing(deployment: Any) -> None:

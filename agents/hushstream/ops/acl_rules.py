@@ -4,17 +4,15 @@ Each role gets what it is declared to do and its code in this system does, and n
 writer, Read where it is a reader (a journal's role is both), DescribeConfigs on the same topics (a worker compares
 them with their declaration before it starts), and Read on its own consumer group. Both rights carry Describe.
 Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
-may look at the settings of every topic, so that ``hushstream topics check`` runs under its name; reading stays as
-declared.
+may look at the settings of every topic, so that ``hushstream topics check --no-acls`` runs under its name (listing
+access rules is a right on the whole cluster, and the administrator's); reading stays as declared.
 
-Who puts refused records on their topics again (``hushstream dead-letters requeue``) may read one zone's dead letters,
-and read and write what that zone's workers read. Nobody may unless he is named (``requeue-ZONE``): writing to an input
-is much to be allowed, and a worker of that zone may not do it either.
+Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.duties`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +20,7 @@ from hushstream.agents.preflight import operations_of
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.role_topics import role_topics
 from hushstream.agents.settings import group_of
+from hushstream.ops.duties import DUTIES, Operation
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
 from hushstream.systems.system import RoleName, System
@@ -29,14 +28,7 @@ from hushstream.systems.system import RoleName, System
 ADMINISTRATOR = "administrator"
 """Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
 
-_LETTERS = "dead-letters-"
-REQUEUERS: Mapping[str, str] = {
-    f"requeue-{name.removeprefix(_LETTERS)}": name for name in TOPICS if name.startswith(_LETTERS)
-}
-"""Who may put records on their topics again, and from which dead letters: one for each zone."""
-
 Kind = Literal["topic", "group"]
-Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 
 _OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
@@ -122,21 +114,21 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, who may requeue (by `REQUEUERS`), and who administers."""
+    """Who runs each role, as the broker names them, who has which of the `DUTIES`, and who administers."""
 
     by_role: Mapping[Role, str]
     administrators: frozenset[str] = frozenset()
-    requeuers: Mapping[str, str] = field(default_factory=dict)
+    duties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, texts: Sequence[str] = ()) -> Principals:
-        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``, and nobody requeues.
+        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``, a duty is nobody's.
 
         Raises:
             HushstreamError: an unknown role, no principal, or one principal for two roles.
         """
         by_role = {str(role): f"User:{role}" for role in Role}
-        names = (*by_role, *REQUEUERS, ADMINISTRATOR)
+        names = (*by_role, *DUTIES, ADMINISTRATOR)
         administrators = set()
         for text in texts:
             role, _, principal = text.partition("=")
@@ -157,8 +149,8 @@ class Principals:
                     f"--principals: expected a principal of its own for each role, got {principal} for {role}"
                     f"{''.join(f' and {other}' for other in others)}: it could see what each of them may"
                 )
-        requeuers = {name: by_role.pop(name) for name in REQUEUERS if name in by_role}
-        return cls({Role(role): one for role, one in by_role.items()}, frozenset(administrators), requeuers)
+        duties = {name: by_role.pop(name) for name in DUTIES if name in by_role}
+        return cls({Role(role): one for role, one in by_role.items()}, frozenset(administrators), duties)
 
 
 def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
@@ -170,7 +162,8 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         principals: who runs the roles.
 
     Raises:
-        HushstreamError: the code of a role does what is not declared.
+        HushstreamError: the code of a role does what is not declared; or somebody is named for a duty that the
+            deployment does not have.
     """
     rules = set()
     for topic in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
@@ -182,24 +175,10 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
         for topic, operations in _used(system, role).items():
             rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in operations}
-    for requeuer in principals.requeuers:
-        rules |= set(_of_requeuer(requeuer, system, prefix, principals.requeuers[requeuer]))
+    for duty, principal in principals.duties.items():
+        for topic, allowed in DUTIES[duty](system).items():
+            rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in allowed}
     return tuple(sorted(rules))
-
-
-def _of_requeuer(requeuer: str, system: System, prefix: str, principal: str) -> Iterator[Rule]:
-    letters = REQUEUERS[requeuer]
-    roles = [role for role in system.roles if Role(role) in TOPICS[letters].writers]
-    if not roles:
-        raise HushstreamError(
-            f"--principals: expected a zone of deployment {system.config.deployment}, got {requeuer}: nothing is "
-            f"refused there"
-        )
-    yield Rule(principal, "topic", physical(prefix, letters), "Read")
-    for role in roles:
-        for topic in role_topics(role, system).inputs:
-            yield Rule(principal, "topic", physical(prefix, topic), "Read")
-            yield Rule(principal, "topic", physical(prefix, topic), "Write")
 
 
 def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:

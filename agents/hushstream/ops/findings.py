@@ -115,10 +115,12 @@ class Verified:
     Attributes:
         deployment: whose logs.
         tallies: one for each journal and each output partition of the roles that were asked for.
+        unchecked: the roles that were asked for and whose key is not at hand: nothing is known of what they wrote.
     """
 
     deployment: str
     tallies: tuple[Tally, ...]
+    unchecked: tuple[str, ...] = ()
 
     @property
     def totals(self) -> Mapping[Status, int]:
@@ -133,13 +135,13 @@ class Verified:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is changed (what could not be checked is counted, and is no change)."""
-        return not self.totals[Status.CHANGED]
+        """Whether every role was checked and nothing is changed (single records may be uncheckable: see `Status`)."""
+        return not self.exit_code
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 when something is changed."""
-        return 0 if self.ok else 1
+        """0; 1 when something is changed; 2 when nothing is, and a role was not checked."""
+        return 1 if self.totals[Status.CHANGED] else 2 if self.unchecked else 0
 
     def of(self, topic: str) -> Mapping[Status, int]:
         """Records of one topic by status."""
@@ -150,6 +152,7 @@ class Verified:
         return {
             "deployment": self.deployment,
             "ok": self.ok,
+            "unchecked": list(self.unchecked),
             "totals": {str(status): number for status, number in self.totals.items()},
             "partitions": [tally.as_json() for tally in self.tallies],
             "findings": [finding.as_json() for finding in self.findings],
@@ -159,8 +162,11 @@ class Verified:
         """A verdict, one line a partition, and the first findings."""
         totals = self.totals
         said = ", ".join(f"{totals[status]} {status}" for status in Status if totals[status]) or "nothing to check"
-        verdict = "ok" if self.ok else "CHANGED"
-        lines = [f"verify {self.deployment}: {verdict} ({said})"]
+        verdict = " and ".join(
+            (["CHANGED"] if totals[Status.CHANGED] else [])
+            + ([f"NOT CHECKED: {', '.join(self.unchecked)}"] if self.unchecked else [])
+        )
+        lines = [f"verify {self.deployment}: {verdict or 'ok'} ({said})"]
         lines += [f"  {_in_words(tally)}" for tally in self.tallies]
         lines += [str(finding) for finding in self.findings[:_SHOWN]]
         if len(self.findings) > _SHOWN:

@@ -16,7 +16,7 @@ repeat which every role counts once, as it does after any send that is tried aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -80,13 +80,13 @@ async def requeue_async(connection: Connection, counts: Mapping[str, int], lette
     """Put one refused record (or row) on its topic again, unless it is there again already.
 
     Needs the right to read and to write that topic, which no role has: it is given by zone to a principal of its own
-    (`hushstream.ops.acl_rules.REQUEUERS`).
+    (`hushstream.ops.duties`).
 
     Args:
         connection: where the deployment is.
         counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
         letter: its dead letter (`hushstream.ops.dead_letters.read`).
-        keys: where the zone's key is, under which the dead letter was made.
+        keys: where the zone's keys are, under one of which the dead letter was made.
 
     Raises:
         RecordGone: retention deleted it, or the topic was replaced.
@@ -105,7 +105,7 @@ async def requeue_async(connection: Connection, counts: Mapping[str, int], lette
     async with told(connection, _DOING), LogReader(connection.settings()) as reader:
         reader.open({source: letter.offset})
         found = await reader.read(source, letter.offset, letter.offset + 1)
-        value = _wanted(letter, _verified(letter, found, _digester(letter, keys)))
+        value = _wanted(letter, _verified(letter, found, _digesters(letter, keys)))
         for start in range(letter.offset + 1, high, _OFFSETS_AT_ONCE):
             for record in await reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE)):
                 if record.value == value:
@@ -181,16 +181,16 @@ def _number(packed: bytes, dtype: np.dtype[Any], row: int, default: int) -> int:
     return int(np.frombuffer(packed, dtype)[row]) if packed else default
 
 
-def _verified(letter: Letter, found: list[InputRecord], digester: Digester) -> bytes:
+def _verified(letter: Letter, found: list[InputRecord], digesters: Collection[Digester]) -> bytes:
     """The refused record's value; of a click that waited for its decision, the dead letter has its place alone."""
     place = f"{_DOING}: {letter.topic}/{letter.partition} offset {letter.offset}"
     if not found:
         raise RecordGone(f"{place}: there is no record any more")
-    digests = {digester.digest("dead-letter", value).hex() for value in (found[0].value, b"")}
+    digests = {one.digest("dead-letter", value).hex() for one in digesters for value in (found[0].value, b"")}
     if letter.digest not in digests:
         raise RecordGone(
             f"{place}: the record there has another digest than the refused one: the topic was replaced, or the key "
-            f"is not the one of that time"
+            f"of that time is not among those at hand"
         )
     return found[0].value
 
@@ -199,9 +199,10 @@ def _wanted(letter: Letter, value: bytes) -> bytes:
     return value if letter.row == WHOLE_RECORD else one_event(value, letter.row)
 
 
-def _digester(letter: Letter, keys: KeySource) -> Digester:
+def _digesters(letter: Letter, keys: KeySource) -> tuple[Digester, ...]:
+    """One of them made the dead letter: a journal's letters are under the key that the journal is under."""
     keyed = letter.zone in [str(zone.value) for zone in Zone]
-    return keys.key(Zone(letter.zone)) if keyed else PublicDigester()
+    return keys.ring(Zone(letter.zone)).kept() if keyed else (PublicDigester(),)
 
 
 async def _append(connection: Connection, source: TopicPartition, value: bytes) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
-from hushstream.agents.role_topics import JOURNALS
+from hushstream.agents.role_topics import JOURNALS, role_topics
 from hushstream.agents.roles import MachineMaker, role_work
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import HoldsPartitions, LogCopy
@@ -29,8 +29,10 @@ from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, PartitionRule
-from hushstream.systems.system import ALL_ROLES, RoleName, System
+from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.system import RoleName, System
 
 ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
     "learner": Zone.EDGE,
@@ -41,42 +43,52 @@ ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
 """Whose key a role's journal is checked with."""
 
 
-def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES) -> Verified:
+def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[RoleName] | None = None) -> Verified:
     """Verify what roles published.
 
     Args:
         logs: a copy of the roles' topics (`verified_topics`).
         system: the deployment.
-        keys: the keys at hand; a role whose key is not there is counted as uncheckable.
-        roles: the roles; all of them is for the owner who holds all keys.
+        keys: the keys at hand; a role whose key is not there is not checked, and is named.
+        roles: the roles, or None for all of the deployment, which is for the owner who holds all keys.
 
     Raises:
         KeyFileError: a key file is there but cannot be used.
+        HushstreamError: the deployment has no such role.
     """
     tallies: list[Tally] = []
-    for role in system.roles:
-        if role in roles:
-            digester = _digester(role, keys)
-            tallies += (
-                _without_key(role, system, logs) if digester is None else _role(role, system, keys, digester, logs)
-            )
-    return Verified(system.config.deployment, tuple(tallies))
+    unchecked = []
+    for role in _asked(system, roles):
+        if lacking := _lacking(role, system, keys):
+            unchecked.append(role)
+            tallies += _without_key(role, system, lacking, logs)
+        else:
+            tallies += _role(role, system, keys, logs)
+    return Verified(system.config.deployment, tuple(tallies), tuple(unchecked))
 
 
 def verify_export(
-    directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
+    directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
 ) -> Verified:
     """Verify an export (`hushstream.ops.export`).
 
     Raises:
         DamagedExport: it is not complete.
         KeyFileError: a key file is there but cannot be used.
+        HushstreamError: the deployment has no such role, or the export was made for another one.
     """
-    return verify(open_export(directory), system, keys, roles)
+    logs = open_export(directory)
+    absent = verified_topics(system, roles) - {topic for topic, _ in logs.parts}
+    if absent:
+        raise HushstreamError(
+            f"verify: expected an export with {', '.join(sorted(absent))}, {directory} has none of it; name the role "
+            f"that it was made for with --role"
+        )
+    return verify(logs, system, keys, roles)
 
 
 def verify_log(
-    log: HoldsPartitions, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
+    log: HoldsPartitions, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
 ) -> Verified:
     """Verify a log in memory, such as the direct runner's.
 
@@ -87,7 +99,7 @@ def verify_log(
 
 
 def verify_live(
-    connection: Connection, system: System, keys: KeySource, roles: Collection[RoleName] = ALL_ROLES
+    connection: Connection, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
@@ -98,35 +110,47 @@ def verify_live(
     return verify(copy(connection, partition_counts(system), topics), system, keys, roles)
 
 
-def verified_topics(system: System, roles: Collection[RoleName]) -> frozenset[str]:
-    """The topics that a check of these roles reads."""
-    topics: set[str] = set()
-    for role in roles:
-        topics |= {name for name, spec in TOPICS.items() if role in (*spec.writers, *spec.readers)}
-    return frozenset(topics & partition_counts(system).keys())
+def verified_topics(system: System, roles: Collection[RoleName] | None = None) -> frozenset[str]:
+    """The topics that a check of these roles reads, or of all (None).
+
+    Raises:
+        HushstreamError: the deployment has no such role.
+    """
+    return frozenset().union(*(role_topics(role, system).all for role in _asked(system, roles)))
 
 
-def _digester(role: RoleName, keys: KeySource) -> Digester | None:
+def _asked(system: System, roles: Collection[RoleName] | None) -> list[RoleName]:
+    """In the order in which data flows."""
+    for role in roles or ():
+        role_topics(role, system)
+    return [role for role in system.roles if roles is None or role in roles]
+
+
+def _lacking(role: RoleName, system: System, keys: KeySource) -> list[Zone]:
+    """The keys that a check of the role needs and that are not at hand."""
     zone = ZONE_OF_ROLE[role]
-    if zone is None:
-        return PublicDigester()
-    if keys.seed is None and (keys.folder is None or not key_path(keys.folder, zone).exists()):
-        return None
-    return keys.key(zone)
+    needed = [] if zone is None else [zone]
+    if role == "shuffler" and isinstance(system, P2BSystem) and system.sealing is not None:
+        needed.append(Zone.SEALING)
+    if keys.seed is not None:
+        return []
+    return [zone for zone in needed if keys.folder is None or not key_path(keys.folder, zone).exists()]
 
 
-def _without_key(role: RoleName, system: System, logs: LogCopy) -> list[Tally]:
+def _without_key(role: RoleName, system: System, lacking: Collection[Zone], logs: LogCopy) -> list[Tally]:
     tallies = []
     topic = JOURNALS[role]
     for partition in range(partition_counts(system)[topic]):
         tally = Tally(role, (topic, partition))
-        reason = f"the key of the {ZONE_OF_ROLE[role]} zone is not at hand"
+        reason = f"not at hand: the key of {' and of '.join(zone.value for zone in lacking)}"
         tally.find(Status.UNCHECKABLE, None, reason, len(logs.part(tally.source).records))
         tallies.append(tally)
     return tallies
 
 
-def _role(role: RoleName, system: System, keys: KeySource, digester: Digester, logs: LogCopy) -> list[Tally]:
+def _role(role: RoleName, system: System, keys: KeySource, logs: LogCopy) -> list[Tally]:
+    zone = ZONE_OF_ROLE[role]
+    digester = PublicDigester() if zone is None else keys.key(zone)
     work = role_work(role, system, keys)
     homes = range(partition_counts(system)[JOURNALS[role]])
     walks = {home: _walk(role, home, work.make_machine, digester, logs) for home in homes}

@@ -24,7 +24,7 @@ from hushstream.cli.places import Place, at_place
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
-from hushstream.systems.system import ALL_ROLES
+from hushstream.systems.system import ALL_ROLES, RoleName
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
@@ -99,17 +99,28 @@ def topics_plan(
 def topics_apply(
     place: Place,
     replication: Annotated[int, typer.Option(help="Copies of each partition; -1 for the broker's default.")] = -1,
+    min_in_sync: Annotated[
+        int | None,
+        typer.Option(
+            "--min-insync", min=1, help="Copies that must have a record before it counts (default: the broker's)."
+        ),
+    ] = None,
     principals: PrincipalsOf = None,
     acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """Create the topics and access rules that are missing; what is there is never changed."""
+    """Create the topics and access rules that are missing; what is there is never changed.
+
+    Where the loss of one broker could take what cannot be made again, it warns, as `topics check` does.
+    """
     from hushstream.ops.acls import apply as apply_rules
-    from hushstream.ops.topics import apply, partition_counts
+    from hushstream.ops.topics import apply, partition_counts, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    created = apply(connection, partition_counts(system), replication)
+    counts = partition_counts(system)
+    created = apply(connection, counts, replication, min_in_sync)
+    _warn(warnings(connection, counts))
     rules = _told(apply_rules(connection, system, who)) if acls else ()
     _show_topics(created, rules, "created", json)
 
@@ -122,13 +133,18 @@ def topics_check(
     acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """Compare topics and access rules with their declaration; exit 1 when they differ."""
+    """Compare topics and access rules with their declaration; exit 1 when they differ.
+
+    Access rules are for an administrator of the cluster to see; anybody else says --no-acls.
+    """
     from hushstream.ops.acls import check as check_rules
-    from hushstream.ops.topics import check, partition_counts
+    from hushstream.ops.topics import check, partition_counts, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    found: list[Difference | AccessDifference] = [*check(connection, partition_counts(system))]
+    counts = partition_counts(system)
+    found: list[Difference | AccessDifference] = [*check(connection, counts)]
+    _warn(warnings(connection, counts))
     found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
         print_json([difference.as_json() for difference in found])
@@ -145,17 +161,29 @@ def topics_check(
 def topics_export(
     place: Place,
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
+    role: Annotated[
+        RoleOrAll, typer.Option(help="Only what `verify --role` of this role reads; `all` is every topic.")
+    ] = RoleOrAll.ALL,
     json: AsJson = False,
 ) -> None:
-    """Write every topic to files, readable by the owner alone, for `verify --log` and the direct runner."""
+    """Write topics to files, readable by the owner alone, for `verify --log` and (all of them) the direct runner."""
     from hushstream.ops.export import export
+    from hushstream.ops.verify import verified_topics
 
     _, system, connection = place
-    manifest = export(connection, system, directory)
+    roles = _one_or_all(role)
+    manifest = export(connection, system, directory, None if roles is None else verified_topics(system, roles))
     if json:
         print_json(manifest.as_json())
     else:
-        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds contexts and clicks in clear")
+        holds = "contexts and clicks in clear" if roles is None else f"what {role.value} sees: keep it in that zone"
+        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    """What is no difference is said beside the answer, not in it."""
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
 
 
 def _told(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
@@ -177,6 +205,11 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
         typer.echo("all topics are there")
 
 
+def _one_or_all(role: RoleOrAll) -> tuple[RoleName, ...] | None:
+    """None for all roles that the deployment has."""
+    return None if role is RoleOrAll.ALL else tuple(name for name in ALL_ROLES if name == role.value)
+
+
 @at_place
 def verify_command(
     place: Place,
@@ -186,12 +219,16 @@ def verify_command(
     seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
-    """Recompute what was published from the logs; exit 1 when anything differs."""
+    """Recompute what was published from the logs.
+
+    Exit codes: 0 all follows from the logs; 1 something differs; 2 nothing differs, and a role that was asked for was
+    not checked, as its key is not at hand.
+    """
     from hushstream.ops.verify import verify_export, verify_live
 
     _, system, connection = place
     source = key_source(place.folder, keys, seed)
-    roles = [name for name in ALL_ROLES if role is RoleOrAll.ALL or name == role.value]
+    roles = _one_or_all(role)
     if log is not None:
         found = verify_export(log, system, source, roles)
     else:

@@ -61,8 +61,9 @@ PrincipalsOf = Annotated[
     list[str] | None,
     typer.Option(
         "--principals",
-        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); requeue-ZONE=TYPE:NAME for who may put refused "
-        "records again; administrator=TYPE:NAME for who may do more.",
+        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); verify-ROLE for who may verify it, export for "
+        "who may copy everything, requeue-ZONE for who may put refused records again; administrator=TYPE:NAME for who "
+        "may do more.",
     ),
 ]
 Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a broker that enforces them.")]

@@ -27,7 +27,8 @@ from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
 from hushstream.learners.relation import SocialGraph
 from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import REQUEUERS, Principals
+from hushstream.ops.acl_rules import Principals
+from hushstream.ops.duties import DUTIES
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async, partition_counts
@@ -44,7 +45,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 KEYS = KeySource(seed=1)
 NODE = 1
 DENIED = 29
-WHO = (*map(str, Role), *REQUEUERS, "stranger")
+WHO = (*map(str, Role), *DUTIES, "stranger")
 UNUSED = {
     "p2b": {("learner", "ledger")},
     "colin": {("learner", "ledger"), ("learner", "releases")},
@@ -76,8 +77,8 @@ class Shape:
 
     @property
     def principals(self) -> Principals:
-        """With somebody who requeues in each zone that the deployment has."""
-        return Principals.of([f"{name}=User:{name}" for name in REQUEUERS if inputs_of(name, self)])
+        """With somebody for each duty that the deployment has."""
+        return Principals.of([f"{name}=User:{name}" for name in DUTIES if name in READ_FOR[self.name]])
 
     @property
     def topics(self) -> dict[str, str]:
@@ -145,7 +146,7 @@ def _kept(resource: ConfigResource) -> ConfigResource:
     return ConfigResource(resource.resource_type, resource.name, configs={"retention.ms": "1"})
 
 
-INPUTS = {
+WRITTEN_FOR = {
     "p2b": {
         "requeue-edge": {"contexts", "clicks"},
         "requeue-shuffler": {"reports"},
@@ -157,27 +158,41 @@ INPUTS = {
         "requeue-server": {"releases"},
     },
 }
+"""What somebody who is named for a duty may write."""
 
-
-def inputs_of(requeuer: str, shape: Shape) -> set[str]:
-    """What a requeuer may read and write, beside reading the dead letters of its zone."""
-    return INPUTS[shape.name].get(requeuer, set())
+READ_FOR = {
+    "p2b": {
+        **{name: {*topics, f"dead-letters-{name[8:]}"} for name, topics in WRITTEN_FOR["p2b"].items()},
+        "verify-learner": {
+            "contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"
+        },
+        "verify-shuffler": {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"},
+        "verify-aggregator": {"crowds", "interactions", "models", "dead-letters-server"},
+        "export": set(topics_of("p2b", ("learner", "shuffler", "aggregator"), True)),
+    },
+    "colin": {
+        **{name: {*topics, f"dead-letters-{name[8:]}"} for name, topics in WRITTEN_FOR["colin"].items()},
+        "verify-learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},
+        "verify-counter": {"rewards", "journal-counter", "releases", "ledger", "dead-letters-counter"},
+        "verify-aggregator": {"releases", "models", "dead-letters-server"},
+        "export": set(topics_of("colin", ("learner", "counter", "aggregator"), True)),
+    },
+}  # fmt: skip
+"""And what he may read."""
 
 
 def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     """The same from the topic declarations."""
     of = {name: TOPICS[name] for name in shape.topics.values()}
     unused = {topic for role, topic in UNUSED[shape.name] if role == who}
-    requeued = inputs_of(who, shape)
-    letters = {REQUEUERS[who]} if requeued else set()
+    written, read = WRITTEN_FOR[shape.name].get(who, set()), READ_FOR[shape.name].get(who, set())
     there = who in (*shape.roles, "client", "operator")
     worker = who in shape.roles
     return {
         "Write": {
-            name: name in requeued or (there and who in spec.writers and name not in unused)
-            for name, spec in of.items()
+            name: name in written or (there and who in spec.writers and name not in unused) for name, spec in of.items()
         },
-        "Read": {name: name in requeued | letters or (there and who in spec.readers) for name, spec in of.items()},
+        "Read": {name: name in read or (there and who in spec.readers) for name, spec in of.items()},
         "DescribeConfigs": {
             name: who == "operator"
             or (worker and who in (*spec.writers, *spec.readers) and (name not in unused or who in spec.readers))

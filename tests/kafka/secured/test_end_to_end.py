@@ -19,21 +19,25 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import export_async
+from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.ops.verify import verify
+from hushstream.ops.topics import apply_async, check_async, partition_counts
+from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.system import System
+from hushstream.systems.system import RoleName, System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -47,6 +51,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def named(system: System) -> list[str]:
+    """The duties for which somebody is named."""
+    return [*(f"verify-{role}" for role in system.roles), "export"]
 
 
 @dataclass
@@ -126,7 +135,7 @@ async def played(
     generate_keys(keys)
     admin = kafka.connection("admin", f"{name}.")
     await apply_async(admin, partition_counts(system))
-    await acls.apply_async(admin, system, Principals.of())
+    await acls.apply_async(admin, system, Principals.of([f"{duty}=User:{duty}" for duty in named(system)]))
     workers = Workers(kafka, folder, keys)
     try:
         for role in system.roles:
@@ -167,6 +176,47 @@ async def test_every_role_does_its_whole_work_under_its_own_principal(played: Pl
 async def test_what_they_published_follows_from_the_logs(played: Played) -> None:
     found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.roles)
     assert found.exit_code == 0, found.as_text()
+
+
+@pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
+async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_nothing(
+    kafka: Any, played: Played, role: RoleName, tmp_path: Path
+) -> None:
+    prefix = f"{played.system.config.deployment}."
+    inspector, keys = kafka.connection(f"verify-{role}", prefix), KeySource(folder=played.keys)
+    found = await asyncio.to_thread(verify_live, inspector, played.system, keys, [role])
+    assert found.exit_code == 0, found.as_text()
+    assert found.totals[Status.EQUAL] > 0
+    assert not found.totals[Status.UNCHECKABLE]
+    await export_async(inspector, played.system, tmp_path / "out", verified_topics(played.system, [role]))
+    assert verify_export(tmp_path / "out", played.system, keys, [role]).totals == found.totals
+    for topic in partition_counts(played.system):
+        async with AIOKafkaProducer(**inspector.cluster.client_options()) as producer:
+            with pytest.raises((TopicAuthorizationFailedError, UnknownTopicOrPartitionError)):
+                await producer.send_and_wait(prefix + topic, b"x", partition=0)
+    others = [f"verify-{other}" for other in ("learner", "shuffler", "aggregator") if other != role]
+    # What the aggregator reads and writes is published; only here, where the others' topics hold something.
+    for who in (*others, *(() if role == "aggregator" else ("operator", role))):
+        with pytest.raises((AccessDenied, TopicMissing)):
+            await asyncio.to_thread(verify_live, kafka.connection(who, prefix), played.system, keys, [role])
+
+
+async def test_whoever_is_named_to_export_copies_everything_and_nobody_else_does(
+    kafka: Any, played: Played, tmp_path: Path
+) -> None:
+    prefix, keys = f"{played.system.config.deployment}.", KeySource(folder=played.keys)
+    await export_async(kafka.connection("export", prefix), played.system, tmp_path / "out")
+    assert verify_export(tmp_path / "out", played.system, keys).exit_code == 0
+    for who in ("operator", "verify-learner", "learner", "client"):
+        with pytest.raises((AccessDenied, TopicMissing)):
+            await export_async(kafka.connection(who, prefix), played.system, tmp_path / who)
+
+
+async def test_the_operator_checks_topics_and_is_told_how_without_access_rules(kafka: Any, played: Played) -> None:
+    connection = kafka.connection("operator", f"{played.system.config.deployment}.")
+    assert await check_async(connection, partition_counts(played.system)) == ()
+    with pytest.raises(AccessDenied, match="--no-acls"):
+        await acls.check_async(connection, played.system, Principals.of())
 
 
 def forms(secret: bytes) -> list[bytes]:
