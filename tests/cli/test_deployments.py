@@ -59,7 +59,7 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
     path = config(add="slot: {lifetime_slots: 1000}\nrelease: {epsilon: 2}\n")
-    said = "for one person as a whole this promises nothing; only single slots are protected"
+    said = "for one person as a whole nothing is promised; only single slots are protected"
     assert f"\nWarning: {said}.\n" in cli("guarantee", path).out
     values = cli("guarantee", path, "--json").json
     assert values["lifetime"]["warning"] == values["together"]["warning"] == said

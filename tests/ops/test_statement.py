@@ -70,7 +70,7 @@ def test_the_lift_is_stated_with_what_it_costs_and_what_both_cost_together(rigs)
     assert both.epsilon_micro == 4_000_000
     registry = statement.registry
     assert registry["epsilon"] == "1 for one unit of the releases; 3 for the lift"
-    assert registry["lifetime"] == str(both)
+    assert registry["lifetime"] == f"{both}, with the lift"
     for name, text in (("mechanisms", lift.mechanism), ("privacy unit", lift.unit), ("budget", str(lift.cost))):
         assert text in registry[name]
     assert statement.guarantee["together"]["epsilon"] == 4.0
@@ -101,7 +101,7 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
 
 def test_a_life_that_promises_nothing_is_said_in_words():
     statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
-    said = "for one person as a whole this promises nothing; only single rewards are protected"
+    said = "for one person as a whole nothing is promised; only single rewards are protected"
     assert facts_of(statement)["what that means"] == said
     assert statement.registry["lifetime"] == f"epsilon 2000, delta 1; {said}"
     page = statement_page(statement)

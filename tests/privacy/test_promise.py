@@ -13,8 +13,8 @@ from hushstream.privacy.promise import Lifetime, Promises
 from hushstream.privacy.rewards import LocalReward
 
 ONE = slot_sums_guarantee(1)
-NOTHING = "for one person as a whole this promises nothing; only single rewards are protected"
-LITTLE = "for one person as a whole this promises next to nothing; only single rewards are protected"
+NOTHING = "for one person as a whole nothing is promised; only single rewards are protected"
+LITTLE = "for one person as a whole next to nothing is promised; only single rewards are protected"
 
 
 def with_life(cost, promise=ONE):
@@ -47,15 +47,15 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
 )
 def test_where_the_warning_begins(cost, weak):
     said = with_life(cost).warning
-    assert said == (weak and f"for one person as a whole this promises {weak}; only single slots are protected")
+    assert said == (weak and f"for one person as a whole {weak} is promised; only single slots are protected")
 
 
 def test_single_events_are_not_called_protected_where_they_are_not():
     assert paper_guarantee(10, "0.5").warning == (
-        "for one person as a whole this promises next to nothing, and for one slot of one user next to nothing"
+        "for one person as a whole next to nothing is promised, and for one slot of one user next to nothing"
     )
     spent = replace(ONE, cost=Cost(1, DELTA_ONE), lifetime=Lifetime(1, 1, Cost(1, DELTA_ONE)))
-    assert spent.warning == "for one person as a whole this promises nothing, and for one slot of one user nothing"
+    assert spent.warning == "for one person as a whole nothing is promised, and for one slot of one user nothing"
 
 
 def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
@@ -68,7 +68,7 @@ def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
     stated = json.loads(json.dumps(both.as_json()))
     assert stated["together"]["epsilon_micro"] == 20 * MICRO + 1
     assert stated["lift"] == json.loads(json.dumps(both.lift.as_json()))
-    assert "promises next to nothing" in stated["together"]["warning"]
+    assert "next to nothing is promised" in stated["together"]["warning"]
     assert f"Together, over the life of one user: {both.together}.\nWarning: for one person" in both.beside_text()
 
 

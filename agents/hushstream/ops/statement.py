@@ -338,6 +338,7 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
     each = promises.each
     pure = all(promise.delta_units == promise.residue_units for promise in each)
     budgets = system.budgets
+    together = f"{promises.together}{'' if promises.lift is None else ', with the lift'}"
     return {
         "deployment name": system.config.deployment,
         "data curator": operator.operator,
@@ -350,7 +351,7 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
         "neighbouring relation": _joined(promise.relation for promise in each),
         "epsilon": _of_each(promises, [epsilon_text(promise.epsilon_micro) for promise in each]),
         "delta": _of_each(promises, [delta_text(promise.delta_units) for promise in each]),
-        "lifetime": _joined(filter(None, (str(promises.together), promises.warning))),
+        "lifetime": _joined(filter(None, (together, promises.warning))),
         "mechanisms": _joined(promise.mechanism for promise in each),
         "budget": _joined(dict.fromkeys(f"{budget.limit} for {budget.unit}" for budget in budgets)),
         "accounting": f"{_COMPOSITIONS[budgets[0].filter]}, in whole millionths, always rounded up",

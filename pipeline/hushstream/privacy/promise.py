@@ -182,8 +182,8 @@ class Guarantee:
         if weak is None:
             return None
         if unit_weak is None:
-            return f"for one person as a whole this promises {weak}; only single {_noun(self.unit)}s are protected"
-        return f"for one person as a whole this promises {weak}, and for {self.unit} {unit_weak}"
+            return f"for one person as a whole {weak} is promised; only single {_noun(self.unit)}s are protected"
+        return f"for one person as a whole {weak} is promised, and for {self.unit} {unit_weak}"
 
     @property
     def units_in_life(self) -> str:
