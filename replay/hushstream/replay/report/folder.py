@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 
-from hushstream.replay.report.document import as_json, from_json
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.document import as_json
+from hushstream.replay.report.errors import ReportNotWritten
 from hushstream.replay.report.page import html
 from hushstream.replay.report.plots import LIGHT, plots, render
 from hushstream.replay.report.results import ArmRow, CellRow, RunResult
@@ -46,21 +46,6 @@ def write_report(result: RunResult, directory: Path | str) -> list[Path]:
     except OSError as error:
         raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
     return [folder / name for name in content]
-
-
-def read_result(path: Path | str) -> RunResult:
-    """The result in a ``results.json``.
-
-    Raises:
-        BadResult: not such a file, or not readable.
-    """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadResult(f"results: expected a readable {RESULTS}, got {path} ({type(error).__name__})") from error
-    if not isinstance(document, dict):
-        raise BadResult(f"results: expected a JSON object, got {type(document).__name__}")
-    return from_json(document)
 
 
 def _content(result: RunResult) -> dict[str, bytes]:
