@@ -19,7 +19,7 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.ops.copies import LogCopy, PartitionCopy
-from hushstream.ops.export import export_copy, load_export
+from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
@@ -146,8 +146,8 @@ def test_an_export_of_a_stream_played_again_by_the_direct_runner_gives_the_same_
     export_copy(run.stream.logs, run.system, tmp_path / "export")
     assert verify_export(tmp_path / "export", run.system, KeySource(seed=key_seed)).exit_code == 0
     log = MemoryLog()
-    for topic, partition, records in load_export(tmp_path / "export"):
-        log.load(topic, partition, records)
+    for source, part in open_export(tmp_path / "export").parts.items():
+        log.load(*source, list(part.records))
     before = {source: list(records) for source, records in log.partitions()}
     driver = DirectDriver(log, all_machines(run.system, KeySource(seed=key_seed)), bytes(32))
     driver.pump()  # follows the exported journals; whatever their inputs do not give again is refused

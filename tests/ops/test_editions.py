@@ -17,8 +17,9 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
 from hushstream.learners.relation import SocialGraph
+from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
-from hushstream.ops.verify import verify_log
+from hushstream.ops.verify import verify
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.chain import NewerJournal
@@ -149,7 +150,7 @@ def test_a_journal_of_two_editions_is_recomputed_byte_for_byte_by_workers_of_eit
         assert set(written.pop("ledger")) == {1}, "it was all paid with the first release"
     assert {topic: set(editions) for topic, editions in written.items()} == {topic: {1, 2} for topic in written}
     assert {"decisions", "models", "dead-letters-edge"} < written.keys()
-    found = verify_log(log, system, KEYS)
+    found = verify(LogCopy.of(log), system, KEYS)
     before = {source: list(records) for source, records in log.partitions()}
     foreign = [before[one.topic, one.partition][one.offset or 0].value for one in found.findings]
     assert set(foreign) == {FOREIGN}, "nothing else was put there by another writer"

@@ -15,8 +15,6 @@ from hushstream.ops.export import (
     MANIFEST,
     ExportRefused,
     export_copy,
-    export_log,
-    load_export,
     open_export,
     read_manifest,
 )
@@ -29,12 +27,12 @@ from hushstream.roles.machine import InputRecord
 
 @pytest.fixture
 def exported(deployment: Any, tmp_path: Path) -> Path:
-    export_log(deployment.log, deployment.system, tmp_path / "export")
+    export_copy(LogCopy.of(deployment.log), deployment.system, tmp_path / "export")
     return tmp_path / "export"
 
 
 def test_every_record_comes_back_with_offset_time_and_bytes(deployment: Any, exported: Path) -> None:
-    again = {(topic, partition): records for topic, partition, records in load_export(exported)}
+    again = {source: list(part.records) for source, part in open_export(exported).parts.items()}
     for source, records in deployment.log.partitions():
         assert again.pop(source) == records
     assert all(not records for records in again.values())
@@ -42,8 +40,8 @@ def test_every_record_comes_back_with_offset_time_and_bytes(deployment: Any, exp
 
 def test_an_export_loads_into_a_memory_log_and_verifies(deployment: Any, exported: Path) -> None:
     log = MemoryLog()
-    for topic, partition, records in load_export(exported):
-        log.load(topic, partition, records)
+    for source, part in open_export(exported).parts.items():
+        log.load(*source, list(part.records))
     assert log.end("contexts", 0) == deployment.log.end("contexts", 0)
     result = verify_export(exported, deployment.system, deployment.keys)
     assert result.ok
@@ -97,7 +95,7 @@ def test_a_cut_or_missing_file_is_refused(exported: Path) -> None:
             open_export(exported)
     path.unlink()
     with pytest.raises(DamagedExport, match=r"crowds-0\.log"):
-        list(load_export(exported))
+        open_export(exported)
 
 
 def test_a_file_of_another_partition_is_refused(exported: Path) -> None:
@@ -123,7 +121,7 @@ def test_an_interrupted_export_is_no_export(deployment: Any, tmp_path: Path) -> 
 
 def test_a_folder_that_holds_something_is_not_overwritten(deployment: Any, exported: Path) -> None:
     with pytest.raises(ExportRefused, match="new or empty"):
-        export_log(deployment.log, deployment.system, exported)
+        export_copy(LogCopy.of(deployment.log), deployment.system, exported)
 
 
 def test_records_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -138,4 +136,4 @@ def test_records_out_of_order_are_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ExportRefused, match=r"cannot write to .*/file/export"):
-        export_log(deployment.log, deployment.system, tmp_path / "file" / "export")
+        export_copy(LogCopy.of(deployment.log), deployment.system, tmp_path / "file" / "export")

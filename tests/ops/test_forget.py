@@ -12,7 +12,7 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.ops.copies import LogCopy, PartitionCopy
-from hushstream.ops.export import ExportRefused, export_log, open_export
+from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async
 from hushstream.ops.verify import verify, verify_export
@@ -87,7 +87,7 @@ def test_verify_finds_a_log_with_a_tombstone_equal(played: Any) -> None:
 def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(played: Any, tmp_path: Path) -> None:
     forgotten(played)
     system, log, _ = played
-    export_log(log, system, tmp_path / "copy")
+    export_copy(LogCopy.of(log), system, tmp_path / "copy")
     assert erase_export(tmp_path / "copy", system, CANARY) == 3
     records = open_export(tmp_path / "copy").part(("contexts", 0)).records
     assert [record.value == ERASED for record in records] == [True, False, True, False, True, False, False]
@@ -105,7 +105,7 @@ def test_what_he_wrote_after_the_tombstone_stays_until_the_next(played: Any, tmp
     log.append("contexts", 0, codec.encode("Context", fields))
     driver.pump()
     for copy, number in (("first", 3), ("second", 4)):
-        export_log(log, system, tmp_path / copy)
+        export_copy(LogCopy.of(log), system, tmp_path / copy)
         assert erase_export(tmp_path / copy, system, CANARY) == number
         assert verify_export(tmp_path / copy, system, KEYS).ok
         forgotten(played)
@@ -137,7 +137,7 @@ def test_a_value_changed_beside_an_erasure_is_still_a_change(played: Any, tmp_pa
 
 def test_an_export_without_his_tombstone_is_left_as_it_is(played: Any, tmp_path: Path) -> None:
     system, log, _ = played
-    export_log(log, system, tmp_path / "copy")
+    export_copy(LogCopy.of(log), system, tmp_path / "copy")
     with pytest.raises(ExportRefused, match="expected an export made after `hushstream forget`"):
         erase_export(tmp_path / "copy", system, CANARY)
     assert verify_export(tmp_path / "copy", system, KEYS).ok

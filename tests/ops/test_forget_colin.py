@@ -13,7 +13,7 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.ops.copies import LogCopy, PartitionCopy
-from hushstream.ops.export import export_log, open_export
+from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_stays, what_waits
 from hushstream.ops.verify import verify, verify_export
@@ -139,7 +139,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
 ) -> None:
     played.forget()
     played.round()
-    export_log(played.log, played.system, tmp_path / "copy")
+    export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
     # Of three rounds before the tombstone his context, two clicks, and where it travels his reward.
     assert erase_export(tmp_path / "copy", played.system, CANARY) == 3 * (4 if mode == "server" else 3)
     logs = open_export(tmp_path / "copy")

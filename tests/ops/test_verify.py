@@ -14,7 +14,7 @@ from hushstream.agents.roles import RoleName, all_machines
 from hushstream.contribution.recipients import Recipients
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.findings import Status
-from hushstream.ops.verify import verified_topics, verify, verify_log
+from hushstream.ops.verify import verified_topics, verify
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.roles.learner import LearnerMachine
@@ -52,7 +52,7 @@ def changes(deployment: Any, copy: LogCopy, roles: tuple[RoleName, ...] = ROLES)
 
 
 def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any) -> None:
-    result = verify_log(deployment.log, deployment.system, deployment.keys)
+    result = verify(LogCopy.of(deployment.log), deployment.system, deployment.keys)
     expected = sum(
         len(records) for (topic, _), records in deployment.log.partitions() if topic not in ("contexts", "clicks")
     )
@@ -118,7 +118,7 @@ def test_a_journal_of_a_partition_that_does_not_exist_is_found(deployment: Any, 
 
 
 def test_a_foreign_writer_is_found_by_the_role_that_writes_there(invaded: Any) -> None:
-    result = verify_log(invaded.log, invaded.system, invaded.keys)
+    result = verify(LogCopy.of(invaded.log), invaded.system, invaded.keys)
     assert {topic: result.of(topic)[Status.CHANGED] for topic in ("reports", "crowds", "interactions")} == {
         "reports": 8,
         "crowds": 2,

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import HoldsPartitions, LogCopy, PartitionCopy
+from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
 from hushstream.ops.topics import partition_counts
-from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.roles.machine import TopicPartition
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.system import System
 
@@ -119,15 +119,6 @@ async def export_async(
         return _finish(directory, system, counts, logs.cut.quiet, lines)
 
 
-def export_log(log: HoldsPartitions, system: System, directory: Path) -> Manifest:
-    """Write a log in memory (the direct runner's) into a new folder.
-
-    Raises:
-        ExportRefused: the folder holds something, or cannot be made.
-    """
-    return export_copy(LogCopy.of(log), system, directory)
-
-
 def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
     """Write a copy into a new folder.
 
@@ -144,16 +135,6 @@ def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
             writer.add(part.records)
             lines.append(_line(source, part.low, part.high, writer.finish()))
     return _finish(directory, system, counts, copy.quiet, lines)
-
-
-def load_export(directory: Path) -> Iterator[tuple[str, int, list[InputRecord]]]:
-    """Topic, partition and all records of each partition of an export.
-
-    Raises:
-        DamagedExport: the folder is not a complete export, or a file of it is not what was written.
-    """
-    for (topic, partition), part in open_export(directory).parts.items():
-        yield topic, partition, list(part.records)
 
 
 def open_export(directory: Path) -> LogCopy:

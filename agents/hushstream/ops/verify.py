@@ -15,7 +15,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.role_topics import JOURNALS, role_topics
 from hushstream.agents.roles import MachineMaker, role_work
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import HoldsPartitions, LogCopy
+from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified
 from hushstream.ops.live import copy
@@ -85,17 +85,6 @@ def verify_export(
             f"that it was made for with --role"
         )
     return verify(logs, system, keys, roles)
-
-
-def verify_log(
-    log: HoldsPartitions, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
-) -> Verified:
-    """Verify a log in memory, such as the direct runner's.
-
-    Raises:
-        KeyFileError: a key file is there but cannot be used.
-    """
-    return verify(LogCopy.of(log), system, keys, roles)
 
 
 def verify_live(
