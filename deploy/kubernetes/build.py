@@ -40,12 +40,16 @@ class _Plain(yaml.SafeDumper):
 _Plain.add_representer(str, _Plain.represent_str)
 
 
-def manifests_of(system: System, prepared: Sequence[str]) -> dict[str, str]:
+def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] = ()) -> dict[str, str]:
     """The text of each file.
 
     Args:
         system: the deployment.
         prepared: the names of the files that were prepared beside its configuration.
+        duties: for whom there is a user besides the roles.
+
+    Raises:
+        HushstreamError: the deployment has no such duty.
     """
     parts = {
         "topics.yaml": topics(system),
@@ -54,6 +58,8 @@ def manifests_of(system: System, prepared: Sequence[str]) -> dict[str, str]:
         "monitors.yaml": monitors(system),
         "network.yaml": policies(system),
     }
+    if duties:
+        parts["duties.yaml"] = users(system, duties)[-len(duties) :]
     files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
     generators = [{"name": f"{system.config.deployment}-deployment", "files": files}]
     return _with_kustomization(parts, configMapGenerator=generators)
@@ -70,30 +76,37 @@ def monitoring() -> dict[Path, str]:
     }
 
 
-def wanted(folder: Path) -> dict[Path, str]:
+def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
     """What the files of a folder must hold.
 
     Raises:
-        HushstreamError: its deployment cannot be read.
+        HushstreamError: its deployment cannot be read, or has no such duty.
     """
     inside = folder / "deployment"
     system = load(inside)
     prepared = [RELATION] if (inside / RELATION).exists() else [ENCODER]
     if is_sealed(system):
         prepared.append(SEALING)
-    return {folder / name: text for name, text in manifests_of(system, prepared).items()}
+    return {folder / name: text for name, text in manifests_of(system, prepared, duties).items()}
 
 
 def main() -> int:
     """Write, or compare with what is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="where deployment/ is")
+    parser.add_argument(
+        "--duty",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a user besides the roles', for instance requeue-edge",
+    )
     parser.add_argument("--check", action="store_true", help="compare only")
     arguments = parser.parse_args()
     try:
         files = {} if arguments.folders else monitoring()
         for folder in arguments.folders or EXAMPLES:
-            files |= wanted(folder)
+            files |= wanted(folder, arguments.duty)
     except HushstreamError as error:
         print(f"build: {error}", file=sys.stderr)
         return 1

@@ -27,6 +27,11 @@ WATCHER = "hushstream.io/watches"
 STRIMZI = "kafka.strimzi.io/v1"
 REPLICATION, IN_SYNC = 3, 2
 
+_NOT_PRUNED = {
+    "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+    "kustomize.toolkit.fluxcd.io/prune": "disabled",
+}
+"""With a KafkaTopic goes the topic, and with it what was released and paid: what prunes by itself leaves it alone."""
 _KEYS = "/var/lib/hushstream/keys"
 _STATE = "/var/lib/hushstream/state"
 _DEPLOYMENT = "/etc/hushstream/deployment"
@@ -61,20 +66,38 @@ def topics(system: System) -> list[Manifest]:
             "replicas": REPLICATION,
             "config": {**TOPICS[topic].settings(), "min.insync.replicas": str(IN_SYNC)},
         }
-        found.append(_object(STRIMZI, "KafkaTopic", name, spec, {"strimzi.io/cluster": CLUSTER}))
+        made = _object(STRIMZI, "KafkaTopic", name, spec, {"strimzi.io/cluster": CLUSTER})
+        made["metadata"]["annotations"] = dict(_NOT_PRUNED)
+        found.append(made)
     return found
 
 
-def users(system: System) -> list[Manifest]:
-    """One KafkaUser for each role, the client and the operator, with the rights that the declarations give it."""
-    roles = (*system.roles, Role.CLIENT, Role.OPERATOR)
-    principals = Principals.of([f"{role}=User:{name_of(system, role)}" for role in roles])
-    rules = rules_of(system, prefix_of(system), principals)
+def principals_of(system: System, duties: Sequence[str] = ()) -> tuple[str, ...]:
+    """What ``--principals`` must be given where users have the names of these manifests."""
+    names = (*system.roles, Role.CLIENT, Role.OPERATOR, *duties)
+    return tuple(f"{name}=User:{name_of(system, name)}" for name in names)
+
+
+def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
+    """One KafkaUser for each role, the client and the operator, with the rights that the declarations give it.
+
+    Args:
+        system: the deployment.
+        duties: who is to be there besides, as ``--principals`` names him, for instance ``requeue-edge``.
+
+    Returns:
+        Those of the roles first, then those of the duties.
+
+    Raises:
+        HushstreamError: the deployment has no such duty.
+    """
+    principals = principals_of(system, duties)
+    rules = rules_of(system, prefix_of(system), Principals.of(principals))
     found = []
-    for role in roles:
+    for role, _, principal in (text.partition("=") for text in principals):
         operations: dict[tuple[str, str], list[str]] = {}
         for rule in rules:
-            if rule.principal == principals.by_role[Role(role)]:
+            if rule.principal == principal:
                 operations.setdefault((rule.kind, rule.name), []).append(rule.operation)
         acls = [
             {"resource": {"type": kind, "name": name, "patternType": "literal"}, "operations": rights, "host": "*"}

@@ -68,7 +68,9 @@ def of_readme(text: str) -> Iterator[list[str]]:
                 yield shlex.split(found)
 
 
-@pytest.mark.parametrize(("page", "verbs"), [("compose", {"prepare", "keys"}), ("kubernetes", {"prepare", "keys"})])
+@pytest.mark.parametrize(
+    ("page", "verbs"), [("compose", {"prepare", "keys"}), ("kubernetes", {"prepare", "keys", "topics"})]
+)
 def test_the_command_line_takes_every_command_of_the_pages(page: str, verbs: set[str], deploy: Path) -> None:
     commands = list(of_readme((deploy / page / "README.md").read_text(encoding="utf-8")))
     assert {command[0] for command in commands} >= verbs

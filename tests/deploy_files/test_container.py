@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import socket
@@ -138,3 +139,17 @@ def test_a_worker_that_does_not_answer_is_not_healthy(deploy: Path) -> None:
         answer = health(deploy, listener.getsockname()[1])
     assert answer.returncode == 1
     assert "expected metrics at http://127.0.0.1" in answer.stderr
+
+
+def test_what_the_pages_write_secrets_into_is_never_committed(deploy: Path) -> None:
+    ignored = (deploy.parent / ".gitignore").read_text().split()
+    pages = [(deploy / page / "README.md").read_text(encoding="utf-8") for page in ("compose", "kubernetes")]
+    for page in pages:
+        for name in re.findall(r"(?:> |keys generate |--from-file=)(\S*(?:grafana-password|\.key|keys))\b", page):
+            parts = Path(name).parts
+            hits = [
+                part
+                for part in parts
+                if any(fnmatch.fnmatch(f"{part}{end}", rule) for rule in ignored for end in ("", "/"))
+            ]
+            assert hits, name

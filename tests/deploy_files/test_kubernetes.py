@@ -192,6 +192,55 @@ def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
         assert opened_by_any == topics, what
 
 
+def test_who_puts_records_on_their_topics_again_has_a_user_by_request_alone(
+    base: Path, deploy: Path, script: Any, documents: Any, manifests: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    assert not [one for objects in manifests.values() for one in objects if "requeue" in one["metadata"]["name"]]
+    shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
+    build = deploy / "kubernetes" / "build.py"
+    duty = ("--duty", "requeue-edge")
+    assert script(build, tmp_path, *duty).returncode == 0
+    (kustomization,) = documents(tmp_path / "kustomization.yaml")
+    assert "duties.yaml" in kustomization["resources"]
+    (user,) = documents(tmp_path / "duties.yaml")
+    assert user["metadata"]["name"] == "shop-requeue-edge"
+    opened = {acl["resource"]["name"]: acl["operations"] for acl in user["spec"]["authorization"]["acls"]}
+    assert opened == {
+        "shop.clicks": ["Read", "Write"],
+        "shop.contexts": ["Read", "Write"],
+        "shop.dead-letters-edge": ["Read"],
+    }
+    assert (tmp_path / "users.yaml").read_text() == (base / "shop" / "users.yaml").read_text()
+    assert (script(build, tmp_path, *duty, "--check").returncode, script(build, tmp_path, "--check").returncode) == (
+        0,
+        1,
+    )
+    refused = script(build, tmp_path, "--duty", "requeue-counter")
+    assert (refused.returncode, "got requeue-counter" in refused.stderr) == (1, True)
+
+
+def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:
+    page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
+    named = dict(re.findall(r"--principals (\w+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
+    users = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "KafkaUser")}
+    assert named == {name.removeprefix("shop-"): name for name in users}
+
+
+def test_nothing_that_prunes_takes_a_topic_away(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
+    for objects in manifests.values():
+        for topic in of_kind(objects, "KafkaTopic"):
+            assert topic["metadata"]["annotations"] == {
+                "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+                "kustomize.toolkit.fluxcd.io/prune": "disabled",
+            }
+    (component,) = documents(deploy / "kubernetes" / "components" / "unmanaged-topics" / "kustomization.yaml")
+    (patch,) = component["patches"]
+    assert patch["target"] == {"kind": "KafkaTopic"}
+    (change,) = yaml.safe_load(patch["patch"])
+    # The annotations that are there already make the place that it is added to.
+    assert change == {"op": "add", "path": "/metadata/annotations/strimzi.io~1managed", "value": "false"}
+
+
 def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
     for name, worker in each_pod(manifests):
         pod = worker["spec"]["template"]["spec"]
@@ -353,10 +402,10 @@ def test_an_eviction_takes_one_worker_of_a_role_at_a_time(manifests: dict[str, l
 
 def test_every_kustomization_names_what_is_there(deploy: Path, documents: Any, manifests: dict[str, list[Any]]) -> None:
     found = sorted((deploy / "kubernetes").glob("**/kustomization.yaml"))
-    assert len(found) == 5
+    assert len(found) == 6
     for path in found:
         (kustomization,) = documents(path)
-        assert all((path.parent / name).exists() for name in kustomization["resources"])
+        assert all((path.parent / name).exists() for name in kustomization.get("resources", ()))
         for generator in kustomization.get("configMapGenerator", ()):
             assert all((path.parent / name).is_file() for name in generator["files"])
     (overlay,) = documents(deploy / "kubernetes" / "overlays" / "production" / "kustomization.yaml")
