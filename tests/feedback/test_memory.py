@@ -33,7 +33,7 @@ def test_parking_loses_no_click_and_never_holds_too_many(capacity, steps):
             assert parking.claim(event_id) == expected
             gone = expected
         else:
-            click = ParkedClick(True, event_id, "ann", 0, 1.0, offset, 0)
+            click = ParkedClick(True, event_id, "ann", 0, 1.0, offset, 0, 0)
             gone = parking.park(click)
             held.append(click)
             assert len({evicted.event_id for evicted in gone}) <= 1

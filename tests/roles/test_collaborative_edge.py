@@ -10,6 +10,7 @@ import pytest
 from hushstream.counting.blocks import BlockPlan
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.rewards import LocalReward
+from hushstream.roles.machine import Step
 from hushstream.schemas import codec
 from hushstream.systems.collaborative_configuration import GRID_BITS
 from hushstream.systems.collaborative_release import plan_of
@@ -47,7 +48,9 @@ def edge_address(rig, purpose, parameters, partition=0):
 def rows_played(related):
     """The same rounds where a trusted counter gets the rows in clear: by release, as they left."""
     rig = related.played(related.make_system(), flip=False)
-    return [sorted(rig.rows(type(rig.seen)([step])), key=lambda row: row[0]) for step in rig.seen.steps]
+    records = [output for step in rig.seen.steps for output in step.releases if output.topic == "rewards"]
+    parts = [rig.rows(related.Seen([Step(None, (output,))])) for output in records]
+    return [sorted(rows, key=lambda row: row[0]) for rows in parts]
 
 
 @pytest.mark.parametrize("name", ["negative-digit", "binary", "honaker"])

@@ -113,15 +113,19 @@ def test_a_row_holds_the_features_of_the_arm_on_screen_and_its_reward(related, r
     assert rig.rows(rig.fold()) == [(1, features[arm].tolist(), 0.25)]
 
 
-def test_a_row_leaves_when_its_settle_time_has_passed_in_log_time(related, rig):
+def test_rows_decided_in_one_span_leave_together_once_the_last_of_them_has_settled(related, rig):
     rig.interact("e")
+    rig.wait(9.999)
+    rig.interact("in the same span")
+    rig.wait(0.001)
+    rig.interact("in the next")
     rig.wait(9.999)
     rig.decide("later")
     assert not rig.rows()
     rig.wait(0.001)
     rig.decide("later still")
-    assert len(rig.rows()) == 1
-    assert rig.seen.journals[-1]["slots"] == 1
+    (record,) = rig.seen.records("rewards", "Rewards")
+    assert len(record["nodes"]) // 4 == rig.seen.journals[-1]["slots"] == 2
 
 
 @pytest.mark.parametrize(

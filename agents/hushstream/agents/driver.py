@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ class Tools:
     Attributes:
         observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
         end_offsets: where input logs end now.
+        fetched_end: where an input log ended when it was last fetched; None where that is not known.
         read_journal: reads (offset, value) of a journal from an offset to its end.
         notify_room: tells the fetcher that a buffer was emptied.
         lost: told when the partition cannot go on, with the reason.
@@ -59,6 +61,7 @@ class Tools:
     metrics: Metrics
     observe: Observe
     end_offsets: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+    fetched_end: Callable[[TopicPartition], int | None]
     read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
     notify_room: Callable[[], None]
     lost: Callable[[int, BaseException], None]
@@ -176,9 +179,20 @@ class PartitionDriver:
 
     def _make_schedule(self) -> Schedule:
         buffers = [*self.broadcasts, *self.inputs]
-        if self._settings.schedule == "fixed":
-            return FixedSchedule(buffers, self._settings.fixed_records)
-        return LiveSchedule(buffers, self._settings.batch_records, self._settings.batch_bytes)
+        leading, settings = self._machine.inputs[0], self._settings
+        if settings.schedule == "fixed":
+            return FixedSchedule(buffers, leading, settings.fixed_records)
+        return LiveSchedule(buffers, leading, self._known_end, settings.batch_records, settings.batch_bytes)
+
+    def _known_end(self, source: TopicPartition) -> int:
+        """Where an input log ends, as far as is known; one that was never fetched may go on for ever.
+
+        Broadcasts have another reader, and are few: what has arrived of them is all that is known.
+        """
+        if source not in self._machine.inputs:
+            return 0
+        end = self._tools.fetched_end(source)
+        return sys.maxsize if end is None else end
 
     def _on_arrival(self) -> None:
         self._last_arrival = time.monotonic()

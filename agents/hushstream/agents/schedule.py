@@ -1,13 +1,25 @@
-"""Which of the records that have arrived make the next batch."""
+"""Which of the records that have arrived make the next batch.
+
+A learner's inputs take their turns by log time (`hushstream.roles.two_inputs_fold`), contexts last at equal log times,
+and no batch may hold a context while another input has records left that come before it: then where batches are cut
+changes nothing that leaves. The first of a machine's inputs, here the *leading* one, sets the pace: how many of its
+records make a batch follows from that log alone, never from how many clicks there are, as each of them is private.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Protocol
 
 from hushstream.agents.intake import InputBuffer
 from hushstream.roles.machine import InputRecord, InputSlice, TopicPartition
+
+Turn = tuple[int, bool, TopicPartition]
+"""Log time, whether it is of the leading input, source: in this order records of several logs come.
+
+A record whose log time lies before its predecessor's counts as if it had that one's.
+"""
 
 
 class Schedule(Protocol):
@@ -31,43 +43,97 @@ class Schedule(Protocol):
 
 
 class LiveSchedule:
-    """Everything that has arrived, up to a number of records and bytes for each input."""
+    """Everything that has arrived, up to a number of records and bytes for each input.
+
+    While more of a log is known to be there than a batch takes of it, no other log is taken further than the turn of
+    the last record that is. A log that was read to its end holds nothing back: what comes later gets a later log time.
+    """
 
     wants_ends = False
 
-    def __init__(self, buffers: Sequence[InputBuffer], batch_records: int, batch_bytes: int) -> None:
-        """Cut from ``buffers``, in this order."""
+    def __init__(
+        self,
+        buffers: Sequence[InputBuffer],
+        leading: TopicPartition,
+        ends: Callable[[TopicPartition], int],
+        batch_records: int,
+        batch_bytes: int,
+    ) -> None:
+        """Cut from ``buffers``, in this order.
+
+        Args:
+            buffers: of all inputs.
+            leading: the input that comes last at equal log times.
+            ends: where a log ended when it was last read.
+            batch_records: the most records of one input.
+            batch_bytes: the most bytes of one input.
+        """
         self._buffers = buffers
+        self._leading = leading
+        self._ends = ends
         self._records = batch_records
         self._bytes = batch_bytes
+        self._cut = self._whole = False
 
     def next_batch(self) -> Sequence[InputSlice]:
         """See `Schedule`."""
-        slices = [buffer.slice(self._records, self._bytes) for buffer in self._buffers]
-        return [part for part in slices if part is not None]
+        parts = {buffer.source: buffer.slice(self._records, self._bytes) for buffer in self._buffers}
+        reached = {b.source: self._last_turn(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
+        batch = []
+        self._cut = False
+        for source, part in parts.items():
+            others = [turn for other, turn in reached.items() if other != source]
+            if part is not None and others and not (self._whole and source != self._leading):
+                part = self._before(part, min(others))
+            if part is not None:
+                batch.append(part)
+        return batch
 
     def held_back(self) -> bool:
-        """No: only more input may release what is held."""
-        return False
+        """A context may name a click whose turn comes after all contexts of the batch; else only more input helps."""
+        if not self._cut or self._whole:
+            return False
+        self._whole = True
+        return True
 
     def folded(self) -> None:
-        """Nothing to do."""
+        """Every log in its turn again."""
+        self._whole = False
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Never asked for."""
 
+    def _more(self, buffer: InputBuffer, parts: Mapping[TopicPartition, InputSlice | None]) -> bool:
+        part = parts[buffer.source]
+        taken_to = buffer.low if part is None else part.high
+        return taken_to < max(buffer.next_offset, self._ends(buffer.source))
+
+    def _last_turn(self, part: InputSlice | None, source: TopicPartition) -> Turn:
+        last_ms = max((record.timestamp_ms for record in part.records), default=0) if part is not None else 0
+        return last_ms, source == self._leading, source
+
+    def _before(self, part: InputSlice, turn: Turn) -> InputSlice | None:
+        """What of a slice comes before ``turn``."""
+        source = (part.topic, part.partition)
+        for count, record in enumerate(part.records):
+            if (record.timestamp_ms, source == self._leading, source) > turn:
+                self._cut = True
+                return part._replace(high=record.offset, records=part.records[:count]) if count else None
+        return part
+
 
 class FixedSchedule:
-    """Merge by (log time, topic, offset) and cut after every ``count`` records.
+    """Merge by log time, the leading input last, then topic and offset; cut after every ``count`` leading records.
 
     The cut depends on the logs alone, so a run over finished logs gives the same batches however often it was
     interrupted: each batch starts where a journal record ended. It waits for a log that has more to give, and
     cuts a last, shorter batch only when every log was read to its end.
     """
 
-    def __init__(self, buffers: Sequence[InputBuffer], count: int) -> None:
-        """Merge ``buffers``; ``count`` records make a batch."""
+    def __init__(self, buffers: Sequence[InputBuffer], leading: TopicPartition, count: int) -> None:
+        """Merge ``buffers``; ``count`` records of the ``leading`` one make a batch, with all that come before."""
         self._buffers = buffers
+        self._leading = leading
         self._count = count
         self._wanted = count
         self._ends: Mapping[TopicPartition, int] | None = None
@@ -90,10 +156,12 @@ class FixedSchedule:
             return []
         ends = self._ends
         taken = self._first_merged()
-        drained = [b for b in self._buffers if taken[b.source] == len(b)]
-        if any(b.next_offset < ends.get(b.source, 0) for b in drained):
+        drained = [b for b in self._buffers if taken[b.source] == len(b) and b.next_offset < ends.get(b.source, 0)]
+        for buffer in drained:
+            buffer.limit_records = max(buffer.limit_records, 2 * len(buffer))
+        if drained:
             return []
-        if sum(taken.values()) < self._wanted:
+        if taken[self._leading] < self._wanted:
             # A shorter batch is right only at the true ends: look once more each time.
             self._ends = None
         return [_prefix(buffer, taken[buffer.source]) for buffer in self._buffers if taken[buffer.source]]
@@ -112,21 +180,21 @@ class FixedSchedule:
 
     def _first_merged(self) -> dict[TopicPartition, int]:
         taken = {buffer.source: 0 for buffer in self._buffers}
-        streams = [_ordered(buffer) for buffer in self._buffers]
-        for index, (_, source, _) in enumerate(merge(*streams)):
-            if index == self._wanted:
-                break
+        for _, leads, source in merge(*(self._turns(buffer) for buffer in self._buffers)):
             taken[source] += 1
+            if leads and taken[source] == self._wanted:
+                break
         return taken
 
     def _make_room(self) -> None:
         for buffer in self._buffers:
             buffer.limit_records = max(buffer.limit_records, 2 * self._wanted)
 
-
-def _ordered(buffer: InputBuffer) -> Iterator[tuple[int, TopicPartition, int]]:
-    for record in buffer.peek():
-        yield record.timestamp_ms, buffer.source, record.offset
+    def _turns(self, buffer: InputBuffer) -> Iterator[Turn]:
+        last_ms = 0
+        for record in buffer.peek():
+            last_ms = max(last_ms, record.timestamp_ms)
+            yield last_ms, buffer.source == self._leading, buffer.source
 
 
 def _prefix(buffer: InputBuffer, count: int) -> InputSlice:

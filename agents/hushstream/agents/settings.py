@@ -32,8 +32,8 @@ class WorkerSettings(BaseModel):
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
         in_flight: journal records of one partition that may await their acknowledgement.
-        schedule: ``live`` folds what has arrived; ``fixed`` merges by (log time, topic, offset) and cuts at
-            every ``fixed_records`` records, so that a disturbed run repeats an undisturbed one.
+        schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
+            records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -66,8 +66,9 @@ class Stream:
             return [(record.offset, record.value) for record in await reader.read(journal, offset, end)]
 
     def fetched_end(self, source: TopicPartition) -> int | None:
-        """Where an assigned input log ended at the last fetch; None before the first."""
-        found = self._app.consumer.highwater(self._at(source))
+        """Where an input log ended at the last fetch; None before the first, or where it is not assigned any more."""
+        place = self._at(source)
+        found = self._app.consumer.highwater(place) if place in self._app.consumer.assignment() else None
         return None if found is None else int(found)
 
     def _at(self, source: TopicPartition) -> Any:

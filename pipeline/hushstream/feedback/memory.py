@@ -61,7 +61,7 @@ class PastDecision(NamedTuple):
 
 
 class ParkedClick(NamedTuple):
-    """Feedback that waits for its context: what it said and where it lies in the log."""
+    """Feedback that waits for its context: what it said, where it lies in the log, and its log time."""
 
     rewarded: bool
     event_id: str
@@ -70,6 +70,7 @@ class ParkedClick(NamedTuple):
     reward: float
     offset: int
     row: int
+    time_ms: int
 
 
 class Parking:

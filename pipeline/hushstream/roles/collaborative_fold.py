@@ -1,6 +1,6 @@
 """One batch of a collaborative learner: what models, clicks and contexts do to it, and what follows from them.
 
-Everything that depends on log time happens row by row, so that where a batch was cut changes no decision.
+See `hushstream.roles.two_inputs_fold` for the order in which they do, and for what a cut between batches changes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 
 class OpenRow(NamedTuple):
-    """A decision whose reward is awaited: features of the chosen arm, and what feedback has said so far."""
+    """A decision whose reward is awaited: its log time, the chosen arm's features, what feedback has said so far."""
 
+    decided_ms: int
     node: int
     arm: int
     model_version: int
@@ -47,12 +48,10 @@ class OpenRow(NamedTuple):
 class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
     """See `TwoInputsFold`; what is due here is the row of a decision."""
 
-    def __init__(self, machine: CollaborativeLearnerMachine, sequence: int, journaled: Journaled | None) -> None:
-        """Begin the batch that journal record ``sequence`` covers; see `TwoInputsFold`."""
+    def __init__(self, machine: CollaborativeLearnerMachine, journaled: Journaled | None) -> None:
+        """See `TwoInputsFold`."""
         super().__init__(machine, journaled)
-        self._sequence = sequence
         self._settled: list[OpenRow] = []
-        self._records_out = 0
 
     @property
     def _policy(self) -> str:
@@ -72,6 +71,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
                 self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
             elif click.arm >= machine.arms:
                 self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+            elif click.time_ms > row.decided_ms + machine.settle_ms:
+                self._too_late(click)
             else:
                 machine.open[click.event_id] = self._heard(row, click)
         elif past is None:
@@ -79,8 +80,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
         else:
-            late = click.rewarded
-            self.counts[JoinOutcome.LATE_REWARD if late else JoinOutcome.REPEATED_FEEDBACK] += 1
+            self._too_late(click)
 
     def _heard(self, row: OpenRow, click: ParkedClick) -> OpenRow:
         """What an open row knows after one piece of feedback; the first of each kind stands."""
@@ -126,6 +126,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         machine, columns = self._machine, decoded.columns
         if columns.users[row] not in machine.system.graph.index:
             return Refusal.UNKNOWN_USER
+        if columns.users[row] in machine.foreign:
+            return Refusal.FOREIGN_USER
         if columns.lines[row] != LINE:
             return Refusal.UNKNOWN_LINE
         return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
@@ -147,7 +149,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         arm = past.arm
         machine.past.put(event_id, past)
         if machine.taken[node] != FORGOTTEN:
-            machine.open[event_id] = OpenRow(node, arm, machine.shared.version, features[arm].copy())
+            machine.open[event_id] = OpenRow(machine.now_ms, node, arm, machine.shared.version, features[arm].copy())
             machine.due.append((machine.now_ms, event_id))
         self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
@@ -159,8 +161,9 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
     def _advance(self, now_ms: int) -> None:
         machine = self._machine
         machine.now_ms = now_ms
-        while machine.due and machine.due[0][0] + machine.settle_ms <= now_ms:
+        while machine.due and machine.settled(machine.due[0][0], now_ms):
             self._settle(machine.due.popleft()[1])
+        self._send()
 
     def _settle(self, event_id: str) -> None:
         """The row of a decision is as it will stay; only what was shown decides whether it leaves."""
@@ -182,15 +185,11 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
 
     def _give_up(self, user: str) -> None:
-        """Drop his open rows and his sums; he is answered as before, and nothing is learned from him again.
-
-        What had settled before leaves, wherever a batch was cut.
-        """
+        """Drop his open rows and his sums; he is answered as before, and nothing is learned from him again."""
         machine = self._machine
         node = machine.system.graph.index.get(user)
         if node is None:
             return
-        self._send()
         machine.due = deque(due for due in machine.due if machine.open[due[1]].node != node)
         machine.open = {event_id: row for event_id, row in machine.open.items() if row.node != node}
         machine.taken[node] = FORGOTTEN
@@ -253,6 +252,6 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     def _record_id(self, purpose: str) -> bytes:
         machine = self._machine
-        place = struct.pack("<qqq", machine.partition, self._sequence, self._records_out)
-        self._records_out += 1
+        place = struct.pack("<qq", machine.partition, machine.records)
+        machine.records += 1
         return machine.key.digest(purpose, machine.chain.genesis_nonce, place)

@@ -1,9 +1,11 @@
 """The learner role of a collaborative system: decides by the shared model, joins rewards, passes rows on.
 
 A user has no model of his own here: what he sees follows from the last published version, which is why his
-decisions tell others nothing. When the settle time of a decision has passed in log time (or at a seal), its row
-leaves: the features of the arm that was on screen, and its reward, 0 if none came. Whether and when it leaves
-depends on what was shown alone, never on the reward.
+decisions tell others nothing. Its row leaves when the settle time of the decision has passed in log time, or at a
+seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
+as long as the settle time, and the rows decided in one leave together (`TwoInputs.settled`). So whether a row leaves
+depends on what was shown alone, and when, and in which record, on the log times of contexts and on seals: a reward,
+or the lack of one, moves the number in its own row and nothing else.
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.
@@ -39,13 +41,17 @@ class CollaborativeLearnerMachine(TwoInputs):
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, "CollaborativeModel")]
-        super().__init__(system, partition, key, models, system.config.feedback)
+        settle_ms = round(system.config.settle_seconds * 1000)
+        super().__init__(system, partition, key, models, system.config.feedback, settle_ms)
         self.shared: SharedParameters = cold_parameters(system)
         self.open: dict[str, OpenRow] = {}
-        self.settle_ms = round(system.config.settle_seconds * 1000)
+        self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
+        """Users of other partitions."""
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
+        self.records = 0
+        """Records of rows that left or were released: each is named by its number, so a cut changes no name."""
         self.moments: Moments | None = None
         self.spending = Spending(system.spending_terms, partition)
         """What this role spends where the noise is added here; otherwise nothing is asked of it."""
@@ -75,7 +81,7 @@ class CollaborativeLearnerMachine(TwoInputs):
         return np.asarray(rows.reshape(-1, self.arms).all(axis=1))
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> CollaborativeFold:
-        return CollaborativeFold(self, sequence, journaled)
+        return CollaborativeFold(self, journaled)
 
     # State on disk.
 

@@ -38,7 +38,7 @@ _OPEN = record(
 )
 FORM = Form.of(
     "a collaborative learner's state",
-    3,
+    4,
     record(
         "CollaborativeLearnerState",
         **PLACE,
@@ -50,6 +50,7 @@ FORM = Form.of(
         **MEMORIES,
         taken="bytes",
         leaf="long",
+        records="long",
         moments="bytes",
         spending=SPENDING,
     ),
@@ -64,10 +65,11 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
         "model_version": machine.shared.version,
         "parameters": machine.shared.parameters.astype("<f8").tobytes(),
         "widths": machine.shared.widths.astype("<f8").tobytes(),
-        "open": [_open(machine.open[event_id], event_id, decided_ms) for decided_ms, event_id in machine.due],
+        "open": [_open(machine.open[event_id], event_id) for _, event_id in machine.due],
         **dump_memories(machine),
         "taken": machine.taken.astype("<i8").tobytes(),
         "leaf": machine.leaf,
+        "records": machine.records,
         "moments": b"" if machine.moments is None else machine.moments.dump(),
         "spending": machine.spending.dump(),
     }
@@ -86,7 +88,7 @@ def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
     restore_place(machine, state)
     machine.models[0].resume(state["reader"])
     machine.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
-    machine.leaf = state["leaf"]
+    machine.leaf, machine.records = state["leaf"], state["records"]
     machine.spending.load(state["spending"])
     _restore_model(machine, state)
     restore_memories(machine, state)
@@ -109,14 +111,9 @@ def _restore_open(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -
     machine.open, machine.due = {}, deque()
     for item in state["open"]:
         event_id = item.pop("event_id")
-        machine.due.append((item.pop("decided_ms"), event_id))
+        machine.due.append((item["decided_ms"], event_id))
         machine.open[event_id] = OpenRow(**{**item, "features": np.frombuffer(item["features"], "<f4")})
 
 
-def _open(row: OpenRow, event_id: str, decided_ms: int) -> dict[str, Any]:
-    return {
-        "event_id": event_id,
-        "decided_ms": decided_ms,
-        **row._asdict(),
-        "features": row.features.astype("<f4").tobytes(),
-    }
+def _open(row: OpenRow, event_id: str) -> dict[str, Any]:
+    return {"event_id": event_id, **row._asdict(), "features": row.features.astype("<f4").tobytes()}

@@ -124,4 +124,5 @@ def clicks_of(columns: FeedbackColumns) -> Iterator[ParkedClick]:
         columns.rewards,
         columns.offsets,
         columns.rows,
+        columns.timestamps_ms,
     )

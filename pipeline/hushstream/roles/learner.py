@@ -1,8 +1,8 @@
 """The learner role: many `EdgeAgent`s on a stream (edge zone).
 
-Fold of one batch, in this order: models, then clicks, then contexts. The ranges of all of them, and what was
-decided, go into one decisions record, which is at once the answer to the client and the journal. Slots
-follow from it; their bytes are fixed by the fold and their digest is journaled before they are sent.
+What a batch folds (`hushstream.roles.two_inputs_fold`) and what was decided go into one decisions record, which is at
+once the answer to the client and the journal. Slots follow from it; their bytes are fixed by the fold and their digest
+is journaled before they are sent.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class LearnerMachine(TwoInputs):
             key,
             [ModelReader(system, line) for line in range(system.line_count)],
             config.feedback,
-            config.users.parked_clicks,
+            round(config.slot.settle_seconds * 1000),
+            parked_of_one=config.users.parked_clicks,
         )
         self.terms = system.edge_terms()
         self.agents = self.make_users(None)
         self.deadlines = Deadlines()
-        self.settle_ms = round(config.slot.settle_seconds * 1000)
         self.period_ms = round(config.slot.period_seconds * 1000)
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
@@ -98,15 +98,6 @@ class LearnerMachine(TwoInputs):
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> LearnerFold:
         return LearnerFold(self, journaled)
-
-    def settled(self, due_ms: int, now_ms: int) -> bool:
-        """Whether a slot that fell due at ``due_ms`` of log time leaves at ``now_ms``.
-
-        Log time is cut into spans as long as a slot must settle, and whoever fell due in one span leaves when the next
-        but one begins: together, in keyed order. A slot that left for itself would tell by its time whose it is.
-        """
-        span_ms = self.settle_ms
-        return now_ms >= due_ms if not span_ms else now_ms // span_ms >= due_ms // span_ms + 2
 
     def user_key(self, user: str) -> Key:
         """The key that a user's coins and report ids come from, derived from the edge key."""

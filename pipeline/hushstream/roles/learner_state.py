@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 FORM = Form.of(
     "a learner's state",
-    5,
+    6,
     record(
         "LearnerState",
         **PLACE,

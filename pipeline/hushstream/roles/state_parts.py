@@ -44,6 +44,7 @@ PARKED = record(
     reward="double",
     offset="long",
     row="int",
+    time_ms="long",
 )
 
 OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}

@@ -23,7 +23,7 @@ from hushstream.roles.chain import (
     in_its_edition,
     ranges_of,
 )
-from hushstream.roles.intake import DecodedContexts, cut, ready_below
+from hushstream.roles.intake import MAX_ROWS, DecodedContexts, cut, ready_below
 from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.machine import (
     InputRange,
@@ -37,6 +37,7 @@ from hushstream.roles.machine import (
 from hushstream.roles.models import ModelReader
 from hushstream.roles.refusals import DeadLetters
 from hushstream.roles.two_inputs_fold import Journaled, TwoInputsFold
+from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.configuration import FeedbackConfig
 from hushstream.systems.system import System
 
@@ -55,6 +56,7 @@ class TwoInputs(ABC):
         models: readers of the lines of published models.
         read: up to which offset each input was folded.
         past: what was decided for the latest events.
+        settle_ms: how long, in log time, what falls due must settle.
         due: (log time of a decision, event or user) of all that settles later, oldest first.
         now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
         last_click_ms: log time of the youngest click folded.
@@ -68,6 +70,7 @@ class TwoInputs(ABC):
         key: Key,
         models: Sequence[ModelReader],
         feedback: FeedbackConfig,
+        settle_ms: int,
         parked_of_one: int | None = None,
     ) -> None:
         """Begin before the first record of the inputs.
@@ -78,6 +81,7 @@ class TwoInputs(ABC):
             key: of the edge zone.
             models: readers of the lines of published models, by line.
             feedback: how much is remembered.
+            settle_ms: how long what falls due must settle, at least.
             parked_of_one: how many clicks of one user may wait for their context; None for no limit of his own.
         """
         self.system = system
@@ -91,6 +95,7 @@ class TwoInputs(ABC):
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
         self.past: BoundedMap[PastDecision] = BoundedMap(feedback.remembered_events)
         self.parking = UserParking(feedback.parked_clicks, parked_of_one)
+        self.settle_ms = settle_ms
         self.due: deque[tuple[int, str]] = deque()
         self.now_ms = 0
         self.last_click_ms = 0
@@ -121,6 +126,13 @@ class TwoInputs(ABC):
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """See `Machine.broadcasts`."""
         return tuple(reader.topic for reader in self.models)
+
+    def is_home_of(self, user: str) -> bool:
+        """Whether a user's records belong here, by the rule that every writer follows.
+
+        Elsewhere he would have a second allowance, and partitions would no longer hold different users.
+        """
+        return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
@@ -157,10 +169,25 @@ class TwoInputs(ABC):
     # Which part of what arrived may be folded.
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: contexts wait for the click that they name, and a fold has at most `MAX_ROWS`."""
-        clicks = next((part for part in slices if part.topic == "clicks"), None)
-        cut_slices = (self._ready_contexts(part, clicks) if part.topic == "contexts" else part for part in slices)
-        return [part for part in cut_slices if part.high > part.low]
+        """See `Machine.ready`: contexts wait for the click that they name, and a fold has at most `MAX_ROWS`.
+
+        Where rows are left for the next fold, so are the clicks and models of a later log time.
+        """
+        given = {part.topic: part for part in slices}
+        if "contexts" not in given:
+            return slices
+        contexts = self._ready_contexts(given["contexts"], given.get("clicks"))
+        parts = [contexts if part.topic == "contexts" else part for part in slices]
+        if contexts.high < given["contexts"].high and len(self.decode(contexts).columns.offsets) >= MAX_ROWS:
+            parts = [self._not_beyond(contexts, part) for part in parts]
+        return [part for part in parts if part.high > part.low]
+
+    def _not_beyond(self, contexts: InputSlice, part: InputSlice) -> InputSlice:
+        """The part of a slice that comes before the end of a slice of contexts."""
+        until_ms = max(self.now_ms, *(record.timestamp_ms for record in contexts.records))
+        named = max(self.decode(contexts).columns.after_clicks) if part.topic == "clicks" else -1
+        later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
+        return part if part.topic == "contexts" else cut(part, next(later, part.high))
 
     def _ready_contexts(self, part: InputSlice, clicks: InputSlice | None) -> InputSlice:
         columns = self.decode(part).columns
@@ -178,6 +205,15 @@ class TwoInputs(ABC):
         if held is None or (held.low, held.high) != (part.low, part.high):
             held = self._decoded = self._decode(part)
         return held
+
+    def settled(self, due_ms: int, now_ms: int) -> bool:
+        """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
+
+        Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
+        one begins: together. What left for itself would tell by its time whose it is.
+        """
+        span_ms = self.settle_ms
+        return now_ms >= due_ms if not span_ms else now_ms // span_ms >= due_ms // span_ms + 2
 
     # The fold.
 

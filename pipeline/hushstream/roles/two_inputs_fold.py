@@ -1,7 +1,16 @@
-"""One batch of any learner: models, then clicks, then contexts, and the answers that the journal record holds.
+"""One batch of any learner: what models, clicks and contexts do to it, and the answers that the journal record holds.
 
-Everything that depends on log time happens row by row (`TwoInputsFold._advance`), so that where a batch was cut
-changes nothing.
+The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
+record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
+(``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
+is done when a context or a seal brings it (`TwoInputsFold._advance`), never by a click: clicks, or the lack of them,
+move nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged by its
+own log time against the deadline of its decision.
+
+So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
+left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
+read to its end goes on at a later log time. What room there is for feedback without context is shared by all users of
+a partition: only a flood that fills it (`feedback.parked_clicks`) reaches the feedback of others.
 """
 
 from __future__ import annotations
@@ -15,14 +24,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import ParkedClick, PastDecision
-from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, clicks_of, eligible_mask
+from hushstream.roles.intake import FLOAT_TIE_MARGIN, DecodedContexts, eligible_mask
 from hushstream.roles.machine import InputSlice, Output, ReplayMismatch
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.roles.spending import Asked, Spending
-from hushstream.schemas.columns import ForgetMark, SealMark, gather_feedback
+from hushstream.roles.turns import NEVER_MS, ClickTurns, ModelTurns
+from hushstream.schemas.columns import ForgetMark, SealMark
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.budget import Place, debit_fields
 
@@ -56,6 +67,8 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         """Begin a batch; ``journaled`` is given on replay only."""
         self._machine = machine
         self._journaled = journaled
+        self._models = ModelTurns(())
+        self._clicks = ClickTurns(None, 0)
         self._event_ids: list[str] = []
         self._arms: list[int] = []
         self._propensities: list[int] = []
@@ -94,7 +107,7 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
 
     @abstractmethod
     def _advance(self, now_ms: int) -> None:
-        """Let log time go on, and do what had to wait for it."""
+        """Let log time go on, do what had to wait for it, and send what thereby is fixed."""
 
     @abstractmethod
     def _settle(self, due: str) -> None:
@@ -115,19 +128,34 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
     # The batch.
 
     def run(self, slices: Sequence[InputSlice]) -> None:
-        """Fold one slice of every input: models first, then clicks, then contexts."""
+        """Fold one slice of every input."""
         machine = self._machine
-        for part in slices:
-            if part.topic == "models":
-                self._adopt_models(part)
         places = {part.topic: part for part in slices}
         clicks, contexts = places["clicks"], places["contexts"]
-        if clicks.records:
-            self._join(clicks)
-        machine.read["clicks", machine.partition] = clicks.high
+        published = [(machine.models[part.partition], part) for part in slices if part.topic == "models"]
+        self._models = ModelTurns(published)
+        self._clicks = ClickTurns(clicks, machine.last_click_ms)
+        for reject in self._clicks.rejects:
+            self._refuse(reject.reason, clicks, reject.offset, reject.row)
         if contexts.records:
             self._decide_slice(contexts, machine.decode(contexts))
+        self._hear_until(NEVER_MS - 1, -1)
+        machine.read["clicks", machine.partition] = clicks.high
         machine.read["contexts", machine.partition] = contexts.high
+
+    def _hear_until(self, log_time_ms: int, after_click: int) -> None:
+        """Take what comes before a context or seal of this log time that names this click."""
+        machine, clicks, models = self._machine, self._clicks, self._models
+        while True:
+            if models.next_ms <= log_time_ms and models.next_ms < clicks.next_ms:
+                self._adopt_next()
+            elif clicks.precedes(log_time_ms, after_click):
+                machine.last_click_ms = clicks.next_ms
+                machine.read["clicks", machine.partition] = clicks.next_offset + 1
+                for click in clicks.take():
+                    self._feed(click, clicks.part)
+            else:
+                return
 
     def fields(self) -> dict[str, Any]:
         """What the journal record says beside its head."""
@@ -151,26 +179,20 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
             self.counts[Outcome.RELEASE_WITHHELD] += 1
         return asked
 
-    def _adopt_models(self, part: InputSlice) -> None:
-        reader = self._machine.models[part.partition]
-        for record in reader.read(part):
-            try:
-                self._adopt(reader, record)
-            except HushstreamError:
-                self._refuse(Refusal.MALFORMED_MODEL, part, record.offset, WHOLE_RECORD)
-            else:
-                self.counts[Outcome.MODEL_ADOPTED] += 1
+    def _adopt_next(self) -> None:
+        reader, record, part = self._models.take()
+        try:
+            self._adopt(reader, record)
+        except HushstreamError:
+            self._refuse(Refusal.MALFORMED_MODEL, part, record.offset, WHOLE_RECORD)
+        else:
+            self.counts[Outcome.MODEL_ADOPTED] += 1
 
     # Clicks.
 
-    def _join(self, part: InputSlice) -> None:
-        machine = self._machine
-        columns = gather_feedback(part.records)
-        for reject in columns.rejects:
-            self._refuse(reject.reason, part, reject.offset, reject.row)
-        machine.last_click_ms = max(machine.last_click_ms, part.records[-1].timestamp_ms)
-        for click in clicks_of(columns):
-            self._feed(click, part)
+    def _too_late(self, click: ParkedClick) -> None:
+        """Count feedback whose decision waits no more; only a reward is missed."""
+        self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
 
     def _park(self, click: ParkedClick, part: InputSlice) -> None:
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
@@ -206,17 +228,20 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
             else:
                 self._forget(mark, part)
         self._decide_rows(decoded, done, len(columns.event_ids), part)
-        self._send()
 
     def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:
         machine, oversized = self._machine, decoded.oversized
         offsets, times_ms = decoded.columns.offsets, decoded.columns.timestamps_ms
-        answer_context = self._context
+        after_clicks, answer_context = decoded.columns.after_clicks, self._context
+        models, clicks = self._models, self._clicks
         for row in range(first, last):
             if oversized and offsets[row] in oversized:
                 continue
-            if times_ms[row] > machine.now_ms:
-                self._advance(times_ms[row])
+            now_ms, after_click = max(times_ms[row], machine.now_ms), after_clicks[row]
+            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
+                self._hear_until(now_ms, after_click)
+            if now_ms > machine.now_ms:
+                self._advance(now_ms)
             answer_context(decoded, row, part)
 
     def _late_click(self, after_click: int) -> Refusal | None:
@@ -265,14 +290,16 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
 
     def _seal(self, mark: SealMark, part: InputSlice) -> None:
         machine = self._machine
+        now_ms = max(mark.timestamp_ms, machine.now_ms)
+        self._hear_until(now_ms, mark.after_click)
         reason = self._late_click(mark.after_click)
         if reason is None and mark.phase < 0:
             reason = Refusal.BAD_PHASE
         if reason is not None:
             self._refuse(reason, part, mark.offset, WHOLE_RECORD)
             return
-        if mark.timestamp_ms > machine.now_ms:
-            self._advance(mark.timestamp_ms)
+        if now_ms > machine.now_ms:
+            self._advance(now_ms)
         while machine.due:
             self._settle(machine.due.popleft()[1])
         self._send(mark.phase)
@@ -285,8 +312,10 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         if mark.config_digest != machine.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, part, mark.offset, WHOLE_RECORD)
             return
-        if mark.timestamp_ms > machine.now_ms:
-            self._advance(mark.timestamp_ms)
+        now_ms = max(mark.timestamp_ms, machine.now_ms)
+        self._hear_until(now_ms, -1)
+        if now_ms > machine.now_ms:
+            self._advance(now_ms)
         self._give_up(mark.user)
         for event_id, past in list(machine.past.items()):
             if past.user == mark.user:
