@@ -6,10 +6,11 @@ import logging
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.cli.options import (
     Bootstrap,
     DeploymentFolder,
@@ -33,6 +34,11 @@ class RoleChoice(StrEnum):
     AGGREGATOR = "aggregator"
 
 
+def _default(setting: str) -> Any:
+    """What a worker takes where nothing is said."""
+    return WorkerSettings.model_fields[setting].default
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(worker)
@@ -54,32 +60,38 @@ def worker(
         Path | None, typer.Option(help="Folder for marks of what was paid for; best not backed up with the state.")
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = "127.0.0.1",
-    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = "127.0.0.1",
+    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = _default("metrics_host"),
+    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = _default(
+        "zone_metrics_host"
+    ),
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0 for any.")
-    ] = None,
+    ] = _default("metrics_port"),
     zone_metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
-    ] = None,
-    session_timeout: Annotated[float, typer.Option(min=0.1, help="Group session timeout in seconds.")] = 10.0,
+    ] = _default("zone_metrics_port"),
+    session_timeout: Annotated[float, typer.Option(min=0.1, help="Group session timeout in seconds.")] = _default(
+        "session_timeout_seconds"
+    ),
     connect_timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up without a broker after so many seconds.")
-    ] = 20.0,
+    ] = _default("connect_timeout_seconds"),
     join_timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up without a partition after so many seconds.")
-    ] = 60.0,
-    snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = 30.0,
+    ] = _default("join_timeout_seconds"),
+    snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = _default(
+        "snapshot_interval_seconds"
+    ),
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
-    ] = 100_000,
+    ] = _default("resident_users"),
     edition: Annotated[
         int,
         typer.Option(
             min=1, envvar="HUSHSTREAM_EDITION", help="Edition of what is written; raise it when no older release runs."
         ),
     ] = FIRST_EDITION,
-    schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
+    schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = _default("schedule"),
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
     ] = "info",
@@ -90,7 +102,6 @@ def worker(
     from hushstream.agents.deployment import load
     from hushstream.agents.roles import role_work
     from hushstream.agents.security import read_security
-    from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker import run_worker
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -112,7 +123,7 @@ def worker(
         metrics_port=metrics_port,
         zone_metrics_port=zone_metrics_port,
         session_timeout_seconds=session_timeout,
-        heartbeat_seconds=min(2.0, session_timeout / 3),
+        heartbeat_seconds=min(_default("heartbeat_seconds"), session_timeout / 3),
         connect_timeout_seconds=connect_timeout,
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,

@@ -1,0 +1,67 @@
+"""The command of a worker: what it was not told is what its settings say."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+
+from hushstream.agents.settings import WorkerSettings
+from hushstream.cli import workers
+
+SETTINGS = {
+    "metrics_host": "metrics_host",
+    "zone_metrics_host": "zone_metrics_host",
+    "metrics_port": "metrics_port",
+    "zone_metrics_port": "zone_metrics_port",
+    "session_timeout": "session_timeout_seconds",
+    "connect_timeout": "connect_timeout_seconds",
+    "join_timeout": "join_timeout_seconds",
+    "snapshot_interval": "snapshot_interval_seconds",
+    "resident_users": "resident_users",
+    "schedule": "schedule",
+}
+"""The setting of each option that has a default there."""
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The settings that a worker was started with."""
+    found = []
+    monkeypatch.setattr("hushstream.agents.worker.run_worker", lambda settings, *_, **__: found.append(settings) or 0)
+    return found
+
+
+@pytest.fixture
+def prepared(cli, config, tmp_path):
+    folder = tmp_path / "shop"
+    assert cli("prepare", config(), folder).code == 0
+    assert cli("keys", "generate", folder / "keys").code == 0
+    return folder
+
+
+def test_what_is_not_said_is_the_settings_default(cli, told, prepared):
+    assert cli("worker", "learner", "-d", prepared).code == 0
+    given = {"bootstrap", "role", "group", "deployment", "topic_prefix", "datadir"}
+    defaults = WorkerSettings(**{name: getattr(told[0], name) for name in given})
+    assert told[0] == defaults
+
+
+def test_what_is_said_goes_before(cli, told, prepared):
+    options = ("--session-timeout", "3", "--resident-users", "7", "--schedule", "fixed", "--metrics-port", "0")
+    assert cli("worker", "learner", "-d", prepared, *options).code == 0
+    found = told[0]
+    assert (found.session_timeout_seconds, found.heartbeat_seconds) == (3.0, 1.0)
+    assert (found.resident_users, found.schedule, found.metrics_port) == (7, "fixed", 0)
+
+
+def test_a_default_is_written_in_the_settings_alone(monkeypatch):
+    other = {setting: f"another {setting}" for setting in SETTINGS.values()}
+    with monkeypatch.context() as changed:
+        for setting, value in other.items():
+            changed.setattr(WorkerSettings.model_fields[setting], "default", value)
+        parameters = inspect.signature(importlib.reload(workers).worker).parameters
+        found = {option: parameters[option].default for option in SETTINGS}
+    importlib.reload(workers)
+    assert found == {option: other[setting] for option, setting in SETTINGS.items()}
