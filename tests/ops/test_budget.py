@@ -14,6 +14,7 @@ from hushstream.ops.copies import LogCopy, whole
 from hushstream.privacy.amounts import Cost
 from hushstream.roles.machine import InputRecord
 from hushstream.schemas import codec
+from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.budget import BudgetConfig
 from hushstream.systems.lift import lift_guarantee
 
@@ -198,8 +199,9 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
     changes: dict[str, Any] = {"release": {**related.DEFAULTS["release"], "trust": "edge"}, "budget": WIDE}
     system = related.make_system(partitions={"learner": 2}, **changes)
     rigs = [related.RelatedLearnerRig(system, partition=partition) for partition in (0, 1)]
+    at_home = {partition_of(user, 2): user for user in ("ann", "bob")}
     for number, rig in enumerate(rigs):
-        rig.interact(f"e{number}", "ann")
+        rig.interact(f"e{number}", at_home[number])
         rig.seal()
         rig.fold()
     found = budget.read(copy_of("ledger", *rigs), system)
