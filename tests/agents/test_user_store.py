@@ -16,10 +16,16 @@ import pytest
 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.user_store import DamagedUserStore, UserDatabase
+from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
 from hushstream.roles.learner_users import NEVER_MS, StoredUser
 
 ANN, BOB = b"a" * 16, b"b" * 16
+
+
+def save(store: UserDatabase, content: bytes) -> None:
+    """A snapshot of what was put until now."""
+    store.cut()
+    store.save(content)
 
 
 def user(key: bytes, value: bytes, seen_ms: int = 5) -> StoredUser:
@@ -42,7 +48,7 @@ def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: Us
     assert (store.get(ANN), store.get(b"c" * 16), store.snapshot()) == (b"one", None, None)
     with closing(UserDatabase(place)) as other:
         assert other.get(ANN) is None
-    store.save(b"first")
+    save(store, b"first")
     assert store.put([user(ANN, b"three")])
     assert (store.get(ANN), store.get(BOB), store.snapshot()) == (b"three", b"two", b"first")
     with closing(UserDatabase(place)) as other:
@@ -51,7 +57,7 @@ def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: Us
 
 def test_a_rewound_store_is_as_the_last_snapshot_left_it(store: UserDatabase) -> None:
     store.put([user(ANN, b"one")])
-    store.save(b"first")
+    save(store, b"first")
     store.put([user(ANN, b"two"), user(BOB, b"two")])
     store.rewind()
     assert (store.get(ANN), store.get(BOB)) == (b"one", None)
@@ -59,7 +65,7 @@ def test_a_rewound_store_is_as_the_last_snapshot_left_it(store: UserDatabase) ->
 
 def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None:
     store.put([user(ANN, b"old", 5), user(BOB, b"kept", NEVER_MS), user(b"c" * 16, b"old", 6)])
-    store.save(b"first")
+    save(store, b"first")
     store.put([user(ANN, b"new", 50)])
     assert list(store.unseen_since(6)) == []
     assert list(store.unseen_since(7)) == [user(b"c" * 16, b"old", 6)]
@@ -68,24 +74,29 @@ def test_the_unseen_are_found_by_their_newest_state(store: UserDatabase) -> None
 
 def test_the_file_is_closed_to_others(store: UserDatabase, place: Path) -> None:
     store.put([user(ANN, b"one")])
-    store.save(b"first")
+    save(store, b"first")
     assert {stat.S_IMODE(path.stat().st_mode) for path in place.parent.iterdir()} == {0o600}
 
 
-def test_the_older_of_two_owners_reads_its_own_snapshot_and_may_write_no_other(place: Path) -> None:
+def test_the_older_of_two_owners_reads_and_writes_nothing_until_it_begins_anew(place: Path) -> None:
     """A worker that was stopped and wakes up again must not mix its users with those of its successor."""
     with closing(UserDatabase(place)) as older, closing(UserDatabase(place)) as newer:
         older.put([user(ANN, b"one")])
-        older.save(b"first")
+        save(older, b"first")
         newer.rewind()
         newer.put([user(ANN, b"two")])
         assert not older.behind
-        newer.save(b"second")
+        save(newer, b"second")
         assert older.behind
-        assert (older.get(ANN), older.snapshot()) == (b"one", b"first")
         older.put([user(BOB, b"stale")])
-        with pytest.raises(OSError, match="locked"):
-            older.save(b"stale")
+        for _ in range(3):
+            with pytest.raises(UsersLost, match="another owner"):
+                save(older, b"stale")
+        refused = (lambda: older.get(ANN), older.snapshot, lambda: list(older.unseen_since(0)))
+        for read in refused:
+            with pytest.raises(UsersLost, match="another owner"):
+                read()
+        assert (newer.get(ANN), newer.get(BOB), newer.snapshot()) == (b"two", None, b"second")
         older.rewind()
         assert not older.behind
         assert (older.get(ANN), older.get(BOB), older.snapshot()) == (b"two", None, b"second")
@@ -98,6 +109,7 @@ from hushstream.agents.user_store import UserDatabase
 from hushstream.roles.learner_users import StoredUser
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])
+store.cut()
 store.save(b"first")
 store.put([StoredUser(bytes([n // 256, n % 256]) * 8, 5, bytes(4000)) for n in range(5000)])
 os.kill(os.getpid(), signal.SIGKILL)
@@ -120,6 +132,7 @@ from hushstream.roles.learner_users import StoredUser
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])
+store.cut()
 store.save(b"first")
 store.put([StoredUser(b"b" * 16, 5, b"two")])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
@@ -127,6 +140,7 @@ taken = store.put(StoredUser(n.to_bytes(16, "big"), 5, bytes(4000)) for n in ran
 found = [store.get(key) for key in (b"a" * 16, b"b" * 16, bytes(16))]
 saved = True
 store.put([StoredUser(b"b" * 16, 5, bytes(900000))])
+store.cut()
 try:
     store.save(bytes(900000))
 except OSError:
@@ -153,7 +167,7 @@ def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.
 def test_damage_found_later_names_the_file_and_the_way_out(place: Path) -> None:
     with closing(UserDatabase(place)) as store:
         store.put([user(n.to_bytes(16, "big"), bytes(500)) for n in range(2000)])
-        store.save(b"first")
+        save(store, b"first")
     with place.open("r+b") as file:
         file.seek(20 * 4096)
         file.write(os.urandom(150 * 4096))
@@ -166,6 +180,7 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
     snapshots = SnapshotStore(settings)
     users = snapshots.users(3)
     users.put([user(ANN, b"one")])
+    users.cut()
     assert snapshots.load(3) is None
     snapshot = Snapshot(7, 9, b"gen\nesis", b"\x00state\n")
     snapshots.save(3, snapshot)
@@ -180,19 +195,20 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
 
 def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase, place: Path) -> None:
     store.put([user(ANN, b"one")])
-    store.save(b"first")
+    save(store, b"first")
     with closing(UserDatabase(place)) as other:
         store.put([user(BOB, b"two")])
         aside = store.put_aside()
         assert (store.get(ANN), store.get(BOB), store.snapshot()) == (None, None, None)
         assert list(store.unseen_since(100)) == []
         assert other.behind, "whoever held the file before has lost it"
-        assert other.get(ANN) == b"one"
+        with pytest.raises(UsersLost):
+            other.get(ANN)
     with closing(UserDatabase(aside)) as kept:
         assert (kept.get(ANN), kept.snapshot()) == (b"one", b"first")
     assert stat.S_IMODE(aside.stat().st_mode) == 0o600
     store.put([user(BOB, b"three")])
-    store.save(b"second")
+    save(store, b"second")
     with closing(UserDatabase(place)) as again:
         assert (again.get(ANN), again.get(BOB), again.snapshot()) == (None, b"three", b"second")
 

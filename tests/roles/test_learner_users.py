@@ -9,6 +9,7 @@ import pytest
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.contribution.slots import unpack
+from hushstream.roles import learner_users, packed
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.learner_users import MemoryUserStore
 from hushstream.schemas import codec
@@ -128,6 +129,74 @@ def test_a_learner_taken_up_from_disk_at_every_cut_goes_on_byte_for_byte(rigs, s
         saved = []
         play(broken, rigs, after_each=crash)
     assert len(cuts) > 20
+    assert same_bytes(straight, broken)
+
+
+class Cuts:
+    """Snapshots that are packed bit by bit between folds, and takes-up from the last one that was saved."""
+
+    def __init__(self, rig, store, system, seed):
+        self.rig, self.store, self.system = rig, store, system
+        self.draw = np.random.default_rng(seed)
+        self.packing = None
+        self.cut = 0
+        self.saved = None
+        self.interleaved = self.takes_up = 0
+
+    def step(self):
+        if self.packing is None:
+            self.packing, self.cut = self.rig.machine.snapshot_portions(), len(self.rig.journal)
+        for _ in range(int(self.draw.integers(1, 40))):
+            try:
+                next(self.packing)
+            except StopIteration as end:
+                self.keep(end.value)
+                return
+        if self.draw.random() < 0.05:
+            self.packing.close()
+            self.packing = None
+
+    def keep(self, state):
+        self.packing = None
+        self.interleaved += self.cut < len(self.rig.journal)
+        if self.store is not None:
+            self.store.save(state)
+        self.saved = (state, self.cut)
+        if self.draw.random() < 0.5:
+            self.take_up()
+
+    def take_up(self):
+        rig = self.rig
+        rig.machine = LearnerMachine(self.system, 0, rig.key)
+        if self.store is not None:
+            self.store.rewind()
+            rig.machine.keep_users(self.store, 4)
+            assert self.store.snapshot() == self.saved[0]
+        rig.machine.start(rig.genesis)
+        rig.machine.restore(self.saved[0])
+        for value in rig.journal[self.saved[1] :]:
+            rig.machine.replay(value, [rig.slice(p) for p in rig.machine.recovery_ranges(value)])
+        self.takes_up += 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
+    rigs, system, models, tmp_path, monkeypatch, durable, seed
+):
+    monkeypatch.setattr(learner_users, "_PORTION_USERS", 1)
+    monkeypatch.setattr(packed, "PORTION_ITEMS", 2)
+    straight = rig_with(rigs, system, models)
+    play(straight, rigs, 300, seed, after_each=newer_model(straight, models))
+    broken = rig_with(rigs, system, models)
+    with closing(UserDatabase(tmp_path / "0.users")) as store:
+        if durable:
+            broken.machine.keep_users(store, 4)
+        cuts = Cuts(broken, store if durable else None, system, seed)
+        add = newer_model(broken, models)
+        play(broken, rigs, 300, seed, after_each=lambda: (add(), cuts.step()))
+    assert cuts.interleaved > 2
+    assert cuts.takes_up > 1
     assert same_bytes(straight, broken)
 
 

@@ -37,3 +37,12 @@ def check_datadir(folder: Path) -> None:
             f"data directory {folder}: expected room for {PROBE_BYTES} bytes and the right to write, got "
             f"{error.strerror}; free some space, or name another folder with --state"
         ) from None
+
+
+def force_folder(folder: Path) -> None:
+    """Force the names in a folder to disk: a file that was put in its place is there after a loss of power, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

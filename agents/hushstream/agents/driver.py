@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaError
+from hushstream.agents.cuts import Cut, Reached
 
 from hushstream.agents.errors import from_client
 from hushstream.agents.high_water import HighWater, releases
@@ -25,7 +26,7 @@ from hushstream.agents.metrics import Metrics
 from hushstream.agents.recovery import Held, Observe, sequence_of
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.snapshots import SnapshotStore
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.machine import Spends, Step, TopicPartition
 from hushstream.roles.outcomes import Outcome
@@ -97,8 +98,9 @@ class PartitionDriver:
             tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
         )
         self._sequence = held.sequence
-        self._confirm: asyncio.Queue[_Work] = asyncio.Queue()
-        self._finish: asyncio.Queue[_Work] = asyncio.Queue()
+        self._journal_offset = held.journal_offset
+        self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
+        self._finish: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._places = asyncio.Semaphore(self._settings.in_flight)
         self._outstanding = 0
         self._drained = asyncio.Event()
@@ -108,7 +110,10 @@ class PartitionDriver:
         self._failed = False
         self._last_arrival = time.monotonic()
         self._last_snapshot = time.monotonic()
-        self._snapshot_place = self._place()
+        self._snapshot_place: tuple[int, Mapping[TopicPartition, int]] | None = self._place()
+        self._cuts: asyncio.Queue[Cut] = asyncio.Queue()
+        self._no_cut = asyncio.Event()
+        self._no_cut.set()
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
@@ -116,11 +121,15 @@ class PartitionDriver:
 
     def start(self) -> None:
         """Begin to fold what arrives."""
-        for work in (self._fold_loop, self._confirm_loop, self._finish_loop):
+        for work in (self._fold_loop, self._confirm_loop, self._finish_loop, self._snapshot_loop):
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
         """Stop folding, drop what was not folded, and wait for all that is on its way.
+
+        Args:
+            timeout_seconds: how long that may take; a snapshot that is being written then is left to itself.
+            snapshot: take a last one, however long it takes.
 
         Returns:
             The machine in step with its journal, to be kept as a cache; None when it is not (a failure).
@@ -129,14 +138,11 @@ class PartitionDriver:
         self._arrived.set()
         deadline = time.monotonic() + timeout_seconds
         await asyncio.wait(self._tasks[:1], timeout=timeout_seconds)
-        try:
-            await asyncio.wait_for(self._drained.wait(), max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            self._failed = True
-        if not self._tasks[0].done():
+        if not await _within(self._drained, deadline) or not self._tasks[0].done():
             self._failed = True
         if snapshot and not self._failed:
-            await self._snapshot()
+            await self._guarded(self._cut_last)
+        await _within(self._no_cut, deadline)
         await self._cancel()
         if self._failed:
             return None
@@ -204,7 +210,7 @@ class PartitionDriver:
             if not await self._fold_once():
                 await self._wait_for_input()
             if time.monotonic() - self._last_snapshot >= self._settings.snapshot_interval_seconds:
-                await self._snapshot()
+                self._cut()
             await _turn_loop()
 
     async def _fold_once(self) -> bool:
@@ -261,8 +267,12 @@ class PartitionDriver:
         """Wait for each journal record to count, then send what follows from it."""
         while True:
             work = await self._confirm.get()
+            if isinstance(work, Reached):
+                work.journal_offset = self._journal_offset
+                self._finish.put_nowait(work)
+                continue
             if work.append is not None:
-                await self._writer.confirm(work.append)
+                self._journal_offset = await self._writer.confirm(work.append) + 1
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
             if releases(work.step.releases):
@@ -276,6 +286,9 @@ class PartitionDriver:
         """Wait until all outputs of a step are acknowledged; then its input may be committed."""
         while True:
             work = await self._finish.get()
+            if isinstance(work, Reached):
+                work.all_before.set_result(work.journal_offset)
+                continue
             await asyncio.gather(*work.acknowledgements)
             self._tools.observe("released", self.partition, work.sequence)
             if work.commit is not None:
@@ -304,22 +317,36 @@ class PartitionDriver:
         if record is not None:
             await (await self._tools.sender.send(record))
 
-    async def _snapshot(self) -> None:
-        """Save the state, if it has changed; all that it contains was confirmed and released before."""
+    def _cut(self) -> None:
+        """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
         self._last_snapshot = time.monotonic()
-        await self._drained.wait()
-        place = self._place()
-        if self._snapshot_place == place:
+        if not self._no_cut.is_set() or self._snapshot_place == self._place():
             return
-        snapshot = Snapshot(self._sequence, self._writer.next_offset, self._held.genesis, self._machine.snapshot())
-        try:
-            await asyncio.to_thread(self._tools.snapshots.save, self.partition, snapshot)
-        except OSError as error:
-            logger.warning("partition %d: snapshot not written: %s", self.partition, error)
-            self._last_snapshot = time.monotonic() + _SNAPSHOT_RETRY_SECONDS
-            return
-        self._snapshot_place = place
-        self._tools.observe("snapshot", self.partition, self._sequence)
+        cut = Cut.of(self._machine, self._sequence)
+        self._snapshot_place = self._place()
+        self._no_cut.clear()
+        self._confirm.put_nowait(cut.reached)
+        self._cuts.put_nowait(cut)
+
+    async def _cut_last(self) -> None:
+        await self._no_cut.wait()
+        self._cut()
+        await self._no_cut.wait()
+
+    async def _snapshot_loop(self) -> None:
+        """Pack and save what was cut, while folds go on."""
+        while True:
+            cut = await self._cuts.get()
+            snapshot = await cut.packed(self._held.genesis, lambda: self._closing)
+            try:
+                await self._tools.snapshots.save_beside(self.partition, snapshot)
+            except OSError as error:
+                logger.warning("partition %d: snapshot not written: %s", self.partition, error)
+                self._snapshot_place = None
+                self._last_snapshot = time.monotonic() + _SNAPSHOT_RETRY_SECONDS
+            else:
+                self._tools.observe("snapshot", self.partition, cut.sequence)
+            self._no_cut.set()
 
     def _place(self) -> tuple[int, Mapping[TopicPartition, int]]:
         """How far the state has come: also inside a window that no journal record has closed yet."""
@@ -345,6 +372,7 @@ class PartitionDriver:
             return
         self._failed = True
         self._drained.set()
+        self._no_cut.set()
         self._arrived.set()
         self._closing = True
         for task in self._tasks:
@@ -356,6 +384,15 @@ class PartitionDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _within(event: asyncio.Event, deadline: float) -> bool:
+    """Whether it comes to an event before a moment of the monotonic clock."""
+    try:
+        await asyncio.wait_for(event.wait(), max(0.0, deadline - time.monotonic()))
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _turn_loop() -> None:

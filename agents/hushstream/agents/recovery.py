@@ -106,6 +106,7 @@ class Recovery:
             HushstreamError: the journal is another deployment's, does not fit its inputs, or they are gone.
             Superseded: the partition was taken away meanwhile.
         """
+        await self.snapshots.settled(partition)
         async with LogReader(self.settings) as reader:
             if cached is not None and self.snapshots.behind(partition):
                 cached = None

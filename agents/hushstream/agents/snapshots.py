@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from hushstream.agents.datadir import force_folder
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.user_store import UserDatabase
 
@@ -39,12 +41,16 @@ class SnapshotStore:
     """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600.
 
     The snapshot of a partition whose users are kept on disk lies with them, in ``<partition>.users``.
+
+    A snapshot may be written beside the folds, and its writing outlives whoever asked for it: before anything else is
+    done with a partition that is taken up, `settled` is awaited.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
         """Keep the snapshots of this deployment and role."""
         self._directory = Path(settings.datadir) / settings.deployment / settings.role
         self._users: dict[int, UserDatabase] = {}
+        self._saving: dict[int, asyncio.Future[None]] = {}
 
     def users(self, partition: int) -> UserDatabase:
         """The users at rest of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
@@ -67,23 +73,24 @@ class SnapshotStore:
 
         Raises:
             OSError: it could not be written; the old one is as it was.
+            UsersLost: users lie with it, and another owner has written them meanwhile.
         """
         if partition in self._users:
             self._users[partition].save(_pack(snapshot))
-            return
-        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._directory / f".{partition}.{os.getpid()}.tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_pack(snapshot))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path(partition))
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        else:
+            self._write(partition, snapshot)
+
+    async def save_beside(self, partition: int, snapshot: Snapshot) -> None:
+        """Save from a thread; raises as `save` does. It goes on to its end even if its caller is cancelled."""
+        saving = asyncio.get_running_loop().run_in_executor(None, self.save, partition, snapshot)
+        self._saving[partition] = saving
+        await asyncio.shield(saving)
+
+    async def settled(self, partition: int) -> None:
+        """Wait until no snapshot of a partition is being written any more."""
+        saving = self._saving.pop(partition, None)
+        if saving is not None:
+            await asyncio.wait({saving})
 
     def load(self, partition: int) -> Snapshot | None:
         """The last snapshot; None when there is none, or when it is damaged (which is logged)."""
@@ -110,6 +117,17 @@ class SnapshotStore:
         aside = self.path(partition).with_suffix(".other-version")
         os.replace(self.path(partition), aside)
         return aside
+
+    def _write(self, partition: int, snapshot: Snapshot) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = self._directory / f".{partition}.{os.getpid()}.tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_pack(snapshot))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path(partition))
+        force_folder(self._directory)
 
 
 def _pack(snapshot: Snapshot) -> bytes:

@@ -45,6 +45,12 @@ class BoundedMap(Generic[Value]):
             self._keys.append(key)
         self._values[key] = value
 
+    def copy(self) -> BoundedMap[Value]:
+        """The same keys and values, which later changes of this one leave alone."""
+        same: BoundedMap[Value] = BoundedMap(self._capacity)
+        same._keys, same._values = self._keys.copy(), self._values.copy()
+        return same
+
     def items(self) -> Iterator[tuple[str, Value]]:
         """Keys and values, oldest first."""
         return ((key, self._values[key]) for key in self._keys)

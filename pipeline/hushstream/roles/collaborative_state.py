@@ -66,7 +66,7 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
         "parameters": machine.shared.parameters.astype("<f8").tobytes(),
         "widths": machine.shared.widths.astype("<f8").tobytes(),
         "open": [_open(machine.open[event_id], event_id) for _, event_id in machine.due],
-        **dump_memories(machine),
+        **{name: list(items) for name, items in dump_memories(machine).items()},
         "taken": machine.taken.astype("<i8").tobytes(),
         "leaf": machine.leaf,
         "records": machine.records,

@@ -7,6 +7,8 @@ is journaled before they are sent.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
 from hushstream.privacy.keys import Key
@@ -15,7 +17,7 @@ from hushstream.roles import learner_state
 from hushstream.roles.intake import DecodedContexts, decode_contexts
 from hushstream.roles.learner_fold import LIFT_CHARGE, LearnerFold
 from hushstream.roles.learner_users import Users, UserStore
-from hushstream.roles.machine import InputSlice
+from hushstream.roles.machine import InputSlice, finished
 from hushstream.roles.models import ModelReader
 from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs import TwoInputs
@@ -107,7 +109,11 @@ class LearnerMachine(TwoInputs):
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`."""
-        return learner_state.dump(self)
+        return finished(self.snapshot_portions())
+
+    def snapshot_portions(self) -> Generator[None, None, bytes]:
+        """See `Portioned.snapshot_portions`."""
+        return learner_state.portions(self)
 
     def restore(self, snapshot: bytes) -> None:
         """See `Machine.restore`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
-from hushstream.roles.learner_records import pack_agent, unpack_agent
-from hushstream.roles.learner_users import MemoryUserStore, StoredUser, Users
+from hushstream.roles.learner_records import unpack_agent
+from hushstream.roles.learner_users import MemoryUserStore, StoredUser, Users, UsersCut
 from hushstream.roles.packed import Form
 from hushstream.roles.spending import SPENDING
 from hushstream.roles.state_parts import READER, array, record
@@ -44,20 +45,29 @@ FORM = Form.of(
 )
 
 
-def dump(machine: LearnerMachine) -> bytes:
-    """Pack everything that the next fold depends on."""
-    policy = machine.terms.policy
+def portions(machine: LearnerMachine) -> Generator[None, None, bytes]:
+    """Pack everything that the next fold depends on; see `Portioned.snapshot_portions`.
+
+    The first step copies what is small, or copied as one block; users, and past events, are packed in the others.
+    """
+    users = machine.agents
+    cut = users.cut()
     state = {
         **dump_place(machine),
         "readers": [reader.dump() for reader in machine.models],
-        "shared": policy.dump_models(),
-        **_users(machine.agents),
-        "due": [{"due_ms": due_ms, "user": user} for due_ms, user in machine.due],
+        "shared": machine.terms.policy.dump_models(),
+        "resting": [stored._asdict() for stored in users.dump()],
+        "due": ({"due_ms": due_ms, "user": user} for due_ms, user in list(machine.due)),
         **dump_memories(machine),
         "lift": b"" if machine.lift is None else machine.lift.dump(),
         "spending": None if machine.spending is None else machine.spending.dump(),
     }
-    return FORM.write(state)
+    try:
+        yield
+        yield from cut.write()
+    finally:
+        users.end_cut(cut)
+    return (yield from FORM.portions({**state, "warm": _warm(cut)}))
 
 
 def restore(machine: LearnerMachine, snapshot: bytes) -> None:
@@ -83,13 +93,12 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
         machine.spending.load(state["spending"])
 
 
-def _users(users: Users) -> dict[str, Any]:
-    """With a durable store that has room only the names of those whose decisions wait: they must be in memory."""
-    if users.store.durable and users.write_changed():
-        warm = [{"user": user, "value": b""} for user, agent in users.warm() if len(agent.open)]
-    else:
-        warm = [{"user": user, "value": pack_agent(agent.dump())} for user, agent in users.warm()]
-    return {"warm": warm, "resting": [stored._asdict() for stored in users.dump()]}
+def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
+    """Who was not at rest: whom the store could not take, and of the others those whose decisions wait, by name."""
+    names = {user for user, _ in cut.kept}
+    yield from ({"user": user, "value": value} for user, value in cut.kept)
+    # They must be in memory, as their deadlines are.
+    yield from ({"user": user, "value": b""} for user in cut.waiting if user not in names)
 
 
 def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:

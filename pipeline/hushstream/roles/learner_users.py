@@ -5,6 +5,8 @@ them, and what he is decided with next is the same. What expires is decided by l
 
 A store is given by whoever drives the machine. One that is `durable` keeps what it is given from snapshot to
 snapshot, and a snapshot then holds no user at all; with the default, in memory, a snapshot holds them all.
+
+A snapshot is of one moment, the cut, and is packed a little at a time while the machine goes on (`UsersCut`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ NEVER_MS = 1 << 62
 
 _AT_ONCE = 1024
 """Users at rest that are read before what stays of them is written."""
+
+_PORTION_USERS = 64
+"""Users that are packed in one go: about a millisecond."""
 
 
 class StoredUser(NamedTuple):
@@ -55,6 +60,12 @@ class UserStore(Protocol):
     def put(self, users: Iterable[StoredUser]) -> bool:
         """Add or replace users; False when there is no room for them, and then none was taken."""
 
+    def cut(self) -> None:
+        """The next snapshot holds what was put until now, and what it is completed with; nothing that is put later."""
+
+    def complete(self, users: Iterable[StoredUser]) -> bool:
+        """Add users as they were at the last cut; False when it can keep none of them, and then none was taken."""
+
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
         """The users last seen before a log time, as it is now: those may be put while they are gone through."""
 
@@ -78,6 +89,13 @@ class MemoryUserStore:
         self._users.update((user.key, user) for user in users)
         return True
 
+    def cut(self) -> None:
+        """See `UserStore.cut`: it is in no snapshot."""
+
+    def complete(self, users: Iterable[StoredUser]) -> bool:
+        """See `UserStore.complete`: it keeps nothing."""
+        return False
+
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
         """See `UserStore.unseen_since`."""
         return iter([user for user in self.all() if user.seen_ms < seen_ms])
@@ -85,6 +103,62 @@ class MemoryUserStore:
     def all(self) -> list[StoredUser]:
         """Everybody, by key."""
         return [self._users[key] for key in sorted(self._users)]
+
+
+class _AsCut(NamedTuple):
+    """A user as he was at a cut: his packed state, if the store does not have it, and whether decisions wait."""
+
+    seen_ms: int
+    value: bytes | None
+    waits: bool
+
+
+class UsersCut:
+    """The users of a partition as they were at one moment, on their way into a snapshot.
+
+    Each is looked at in his turn, or before he changes (`meet`) if that comes first.
+
+    Attributes:
+        waiting: those whose decisions wait for feedback.
+        kept: names and packed states that the store could not take: they belong into the snapshot itself.
+    """
+
+    def __init__(self, users: Users) -> None:
+        """Cut now; see `Users.cut`."""
+        self._users = users
+        self._turns = iter(list(users.warm()))
+        self._met: dict[EdgeAgent, _AsCut] = {}
+        self.waiting: list[str] = []
+        self.kept: list[tuple[str, bytes]] = []
+
+    def meet(self, agent: EdgeAgent) -> None:
+        """Keep an agent as he is, if he was not met since the cut."""
+        if agent not in self._met:
+            self._met[agent] = self._as_is(agent)
+
+    def write(self) -> Iterator[None]:
+        """Give the store everybody whose state it does not have, some at each step."""
+        while portion := list(islice(self._turns, _PORTION_USERS)):
+            unmet = []
+            given = []
+            for user, agent in portion:
+                found = self._met.get(agent)
+                if found is None:
+                    found = self._as_is(agent)
+                    unmet.append(agent)
+                if found.waits:
+                    self.waiting.append(user)
+                if found.value is not None:
+                    given.append((user, StoredUser(self._users.name(user), found.seen_ms, found.value)))
+            if not given or self._users.store.complete([stored for _, stored in given]):
+                self._users.wrote(unmet)
+            else:
+                self.kept.extend((user, stored.value) for user, stored in given)
+            yield
+
+    def _as_is(self, agent: EdgeAgent) -> _AsCut:
+        value = pack_agent(agent.dump()) if self._users.is_new(agent) else None
+        return _AsCut(agent.seen_ms, value, len(agent.open) > 0)
 
 
 class Users:
@@ -117,6 +191,7 @@ class Users:
         """Who differs from what the store has of him; followed only where something is ever put to rest."""
         self._owed: dict[bytes, StoredUser] = {}
         """What stays of users, for which the store had no room."""
+        self._cut: UsersCut | None = None
 
     def __len__(self) -> int:
         """How many are in memory."""
@@ -144,12 +219,14 @@ class Users:
 
     def touch(self, agent: EdgeAgent) -> None:
         """To be called before an agent changes that `get` did not give just now."""
+        if self._cut is not None:
+            self._cut.meet(agent)
         if self._tracks:
             self._changed.add(agent)
 
     def begin(self, user: str, line: str) -> EdgeAgent:
         """A new agent; it goes on with what an earlier one of this user has spent."""
-        value = self._resting(self._name(user))
+        value = self._resting(self.name(user))
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, self.user_key(user), line, spent)
         self.adopt(user, agent)
@@ -161,7 +238,7 @@ class Users:
         if agent is None:
             return None
         agent.give_up()
-        self._keep([StoredUser(self._name(user), NEVER_MS, pack_allowance(agent.allowance()))])
+        self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         del self._young[user]
         self._changed.discard(agent)
         return agent
@@ -172,7 +249,7 @@ class Users:
         Raises:
             HushstreamError: he owes none.
         """
-        key = self._name(user)
+        key = self.name(user)
         value = self._resting(key)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, self.user_key(user), COLD, spent)
@@ -183,6 +260,18 @@ class Users:
     def user_key(self, user: str) -> Key:
         """The key that a user's coins and report ids come from, derived from the edge key."""
         return self._key.derive("user", user)
+
+    def name(self, user: str) -> bytes:
+        """The key of a user in the store."""
+        return self._key.digest("user-at-rest", user.encode())
+
+    def is_new(self, agent: EdgeAgent) -> bool:
+        """Whether the store does not have a warm user's state, as far as it is durable."""
+        return not self.store.durable or agent in self._changed
+
+    def wrote(self, agents: Iterable[EdgeAgent]) -> None:
+        """Note that the store has these as they are."""
+        self._changed.difference_update(agents)
 
     def warm(self) -> Iterator[tuple[str, EdgeAgent]]:
         """Those in memory: the longest unmet first, as far as that is known."""
@@ -205,9 +294,17 @@ class Users:
         # Those who wait for feedback cannot rest: going through them again pays only when as many others have come.
         self._waiting = len(waiting)
 
-    def write_changed(self) -> bool:
-        """Give the store everybody whose state it does not have; they stay in memory. False if it has no room."""
-        return self._write(dict(self.warm())) and self._keep([])
+    def cut(self) -> UsersCut:
+        """Begin to write everybody as he is now, for a snapshot; `end_cut` ends it, also where it is given up."""
+        self._keep([])
+        self.store.cut()
+        self._cut = UsersCut(self)
+        return self._cut
+
+    def end_cut(self, cut: UsersCut) -> None:
+        """Nobody is packed for this cut any more."""
+        if self._cut is cut:
+            self._cut = None
 
     def adopt(self, user: str, agent: EdgeAgent) -> None:
         """Take a user into memory."""
@@ -220,7 +317,7 @@ class Users:
         for user in gone:
             self.give_up(user)
         # Of a warm user the store may have an older state.
-        warm = {self._name(user) for user, _ in self.warm()}
+        warm = {self.name(user) for user, _ in self.warm()}
         number = len(gone)
         resting = self.store.unseen_since(before_ms)
         while portion := list(islice(resting, _AT_ONCE)):
@@ -260,21 +357,21 @@ class Users:
         return StoredUser(stored.key, NEVER_MS, pack_allowance(left))
 
     def _write(self, users: dict[str, EdgeAgent]) -> bool:
+        if self._cut is not None:
+            for agent in users.values():
+                self._cut.meet(agent)
         changed = {user: agent for user, agent in users.items() if agent in self._changed}
         done = self.store.put(
-            StoredUser(self._name(user), agent.seen_ms, pack_agent(agent.dump())) for user, agent in changed.items()
+            StoredUser(self.name(user), agent.seen_ms, pack_agent(agent.dump())) for user, agent in changed.items()
         )
         if done:
-            self._changed.difference_update(changed.values())
+            self.wrote(changed.values())
         return done
 
     def _load(self, user: str) -> EdgeAgent | None:
-        value = self._resting(self._name(user))
+        value = self._resting(self.name(user))
         fields = None if value is None else unpack_agent(value)
         return None if fields is None else EdgeAgent.load(self._terms, self.user_key(user), fields)
-
-    def _name(self, user: str) -> bytes:
-        return self._key.digest("user-at-rest", user.encode())
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ says belongs to the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -114,6 +114,27 @@ class Spends(Protocol):
         """Why the next release would be withheld; None while the budget has room for it."""
 
 
+@runtime_checkable
+class Portioned(Protocol):
+    """A machine whose snapshot is packed a little at a time, while it goes on folding."""
+
+    def snapshot_portions(self) -> Generator[None, None, bytes]:
+        """Pack the state as it is at the first step; each step takes a few milliseconds, the last returns it.
+
+        Between two steps the machine may fold. One snapshot at a time; to give it up, close it.
+        """
+
+
+def finished(portions: Generator[None, None, bytes]) -> bytes:
+    """What a state packed in portions comes to, without a pause."""
+    while True:
+        try:
+            next(portions)
+        except StopIteration as end:
+            packed: bytes = end.value
+            return packed
+
+
 class Machine(Protocol):
     """One role on one home partition.
 
@@ -193,7 +214,7 @@ class Machine(Protocol):
         """A record to append to the home input when nothing came for ``idle_ms``; None when not needed."""
 
     def snapshot(self) -> bytes:
-        """The whole state, packed; only meaningful when every journaled step was acknowledged."""
+        """The whole state, packed; to be kept only once every journaled step before it was acknowledged."""
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the state.

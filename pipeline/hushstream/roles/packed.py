@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import fastavro
 
@@ -14,9 +16,21 @@ from hushstream.schemas.errors import HushstreamError
 _DIGEST_BYTES = 16
 _VERSION_BYTES = 4
 
+PORTION_ITEMS = 256
+PORTION_BYTES = 1 << 16
+"""Items of an array that are packed in one go, and their bytes, about: well below a millisecond."""
+
 
 class OtherVersion(HushstreamError):
     """The state is intact, but of another release's form: the journal is to be read instead."""
+
+
+class _Part(NamedTuple):
+    """One field of a state: a schema of a record with this field alone, which is written as the field is."""
+
+    name: str
+    is_array: bool
+    schema: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +41,24 @@ class Form:
         what: names the state in errors.
         version: of the form; raised with every change of the schema or of what a field means.
         schema: Avro's, parsed.
+        parts: the same field by field, in order.
     """
 
     what: str
     version: int
     schema: Any
+    parts: tuple[_Part, ...]
 
     @classmethod
     def of(cls, what: str, version: int, schema: dict[str, Any]) -> Form:
         """With a schema that is not parsed yet."""
-        return cls(what, version, fastavro.parse_schema(schema))
+        known: dict[str, Any] = {}
+        parts = []
+        for field in schema["fields"]:
+            alone = {"type": "record", "name": f"{schema['name']}_{field['name']}", "fields": [field]}
+            is_array = isinstance(field["type"], dict) and field["type"]["type"] == "array"
+            parts.append(_Part(field["name"], is_array, fastavro.parse_schema(alone, known)))
+        return cls(what, version, fastavro.parse_schema(schema), tuple(parts))
 
     def write(self, state: dict[str, Any]) -> bytes:
         """Pack a state."""
@@ -45,6 +67,22 @@ class Form:
         fastavro.schemaless_writer(stream, self.schema, state)
         value = stream.getvalue()
         return _digest(value) + value
+
+    def portions(self, state: Mapping[str, Any]) -> Generator[None, None, bytes]:
+        """Pack a state a little at each step; the last one returns it packed, as `read` takes it.
+
+        Args:
+            state: as of `write`; a value of an array may be any iterable, which is gone through as it is packed.
+        """
+        pieces = [self.version.to_bytes(_VERSION_BYTES, "little")]
+        hasher = _hasher()
+        hasher.update(pieces[0])
+        for part in self.parts:
+            for piece in _pieces(part, state[part.name]):
+                hasher.update(piece)
+                pieces.append(piece)
+                yield
+        return b"".join((hasher.digest(), *pieces))
 
     def read(self, packed: bytes) -> dict[str, Any]:
         """Unpack a state.
@@ -69,5 +107,32 @@ class Form:
         return state
 
 
+def _pieces(part: _Part, value: Any) -> Iterator[bytes]:
+    """A field in pieces: Avro writes an array as blocks of items, and an empty one ends it."""
+    if not part.is_array:
+        yield _written(part, value)
+        return
+    end = _written(part, [])
+    items = iter(value)
+    count = 1
+    while block := list(islice(items, count)):
+        piece = _written(part, block).removesuffix(end)
+        yield piece
+        count = max(1, min(PORTION_ITEMS, len(block) * PORTION_BYTES // len(piece)))
+    yield end
+
+
+def _written(part: _Part, value: Any) -> bytes:
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, part.schema, {part.name: value})
+    return stream.getvalue()
+
+
+def _hasher() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"hush-state")
+
+
 def _digest(value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=_DIGEST_BYTES, person=b"hush-state").digest()
+    hasher = _hasher()
+    hasher.update(value)
+    return hasher.digest()

@@ -43,10 +43,10 @@ def restore_place(machine: TwoInputs, state: dict[str, Any]) -> None:
 
 
 def dump_memories(machine: TwoInputs) -> dict[str, Any]:
-    """The values of `MEMORIES`."""
+    """The values of `MEMORIES` as they are now, made one by one when they are asked for."""
     return {
-        "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
-        "parked": [click._asdict() for click in machine.parking.all()],
+        "past": ({"event_id": event_id, **past._asdict()} for event_id, past in machine.past.copy().items()),
+        "parked": (click._asdict() for click in machine.parking.all()),
     }
 
 
