@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaError
-from hushstream.agents.cuts import Cut, Reached
 
+from hushstream.agents.cuts import Cut, Reached
 from hushstream.agents.errors import from_client
 from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.intake import InputBuffer
