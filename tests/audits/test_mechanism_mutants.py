@@ -128,37 +128,39 @@ def test_a_threshold_on_the_code_alone_fails(monkeypatch):
 class HalfBinary(BinaryTree):
     @property
     def noise(self):
-        return PureEpsilon(2).node_noise(self.levels, self.sensitivity)
+        return PureEpsilon(2).node_noise(self.levels, self.sensitivity, self.dimension)
 
 
 class FlatBinary(BinaryTree):
     @property
     def noise(self):
-        return self.budget.node_noise(1, self.sensitivity)
+        return self.budget.node_noise(1, self.sensitivity, self.dimension)
 
 
 class HalfNegative(NegativeDigitTree):
     @property
     def noise(self):
-        return PureEpsilon(2).node_noise(self.levels, self.sensitivity)
+        return PureEpsilon(2).node_noise(self.levels, self.sensitivity, self.dimension)
 
 
 class FlatNegative(NegativeDigitTree):
     @property
     def noise(self):
-        return self.budget.node_noise(1, self.sensitivity)
+        return self.budget.node_noise(1, self.sensitivity, self.dimension)
 
 
 class HalfHonaker(HonakerTree):
     @property
     def noise(self):
-        return Concentrated(4 * self.budget.rho, self.budget.delta).node_noise(self.levels, self.sensitivity)
+        return Concentrated(4 * self.budget.rho, self.budget.delta).node_noise(
+            self.levels, self.sensitivity, self.dimension
+        )
 
 
 class FlatHonaker(HonakerTree):
     @property
     def noise(self):
-        return self.budget.node_noise(1, self.sensitivity)
+        return self.budget.node_noise(1, self.sensitivity, self.dimension)
 
 
 class HalfBuffered(BufferedToeplitz):

@@ -8,11 +8,13 @@ from hushstream.counting import (
     NegativeDigitTree,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.noise import NoiseAddress
 
 PURE = PureEpsilon(1)
+LENGTH = PureLength(1)
 ZCDP = Concentrated(0.5, 1e-6)
 
 PLANS: dict[str, Plan] = {
@@ -25,6 +27,9 @@ PLANS: dict[str, Plan] = {
     "negative-laplace": NegativeDigitTree(budget=PURE, dimension=3, sensitivity=5, horizon=100, base=5),
     "negative-gaussian": NegativeDigitTree(budget=ZCDP, dimension=3, sensitivity=5, horizon=100, base=4),
     "negative-laplace-scalar": NegativeDigitTree(budget=PURE, horizon=100),
+    "binary-k-norm": BinaryTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100),
+    "honaker-k-norm": HonakerTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100),
+    "negative-k-norm": NegativeDigitTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100, base=5),
     "blt": BufferedToeplitz(budget=ZCDP, dimension=3, sensitivity=5, horizon=100),
     "blt-scalar": BufferedToeplitz(budget=ZCDP, horizon=100),
 }
@@ -32,7 +37,7 @@ PLANS: dict[str, Plan] = {
 
 @pytest.fixture(params=list(PLANS))
 def plan(request: pytest.FixtureRequest) -> Plan:
-    """Every kind of counter, with both laws, scalar and vector."""
+    """Every kind of counter, with every law, scalar and vector."""
     return PLANS[request.param]
 
 

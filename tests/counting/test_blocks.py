@@ -18,6 +18,7 @@ from hushstream.counting import (
     HorizonReached,
     NegativeDigitTree,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import Key, seeded_key
@@ -30,6 +31,9 @@ PLANS = {
     "default": BlockPlan(plan=NegativeDigitTree(budget=PURE, dimension=2), blocks=BLOCKS),
     "gaussian": BlockPlan(
         plan=NegativeDigitTree(budget=Concentrated(0.5, 1e-6), dimension=3, horizon=200, base=4), blocks=BLOCKS
+    ),
+    "k-norm": BlockPlan(
+        plan=NegativeDigitTree(budget=PureLength(1), dimension=16, sensitivity=5, horizon=200, base=5), blocks=BLOCKS
     ),
     "binary": BlockPlan(plan=BinaryTree(budget=PURE, dimension=3, horizon=200), blocks=BLOCKS),
 }
@@ -287,6 +291,7 @@ GOLDEN = {
     "negative": "3cccd8230352cb9581257ca5a0cb3ad9",
     "default": "3dc7760d1b4cf766068c3467e84df7dc",
     "gaussian": "c60365992cd9e06dba417638a0aa2bb8",
+    "k-norm": "7454228f5b41dda53c760f036c266100",
     "binary": "22e883141b21f94104f453e71f7d7c65",
 }
 

@@ -19,6 +19,7 @@ from hushstream.counting import (
     Neighbours,
     Plan,
     PureEpsilon,
+    PureLength,
 )
 from hushstream.counting.calibration import NodeNoise
 from hushstream.privacy.keys import Key, seeded_key
@@ -234,15 +235,18 @@ class TestRefusals:
 
 class TestError:
     def test_is_the_closed_form_within_three_percent(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
-        """12,000 independent coordinates, 60 leaves.
+        """12,000 coordinates, 60 leaves: of one counter where they are independent, of 48 with K-norm noise.
 
         The measured root mean square has a standard error below 0.6 % (asserted), so 3 % are five of them: a sound
         counter fails with probability below 1e-6, and noise that is 4 % off is caught with more than 95 %.
         """
-        wide, leaves = replace(plan, dimension=12_000), 60
-        noise = wide.open(key, address).release_each(np.zeros((leaves, wide.dimension), dtype=np.int64))
-        squares = np.mean(noise.astype(float) ** 2, axis=0)
-        assert np.std(squares) / np.sqrt(wide.dimension) / np.mean(squares) / 2 < 0.006
+        together = plan.noise.law == "k-norm"
+        wide, leaves = replace(plan, dimension=250 if together else 12_000), 60
+        nothing = np.zeros((leaves, wide.dimension), dtype=np.int64)
+        cells = range(48) if together else [None]
+        noise = np.array([wide.open(key, replace(address, cell=cell)).release_each(nothing) for cell in cells])
+        squares = np.mean(noise.astype(float) ** 2, axis=(1, 2) if together else (0, 1))
+        assert np.std(squares) / np.sqrt(len(squares)) / np.mean(squares) / 2 < 0.006
         assert np.sqrt(np.mean(squares)) == pytest.approx(wide.rmse(leaves), rel=0.03)
 
     def test_is_asked_within_the_horizon_only(self, plan: Plan) -> None:
@@ -252,7 +256,9 @@ class TestError:
                 plan.rmse(leaves)
 
 
-@pytest.mark.parametrize("budget", [PureEpsilon(1), Concentrated(0.5, 1e-6)], ids=["laplace", "gaussian"])
+@pytest.mark.parametrize(
+    "budget", [PureEpsilon(1), PureLength(1), Concentrated(0.5, 1e-6)], ids=["laplace", "k-norm", "gaussian"]
+)
 def test_noise_that_is_a_tenth_too_small_would_be_found(
     budget: Budget, key: Key, address: NoiseAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +330,9 @@ GOLDEN = {
     "negative-laplace": ([-24, -19, 23], "71a1371a4e4bd6b9180ba2d2d515acf0"),
     "negative-gaussian": ([-15, -14, 23], "6a6af11d689df8366558b5665a38da86"),
     "negative-laplace-scalar": ([2, -3, -4], "6dab204d76647265ec927f3f6589c9b7"),
+    "binary-k-norm": ([51, 104, 153], "bfedc24c2ea7f9034f311f717ee5da46"),
+    "honaker-k-norm": ([149, 60, -50], "e102731ef7b94316d5876a91d9cf3ca0"),
+    "negative-k-norm": ([-116, -140, 84], "c097d27f4a1df38c03a7177155fd1898"),
     "blt": ([-4, -5, -9], "17354847e703042604652ce51c856b5a"),
     "blt-scalar": ([-1, -3, 0], "36c54adc916f0546517f65dc7ffe3026"),
 }

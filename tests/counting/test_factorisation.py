@@ -82,7 +82,7 @@ def test_the_noise_pays_for_every_leaf(plan: Plan) -> None:
 
 @pytest.mark.parametrize("plan", [plan for plan in plans(PURE, LEAVES) + plans(ZCDP, LEAVES) if plan.levels > 1])
 def test_a_forgotten_level_factor_would_be_found(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgetful = property(lambda self: self.budget.node_noise(self.levels - 1, self.sensitivity))
+    forgetful = property(lambda self: self.budget.node_noise(self.levels - 1, self.sensitivity, self.dimension))
     monkeypatch.setattr(HonakerTree if isinstance(plan, HonakerTree) else NegativeDigitTree, "noise", forgetful)
     with pytest.raises(AssertionError, match="max"):
         test_the_noise_pays_for_every_leaf(plan)

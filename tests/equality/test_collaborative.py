@@ -1,5 +1,7 @@
 """The first and second form of equality for a collaborative system, with noise at a trusted counter and at the edge.
 
+At the counter it is Laplace noise, at the edge K-norm noise; the models' ridge is the one that either asks for.
+
 Six users on two learner partitions play twelve rounds in three phases, once on each runner, under the same seeded
 keys. Learners race, so the records between roles are cut otherwise on a stream; what is decided, released at the
 end of a phase and published as a model must be the same bytes, offsets aside.
@@ -27,6 +29,7 @@ from hushstream.replay.collaborative_run import relation_graph
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
+from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.system import System
 
 pytestmark = pytest.mark.slow
@@ -35,7 +38,7 @@ USERS, ROUNDS, PHASES = 6, 12, 3
 KEYS = KeySource(seed=11)
 RELEASES: dict[str, dict[str, Any]] = {
     "server": {"trust": "server"},
-    "edge": {"trust": "edge"},
+    "edge": {"trust": "edge", "noise": "k-norm"},
 }
 
 
@@ -125,6 +128,9 @@ def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both) -> None:
 
 
 def test_every_model_is_the_same_bytes(run: Both) -> None:
+    assert isinstance(run.system, CollaborativeSystem)
+    assert run.system.config.learner.ridge == "auto"
+    assert run.system.ridge > 2
     names = ("version", "parameters", "widths", "observations", "epsilon_micro", "delta_units", "digest")
     ours, theirs = (
         [{name: model[name] for name in names} for model in decoded(recording, "models", "CollaborativeModel")]

@@ -18,6 +18,7 @@ from hushstream.privacy.audit_laws import (
     gaussian_curve,
     gaussian_pair,
     laplace_pair,
+    length_pair,
     plane_pair,
     pure,
     sampled_pair,
@@ -92,6 +93,24 @@ def test_the_plane_keeps_pure_epsilon(epsilon):
     pair = plane_pair(2 / epsilon, 2)
     assert hockey_stick(pair, epsilon) == pytest.approx(0, abs=1e-9)
     assert hockey_stick(pair, 0.95 * epsilon) > 1e-6
+
+
+@pytest.mark.parametrize(("epsilon", "dimension"), [(0.5, 2), (1.0, 4), (6.0, 4), (2.0, 25), (8.0, 128)])
+def test_a_vector_keeps_pure_epsilon_and_a_move_along_its_axis_reaches_it(epsilon, dimension):
+    pair = length_pair(epsilon, dimension)
+    seen = (pair.null > 1e-12) & (pair.moved > 1e-12)
+    ratios = np.log(pair.moved[seen] / pair.null[seen])
+    assert np.abs(ratios).max() <= epsilon * (1 + 1e-3)
+    if dimension <= 4:
+        # Of longer vectors hardly one lies so near to the axis.
+        assert np.abs(ratios).max() >= epsilon * (1 - 2e-3)
+
+
+def test_a_vector_of_two_numbers_is_the_fine_plane_and_longer_ones_hide_more():
+    for rate in (0.01, 0.2, 0.5):
+        assert length_pair(1.0, 2).power(rate) == pytest.approx(plane_pair(16, 16).power(rate), rel=1e-3)
+        powers = [length_pair(4.0, dimension).power(rate) for dimension in (2, 4, 16)]
+        assert powers == sorted(powers, reverse=True)
 
 
 @pytest.mark.parametrize(("threshold", "others"), [(5, 5), (10, 11)])

@@ -12,11 +12,12 @@ from scipy import stats
 
 from hushstream.privacy import k_norm
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.gaussian import gaussian_residue
+from hushstream.privacy.gaussian import gaussian_reach, gaussian_residue
 from hushstream.privacy.k_norm import (
     discrete_k_norm,
     discrete_k_norm_joint,
     k_norm_guarantee,
+    k_norm_reach,
     k_norm_residue,
     k_norm_tables,
     k_norm_variance,
@@ -133,6 +134,20 @@ def test_the_variance_is_that_of_the_law(scale, dimension):
         law = np.exp(-np.sqrt(sum(axis**2 for axis in grid)) / value)
         expected = (law * grid[0] ** 2).sum() / law.sum()
     assert k_norm_variance(*scale, dimension) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 25])
+def test_on_a_fine_lattice_the_variance_is_the_closed_form(dimension):
+    """On either side of where the mixture is no longer asked."""
+    for scale in (1 << 20, (1 << 20) - 1):
+        assert k_norm_variance(scale, 1, dimension) == pytest.approx(scale**2 * (dimension + 1), rel=1e-12)
+
+
+@pytest.mark.parametrize(("scale", "dimension"), [((7, 2), 1), ((50, 1), 3), ((900, 1), 40)])
+def test_no_coordinate_can_be_larger_than_the_reach(scale, dimension):
+    variances = k_norm_tables(*scale, dimension).variances
+    reaches = [gaussian_reach(variance.numerator, variance.denominator) for variance in variances]
+    assert k_norm_reach(*scale, dimension) == max(reaches)
 
 
 def test_known_answers_stay_the_same_on_every_machine_and_version(stream):

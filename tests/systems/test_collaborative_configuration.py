@@ -102,6 +102,8 @@ def test_every_field_has_its_impossible_values_tested():
     [
         ({"mechanism": "noisy-reward"}, "release.trust"),
         ({"mechanism": "noisy-reward", "trust": "edge", "noise": "gaussian"}, "release.noise"),
+        ({"mechanism": "noisy-reward", "trust": "edge", "noise": "k-norm"}, "release.noise"),
+        ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
         ({"mechanism": "exact", "trust": "edge"}, "release.trust"),
         ({"mechanism": "blt"}, "release.noise"),
         ({"horizon": 100, "rewards_per_user": 101}, "release.rewards_per_user"),
@@ -123,6 +125,13 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
             {
                 "learner": CollaborationConfig(alpha="lemma"),
                 "release": ContinualConfig(mechanism="honaker"),
+            },
+            "learner.alpha",
+        ),
+        (
+            {
+                "learner": CollaborationConfig(alpha="lemma"),
+                "release": ContinualConfig(noise="k-norm"),
             },
             "learner.alpha",
         ),
@@ -323,6 +332,17 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert more.lifetime.cost.epsilon_micro == 15_000_000
     assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
     assert more.as_json()["renewals"]["most"] == 3
+
+
+def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():
+    promised, laplace = guarantee(noise="k-norm", epsilon=0.5), guarantee(epsilon=0.5)
+    assert promised.epsilon_micro == laplace.epsilon_micro == 500_000
+    assert promised.delta_units == promised.residue_units < 2**80 * 1e-15
+    assert promised.lifetime.cost.epsilon_micro == 5_000_000
+    assert promised.norm.startswith("L2")
+    assert promised.sensitivity == pytest.approx(2**24)
+    assert laplace.sensitivity == pytest.approx(np.sqrt(3) * 2**24)
+    assert "k-norm noise with scale" in promised.mechanism
 
 
 def test_noise_at_the_edge_is_promised_there():

@@ -36,7 +36,7 @@ def make(learner=None, release=None, **changes):
 
 
 @pytest.mark.parametrize("algorithm", ["linucb", "colin", "goblin"])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", ["laplace", "k-norm", "gaussian"])
 def test_for_counters_it_is_one_and_three_times_the_noise_on_a_projected_sum(algorithm, noise):
     system = make({"algorithm": algorithm}, {"noise": noise, "epsilon": 0.5})
     plan = plan_of(system.config.release, system.features)

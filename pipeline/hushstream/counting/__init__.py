@@ -2,7 +2,7 @@
 
 from hushstream.counting.blocks import BlockCounters, BlockPlan
 from hushstream.counting.blt import BufferedToeplitz
-from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon
+from hushstream.counting.calibration import Budget, Concentrated, PureEpsilon, PureLength
 from hushstream.counting.counter import Counter, Factorisation, Plan, Release
 from hushstream.counting.crossover import choose_release, counter_rmse, fresh_rmse
 from hushstream.counting.digits import DEFAULT_HORIZON
@@ -31,6 +31,7 @@ __all__ = [
     "Neighbours",
     "Plan",
     "PureEpsilon",
+    "PureLength",
     "Release",
     "best_tree",
     "choose_release",

@@ -35,7 +35,7 @@ def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
     """
     if not isinstance(windows, int) or isinstance(windows, bool) or windows < 1:
         raise BadPlan(f"windows: expected a whole number above 0, got {windows!r}")
-    return math.sqrt((windows + 1) / 2 * PureEpsilon(epsilon).node_noise(1, sensitivity).variance)
+    return math.sqrt((windows + 1) / 2 * PureEpsilon(epsilon).node_noise(1, sensitivity, 1).variance)
 
 
 def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1) -> float:

@@ -58,12 +58,12 @@ class HonakerTree(Plan):
     @property
     def noise(self) -> NodeNoise:
         """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity)
+        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
 
     @property
     def changed_draws(self) -> int:
-        """The coordinates of the nodes that hold the leaf."""
-        return self.levels * self.dimension
+        """All draws of the nodes that hold the leaf."""
+        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def guard_bits(self) -> int:

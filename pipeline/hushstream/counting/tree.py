@@ -62,12 +62,12 @@ class NegativeDigitTree(Plan):
     @property
     def noise(self) -> NodeNoise:
         """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity)
+        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
 
     @property
     def changed_draws(self) -> int:
-        """The coordinates of the nodes that hold the leaf."""
-        return self.levels * self.dimension
+        """All draws of the nodes that hold the leaf."""
+        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def groups_per_block(self) -> int:
@@ -154,7 +154,7 @@ def best_tree(
     def error(base: int) -> float:
         levels = levels_for(base, horizon)
         if levels not in variances:
-            variances[levels] = budget.node_noise(levels, sensitivity).variance
+            variances[levels] = budget.node_noise(levels, sensitivity, dimension).variance
         return float(mean_nodes(base, levels, horizon)) * variances[levels]
 
     base = min(range(2, LARGEST_BASE + 1), key=error)

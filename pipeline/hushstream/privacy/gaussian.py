@@ -278,6 +278,12 @@ def _real(value: Fraction) -> Any:
     return _CONTEXT.mpf(value.numerator) / value.denominator
 
 
+def gaussian_reach(variance_numerator: int, variance_denominator: int) -> int:
+    """No draw is larger in size."""
+    tables = gaussian_tables(variance_numerator, variance_denominator)
+    return len(tables.weights) << tables.offset_bits
+
+
 def gaussian_residue(variance_numerator: int, variance_denominator: int) -> Fraction:
     """Upper bound on the total variation distance of one draw from the exact discrete Gaussian law."""
     return gaussian_tables(variance_numerator, variance_denominator).residue

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import context, exp_above, to_fraction
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.gaussian import LARGEST_VARIANCE, discrete_gaussian_joint, gaussian_variance
+from hushstream.privacy.gaussian import LARGEST_VARIANCE, discrete_gaussian_joint, gaussian_reach, gaussian_variance
 from hushstream.privacy.noise import KeyedStream, laplace_scale
 from hushstream.privacy.promise import Deployment, Guarantee, Lifetime
 
@@ -52,6 +52,7 @@ GAUSSIAN_RESIDUE = Fraction(1, 1 << 100)
 """No discrete Gaussian's residue is above 2 e^-72 + 2^-200: its reach is at least 12 sigma."""
 
 _TARGET = Fraction(1, 1 << 84)
+_FINE_SCALE = 1 << 20
 _NEGLIGIBLE_BITS = CHOICE_BITS + 20
 _LARGEST_USEFUL_EXPONENT = 100
 _CONTEXT = context()
@@ -238,8 +239,27 @@ def k_norm_residue(scale_numerator: int, scale_denominator: int, dimension: int)
     return k_norm_tables(scale_numerator, scale_denominator, dimension).residue
 
 
+@lru_cache(maxsize=64)
+def k_norm_reach(scale_numerator: int, scale_denominator: int, dimension: int) -> int:
+    """No coordinate of a vector is larger in size: the reach of the widest discrete Gaussians.
+
+    A variance that is a power of four times another has that many powers of two times its reach, so it is enough to
+    look at those within a factor of four of the largest.
+    """
+    variances = k_norm_tables(scale_numerator, scale_denominator, dimension).variances
+    widest = [variance for variance in variances if 4 * variance > max(variances)]
+    return max(gaussian_reach(variance.numerator, variance.denominator) for variance in widest)
+
+
 def k_norm_variance(scale_numerator: int, scale_denominator: int, dimension: int) -> float:
-    """Variance of one coordinate, from the mixture; s^2 (d + 1) as soon as s is a few steps of the lattice."""
+    """Variance of one coordinate: from the mixture, and from s = 2^20 on its limit s^2 (d + 1).
+
+    Sums over the lattice differ from integrals by the Fourier transforms of exp(-||z||/s) and ||z||^2 exp(-||z||/s) at
+    whole frequencies, which fall as (2 pi s)^-(d+1) relative to those at zero: below 1e-12 there.
+    """
+    scale = Fraction(scale_numerator, scale_denominator)
+    if scale >= _FINE_SCALE:
+        return float(scale * scale * (dimension + 1))
     tables = k_norm_tables(scale_numerator, scale_denominator, dimension)
     ends = (0, *tables.thresholds, 1 << CHOICE_BITS)
     shares = (float(Fraction(after - before, 1 << CHOICE_BITS)) for before, after in pairwise(ends))

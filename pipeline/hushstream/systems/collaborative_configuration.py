@@ -32,7 +32,8 @@ Mechanism = Literal["negative-digit", "binary", "honaker", "blt", "noisy-reward"
 MECHANISMS: tuple[Mechanism, ...] = ("negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact")
 
 Trust = Literal["server", "edge"]
-NoiseLaw = Literal["laplace", "gaussian"]
+NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
+NOISE_LAWS: tuple[NoiseLaw, ...] = ("laplace", "k-norm", "gaussian")
 
 GRID_BITS = 24
 """Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""
@@ -123,7 +124,8 @@ class ContinualConfig:
             nobody else sees a reward).
         mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
             edge), or exact (public data only).
-        noise: laplace (pure epsilon) or gaussian (epsilon and delta; blt has no other).
+        noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
+            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other).
         epsilon: for one reward, over all releases of an epoch.
         delta: for one reward, over all releases of an epoch, with gaussian noise.
         horizon: the most steps that a user's counter takes, for which its noise is sized; auto for rewards_per_user.
@@ -154,7 +156,7 @@ class ContinualConfig:
         """Refuse impossible values."""
         require(self.trust in ("server", "edge"), "release.trust", "server or edge", self.trust)
         require(self.mechanism in MECHANISMS, "release.mechanism", " or ".join(MECHANISMS), self.mechanism)
-        require(self.noise in ("laplace", "gaussian"), "release.noise", "laplace or gaussian", self.noise)
+        require(self.noise in NOISE_LAWS, "release.noise", " or ".join(NOISE_LAWS), self.noise)
         if self.mechanism == "noisy-reward":
             require(self.trust == "edge", "release.trust", "edge for noisy-reward (noise is added there)", self.trust)
             require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
@@ -242,6 +244,9 @@ class CollaborativeConfig:
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
         expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
         require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)
+        lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
+        expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
+        require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
 
 
 def collaborative_digest(config: CollaborativeConfig, relation: bytes) -> bytes:

@@ -22,6 +22,7 @@ from hushstream.counting import (
     Neighbours,
     Plan,
     PureEpsilon,
+    PureLength,
     best_tree,
 )
 from hushstream.privacy.amounts import DELTA_ONE, Cost
@@ -50,6 +51,8 @@ def budget_of(release: ContinualConfig) -> Budget:
     """The configured price as the counter's calibration takes it."""
     if release.noise == "laplace":
         return PureEpsilon(release.epsilon)
+    if release.noise == "k-norm":
+        return PureLength(release.epsilon)
     return Concentrated.for_epsilon(release.epsilon, release.delta)
 
 

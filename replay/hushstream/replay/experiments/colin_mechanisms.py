@@ -21,6 +21,7 @@ Distances are those of the pool's features, which are public: the largest ||x||_
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -33,11 +34,11 @@ from hushstream.counting import (
     Concentrated,
     Plan,
     PureEpsilon,
+    PureLength,
     best_tree,
 )
 from hushstream.learners.relation import Relation
 from hushstream.privacy.amounts import MICRO, Cost, epsilon_micro
-from hushstream.privacy.k_norm import k_norm_residue
 from hushstream.privacy.promise import Claim, Guarantee
 from hushstream.privacy.rewards import LocalReward
 from hushstream.schemas.errors import HushstreamError
@@ -230,9 +231,12 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, trust: Trust, eps
     if calibration.sums == "reward":
         local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)
         return local.under_key(reproducible=True)
-    budget: Budget = PureEpsilon(epsilon)
-    if calibration.law == "gaussian":
-        budget = Concentrated.for_epsilon(epsilon, DELTA)
+    laws: Mapping[Law, Callable[[], Budget]] = {
+        "laplace": lambda: PureEpsilon(epsilon),
+        "k-norm": lambda: PureLength(epsilon),
+        "gaussian": lambda: Concentrated.for_epsilon(epsilon, DELTA),
+    }
+    budget = laws[calibration.law]()
     farthest = max(exposure.sensitivities(calibration.sums, calibration.law, trust))
     dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
     horizon = exposure.horizon(calibration.sums, trust)
@@ -241,33 +245,9 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, trust: Trust, eps
     zone = "counter" if trust == "server" and not calibration.paired else "edge"
     stated = plan.guarantee(NEIGHBOURS, exposure.events_of_user, "hosted", zone)
     stated = replace(stated, not_protected=(*NOT_PROTECTED, *stated.not_protected))
-    if calibration.law == "k-norm":
-        stated = _with_k_norm(stated, plan, epsilon, exposure)
     if not calibration.as_stated:
         stated = _with_claim(stated, exposure, trust, epsilon)
     return stated.under_key(reproducible=True)
-
-
-def _with_k_norm(stated: Guarantee, plan: Plan, epsilon: float, exposure: Exposure) -> Guarantee:
-    """The tree's promise when each node has one K-norm vector of scale levels * Delta_2 / epsilon.
-
-    A reward moves ``levels`` nodes by Delta_2 each in L2, and the coupling of `counting.counter` shifts those
-    vectors: the probability of any outcome changes by at most exp(levels Delta_2 / scale).
-    """
-    scale = Fraction(plan.levels * plan.sensitivity * MICRO, epsilon_micro(epsilon))
-    residue = k_norm_residue(scale.numerator, scale.denominator, plan.dimension)
-    budget = PureEpsilon(epsilon)
-    cost = budget.cost(plan.levels, residue)
-    return replace(
-        stated,
-        mechanism=f"{plan.mechanism}: {plan.levels} nodes to a leaf, on each a K-norm vector of scale"
-        f" {float(scale):.6g}",
-        cost=cost,
-        report_against_report=cost,
-        lifetime=replace(stated.lifetime, cost=budget.many(exposure.events_of_user, plan.levels, residue)),
-        norm=f"L2 distance of one leaf, {plan.dimension} coordinates, in lattice units",
-        residue_units=cost.delta_units,
-    )
 
 
 def _with_claim(stated: Guarantee, exposure: Exposure, trust: Trust, epsilon: float) -> Guarantee:
