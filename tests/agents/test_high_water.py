@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,7 +96,45 @@ def test_a_damaged_mark_is_refused_not_believed(tmp_path: Path, position: int) -
     with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
         high.noted(0, GENESIS)
     with pytest.raises(OlderThanPaid, match=r"damaged|readable"):
+        marks(tmp_path).raise_to(0, GENESIS, 8)
+
+
+def test_the_name_of_a_mark_is_on_disk_before_lower_marks_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    high = marks(tmp_path)
+    high.raise_to(0, GENESIS, 7)
+    done: list[str] = []
+    forced, replaced, unlinked = os.fsync, Path.replace, Path.unlink
+
+    def fsync(descriptor: int) -> None:
+        done.append("fsync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "fsync file")
+        forced(descriptor)
+
+    def replace(path: Path, target: Path) -> Path:
+        done.append("replace")
+        return replaced(path, target)
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        done.append("unlink")
+        unlinked(path, missing_ok)
+
+    with monkeypatch.context() as watched:
+        watched.setattr(os, "fsync", fsync)
+        watched.setattr(Path, "replace", replace)
+        watched.setattr(Path, "unlink", unlink)
         high.raise_to(0, GENESIS, 8)
+    assert done == ["fsync file", "replace", "fsync folder", "unlink"]
+    assert list(marks(tmp_path).marks(0, GENESIS)) == [8]
+
+
+def test_the_folder_is_gone_through_for_the_first_mark_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks(tmp_path).raise_to(0, GENESIS, 3)
+    high = marks(tmp_path)
+    high.raise_to(0, GENESIS, 7)
+    with monkeypatch.context() as watched:
+        watched.setattr(HighWater, "marks", lambda *_: pytest.fail("the folder was gone through"))
+        for sequence in (8, 9, 9, 4, 12):
+            high.raise_to(0, GENESIS, sequence)
+    assert list(marks(tmp_path).marks(0, GENESIS)) == [12]
 
 
 def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class PartitionDriver:
         self._writer = JournalWriter(
             tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
         )
+        self._high_water = HighWater(tools.settings)
         self._sequence = held.sequence
         self._journal_offset = held.journal_offset
         self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
@@ -276,8 +277,7 @@ class PartitionDriver:
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
             if releases(work.step.releases):
-                mark = HighWater(self._settings).raise_to
-                await asyncio.to_thread(mark, self.partition, self._held.genesis, work.sequence)
+                await asyncio.to_thread(self._high_water.raise_to, self.partition, self._held.genesis, work.sequence)
             send = self._tools.sender.send
             work.acknowledgements = [await send(output) for output in (*work.step.releases, *work.step.dead_letters)]
             self._finish.put_nowait(work)

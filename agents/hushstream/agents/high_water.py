@@ -15,10 +15,11 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hushstream.agents.commits import journal_name
+from hushstream.agents.datadir import force_folder
 from hushstream.agents.errors import JournalLost, PartitionError
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Output
@@ -35,9 +36,15 @@ class OlderThanPaid(PartitionError):
 
 @dataclass(frozen=True, slots=True)
 class HighWater:
-    """The marks of one worker."""
+    """The marks of one worker.
+
+    Attributes:
+        settings: say where the marks are, and of which role and deployment.
+        raised: the last mark that this object made of each journal: the folder is gone through for the first only.
+    """
 
     settings: WorkerSettings
+    raised: dict[str, int] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -57,9 +64,11 @@ class HighWater:
             JournalLost: the disk refused: nothing may be released, and the partition is tried again.
             OlderThanPaid: the mark that is there is damaged.
         """
-        if self.noted(partition, genesis) >= sequence:
+        start = self._start(partition, genesis)
+        first = start not in self.raised
+        if (self.noted(partition, genesis) if first else self.raised[start]) >= sequence:
             return
-        path = self.folder / f"{self._start(partition, genesis)}{sequence}.json"
+        path = self.folder / f"{start}{sequence}.json"
         body = json.dumps({"journal": journal_name(genesis), "sequence": sequence}, sort_keys=True)
         fresh = path.with_suffix(f".{os.getpid()}.new")
         try:
@@ -69,13 +78,16 @@ class HighWater:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(path)
-            for number, lower in self.marks(partition, genesis).items():
+            force_folder(self.folder)
+            if first:
+                force_folder(self.folder.parent)
+            lower = self.marks(partition, genesis) if first else [self.raised[start]]
+            for number in lower:
                 if number < sequence:
-                    lower.unlink(missing_ok=True)
+                    (self.folder / f"{start}{number}.json").unlink(missing_ok=True)
         except OSError as error:
-            raise JournalLost(
-                f"{path}: what is released could not be noted ({error.strerror}); not released"
-            ) from None
+            raise JournalLost(f"{path}: what is released could not be noted ({error.strerror}); not released") from None
+        self.raised[start] = sequence
 
     def noted(self, partition: int, genesis: bytes) -> int:
         """The last record of a journal under which a release was sent; 0 if none is known.
