@@ -251,7 +251,7 @@ class LiftConfig:
     Attributes:
         holdout: share of users who are never answered by a model; 0 switches the lift off.
         epsilon: for one user over all releases, beside what his slots cost.
-        decisions_per_user: the first so many decisions of a user are counted.
+        decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
         every_seconds: a release is made so often, in log time, and at a seal.
         releases: most releases of a partition.
     """
