@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
@@ -153,6 +156,115 @@ print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
 def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", FULL, str(place)], check=False, capture_output=True, text=True)
     assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
+
+
+def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place: Path) -> None:
+    with closing(UserDatabase(place)) as store, closing(sqlite3.connect(place, isolation_level=None)) as holder:
+        store.put([user(ANN, b"one"), user(BOB, b"one")])
+        holder.execute("BEGIN IMMEDIATE")
+        for content, value in ((b"first", b"two"), (b"second", b"three")):
+            with pytest.raises(OSError, match="locked"):
+                save(store, content)
+            store.put([user(ANN, value)])
+        holder.execute("ROLLBACK")
+        assert (store.get(ANN), store.get(BOB)) == (b"three", b"one")
+        save(store, b"third")
+        store.put([user(ANN, b"later")])
+        with closing(UserDatabase(place)) as other:
+            assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"three", b"one", b"third")
+
+
+def test_what_is_put_after_the_cut_is_of_the_next_snapshot(store: UserDatabase, place: Path) -> None:
+    store.put([user(ANN, b"one")])
+    store.cut()
+    store.put([user(ANN, b"later", 50), user(BOB, b"later", 60)])
+    assert store.complete([user(BOB, b"one", 4)])
+    for _ in ("before it is saved", "after"):
+        assert (store.get(ANN), store.get(BOB)) == (b"later", b"later")
+        assert list(store.unseen_since(55)) == [user(ANN, b"later", 50)]
+        store.save(b"first")
+    with closing(UserDatabase(place)) as other:
+        assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"one", b"one", b"first")
+
+
+def test_a_thread_saves_while_the_machine_reads_and_puts(store: UserDatabase, place: Path) -> None:
+    keys = [n.to_bytes(16, "big") for n in range(5000)]
+    with ThreadPoolExecutor(1) as pool:
+        for turn in range(5):
+            value = b"%d" % turn
+            store.put(user(key, value) for key in keys)
+            store.cut()
+            saving = pool.submit(store.save, value)
+            store.put(user(key, b"later") for key in keys[:500])
+            while not saving.done():
+                assert {store.get(key) for key in keys[:500]} == {b"later"}
+                assert {store.get(key) for key in keys[500:1000]} == {value}
+                assert len(list(store.unseen_since(6))) == len(keys)
+            saving.result()
+            with closing(UserDatabase(place)) as other:
+                assert ({other.get(key) for key in keys}, other.snapshot()) == ({value}, value)
+
+
+def test_a_partition_that_was_given_up_does_not_hold_up_its_heirs_log(tmp_path: Path) -> None:
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
+    given_up, heir = SnapshotStore(settings), SnapshotStore(settings)
+    first = given_up.users(0)
+    first.put([user(ANN, b"one")])
+    first.cut()
+    given_up.save(0, Snapshot(1, 1, b"g", b"s"))
+    assert first.get(ANN) == b"one"
+    users = heir.users(0)
+    log = next(tmp_path.rglob("0.users")).with_name("0.users-wal")
+    sizes = []
+    for number in range(60):
+        users.put(user(n.to_bytes(16, "big"), bytes(1000)) for n in range(1000))
+        users.cut()
+        heir.save(0, Snapshot(number, number, b"g", b"s"))
+        sizes.append(log.stat().st_size)
+    assert max(sizes[30:]) == max(sizes[:30]), "the log is begun anew again and again"
+
+
+HELD = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE mine (n)")
+
+
+def test_a_file_that_is_held_is_left_alone_and_asked_for_again(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(UserDatabase(place)) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+    with closing(sqlite3.connect(place, isolation_level=None)) as holder:
+        for statement in HELD:
+            holder.execute(statement)
+        with pytest.raises(UsersLost, match="another process holds the users") as found:
+            UserDatabase(place)
+        assert "move it away" not in str(found.value)
+        assert issubclass(UsersLost, JournalLost), "the partition is tried again"
+        holder.execute("ROLLBACK")
+    assert not caplog.records
+    assert not place.with_suffix(".damaged").exists()
+    with closing(UserDatabase(place)) as store:
+        assert (store.get(ANN), store.snapshot()) == (b"one", b"first")
+
+
+NO_ROOM = """
+import resource, signal, sys
+from pathlib import Path
+from hushstream.agents.datadir import DatadirUnusable
+from hushstream.agents.user_store import UserDatabase
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+try:
+    UserDatabase(Path(sys.argv[1]))
+except DatadirUnusable as error:
+    print(error)
+"""
+
+
+def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", NO_ROOM, str(place)], check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
+    assert "see that there is room and the right to write" in ended.stdout
+    assert not place.with_suffix(".damaged").exists()
 
 
 def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.LogCaptureFixture) -> None:
