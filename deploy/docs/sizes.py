@@ -1,6 +1,7 @@
-"""What one interaction, slot, window and user take on disk: a replay in this process, counted by topic.
+"""What one interaction, slot, window, step and user take on disk and in memory: a replay in this process, by topic.
 
     python deploy/docs/sizes.py [--dimension 10] [--arms 10] [--codes 16] [--users 500] [--window-slots 100]
+    python deploy/docs/sizes.py --system colin [--dimension 25] [--arms 10] [--users 100] [--rounds 20] [--rows 200]
 
 Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps.
 The data is synthetic; sizes follow from the configuration and hardly from what is in the records.
@@ -12,49 +13,82 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.roles import HOMES, role_work
 from hushstream.ops.copies import LogCopy
 from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan
+from hushstream.replay.collaborative_run import relation_graph
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.worlds.collaborative import CollaborativeWorld
 from hushstream.replay.worlds.world import World
-from hushstream.roles.learner import LearnerMachine
-from hushstream.systems.system import System
+from hushstream.roles.machine import Machine
+from hushstream.systems.system import RoleName, System
+
+NEVER_SECONDS = 1e6
+KEYS = KeySource(seed=1)
 
 
-def play(system: System, world: World, users: int) -> tuple[LogCopy, int]:
-    """All topics after the users were played, and the bytes of the learner's state."""
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A system, the loop that plays its users, and how many interactions that makes."""
+
+    system: System
+    loop: ClosedLoop | CollaborativeLoop
+    interactions: int
+
+
+def machines_of(system: System) -> dict[RoleName, list[Machine]]:
+    """New machines of every home partition, by role in the order in which data flows."""
+    return {
+        role: [role_work(role, system, KEYS).make_machine(home) for home in range(system.counts[HOMES[role]])]
+        for role in system.roles
+    }
+
+
+def play(deployed: Deployed) -> tuple[LogCopy, dict[RoleName, list[Machine]]]:
+    """All topics after the users were played, and the machines at the end."""
     log = MemoryLog()
-    machines = all_machines(system, KeySource(seed=1))
-    driver = DirectDriver(log, machines, bytes(32))
-    plan = Plan(users, 0, ("cold",), in_flight=64)
-    asyncio.run(ClosedLoop(world, plan).run(DirectEventLog(log, driver, system.counts["learner"])))
-    learners = [machine for machine in machines if isinstance(machine, LearnerMachine)]
-    return LogCopy.of(log), sum(len(machine.snapshot()) for machine in learners)
+    machines = machines_of(deployed.system)
+    driver = DirectDriver(log, [machine for found in machines.values() for machine in found], bytes(32))
+    asyncio.run(deployed.loop.run(DirectEventLog(log, driver, deployed.system.counts["learner"])))
+    return LogCopy.of(log), machines
 
 
-def topic_sizes(system: System, logs: LogCopy) -> Mapping[str, tuple[int, int]]:
+def topic_sizes(logs: LogCopy) -> Mapping[str, tuple[int, int]]:
     """Records and bytes of every topic that holds something."""
-    names = ("contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models")
     found: dict[str, tuple[int, int]] = {}
-    for name in names:
+    for name in dict.fromkeys(topic for topic, _ in logs.parts):
         sizes = [len(record.value) for _, part in logs.of_topic(name) for record in part.records]
         found[name] = (len(sizes), sum(sizes))
     return found
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="What one interaction, slot, window and user take on disk.")
-    for name, default in (("dimension", 10), ("arms", 10), ("codes", 16), ("users", 500), ("window-slots", 100)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args(arguments)
-    world = make_world("synthetic", users=given.users, dimension=given.dimension, arms=given.arms, seed=1)
+def state_of(machines: list[Machine], fresh: list[Machine], logs: LogCopy) -> tuple[int, int]:
+    """Bytes that the snapshots of machines take, and bytes of memory that others take on to go on from them."""
+    packed = [machine.snapshot() for machine in machines]
+    for machine in fresh:
+        machine.start(logs.part(machine.journal).records[0].value)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for machine, snapshot in zip(fresh, packed, strict=True):
+        machine.restore(snapshot)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return sum(map(len, packed)), after - before
+
+
+def p2b(folder: Path, given: argparse.Namespace) -> Deployed:
+    """Users whose events become slots."""
+    world: World = make_world("synthetic", users=given.users, dimension=given.dimension, arms=given.arms, seed=1)
     values = {
         "deployment": "sizes",
         "arms": world.arms,
@@ -65,15 +99,53 @@ def main(arguments: list[str] | None = None) -> int:
         "release": {"window_slots": given.window_slots},
         "public_dataset": True,
     }
+    loop = ClosedLoop(world, Plan(given.users, 0, ("cold",), in_flight=64))
+    return Deployed(prepare(folder, parse_config(values)), loop, given.users * world.rounds)
+
+
+def colin(folder: Path, given: argparse.Namespace) -> Deployed:
+    """Related users, whose rewards a trusted counter releases."""
+    world: Any = make_world("colin", users=given.users, dimension=given.dimension, arms=given.arms, seed=1)
+    assert isinstance(world, CollaborativeWorld)
+    lengths = {"norm": world.largest_feature_norm(2) + 1e-6, "norm_l1": world.largest_feature_norm(1) + 1e-6}
+    values = {
+        "system": "colin",
+        "deployment": "sizes",
+        "arms": world.arms,
+        "features": {"dimension": world.feature_dimension, **lengths},
+        "settle_seconds": NEVER_SECONDS,
+        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "release": {"rows": given.rows, "rewards_per_user": given.rounds + 1},
+        "public_dataset": True,
+    }
+    config = parse_config(values)
+    loop = CollaborativeLoop(world, CollaborativePlan(given.rounds, given.rounds_per_phase))
+    return Deployed(prepare(folder, config, relation_graph(world, "colin")), loop, given.users * given.rounds)
+
+
+SYSTEMS = {"p2b": p2b, "colin": colin}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the module; returns the exit code."""
+    parser = argparse.ArgumentParser(description="What one interaction, slot, window, step and user take.")
+    parser.add_argument("--system", choices=SYSTEMS, default="p2b")
+    for name, default in (("dimension", 10), ("arms", 10), ("codes", 16), ("users", 500), ("window-slots", 100)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for name, default in (("rounds", 20), ("rounds-per-phase", 10), ("rows", 200)):
+        parser.add_argument(f"--{name}", type=int, default=default, help="of colin")
+    given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="hushstream-sizes-") as folder:
-        system = prepare(Path(folder), parse_config(values))
-        logs, state_bytes = play(system, world, given.users)
-    interactions = given.users * world.rounds
-    print(f"{given.users} users, {interactions} interactions, d={given.dimension}, K={given.arms}, k={given.codes}")
+        deployed = SYSTEMS[given.system](Path(folder), given)
+        logs, machines = play(deployed)
+    shape = f"d={given.dimension}, K={given.arms}" + (f", k={given.codes}" if given.system == "p2b" else "")
+    print(f"{given.system}: {given.users} users, {deployed.interactions} interactions, {shape}")
     print(f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}")
-    for name, (records, size) in topic_sizes(system, logs).items():
-        print(f"{name:18}{records:9}{size / max(1, records):16.0f}{size / interactions:22.1f}")
-    print(f"learner state: {state_bytes / given.users:.0f} bytes a user after {world.rounds} interactions")
+    for name, (records, size) in topic_sizes(logs).items():
+        print(f"{name:18}{records:9}{size / max(1, records):16.0f}{size / deployed.interactions:22.1f}")
+    for role, fresh in machines_of(deployed.system).items():
+        packed, memory = state_of(machines[role], fresh, logs)
+        print(f"{role}: state {packed / given.users:.0f} bytes a user, memory {memory / given.users:.0f}")
     return 0
 
 

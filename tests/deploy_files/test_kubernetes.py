@@ -17,6 +17,7 @@ import yaml
 
 from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_p2b, prepare
 from hushstream.agents.metrics import METRICS
+from hushstream.ops.duties import DUTIES
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone, generate_keys
 from hushstream.schemas.topics import TOPICS
@@ -192,20 +193,26 @@ def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
         assert opened_by_any == topics, what
 
 
-def test_who_puts_records_on_their_topics_again_has_a_user_by_request_alone(
+def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
     base: Path, deploy: Path, script: Any, documents: Any, manifests: dict[str, list[Any]], tmp_path: Path
 ) -> None:
-    assert not [one for objects in manifests.values() for one in objects if "requeue" in one["metadata"]["name"]]
+    names = [one["metadata"]["name"] for objects in manifests.values() for one in objects]
+    assert not [name for name in names if any(duty in name for duty in DUTIES)]
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     build = deploy / "kubernetes" / "build.py"
-    duty = ("--duty", "requeue-edge")
+    duty = ("--duty", "requeue-edge", "--duty", "verify-shuffler")
     assert script(build, tmp_path, *duty).returncode == 0
     (kustomization,) = documents(tmp_path / "kustomization.yaml")
     assert "duties.yaml" in kustomization["resources"]
-    (user,) = documents(tmp_path / "duties.yaml")
-    assert user["metadata"]["name"] == "shop-requeue-edge"
-    opened = {acl["resource"]["name"]: acl["operations"] for acl in user["spec"]["authorization"]["acls"]}
-    assert opened == {
+    opened = {
+        user["metadata"]["name"]: {
+            acl["resource"]["name"]: acl["operations"] for acl in user["spec"]["authorization"]["acls"]
+        }
+        for user in documents(tmp_path / "duties.yaml")
+    }
+    assert opened.keys() == {"shop-requeue-edge", "shop-verify-shuffler"}
+    assert {operation for rights in opened["shop-verify-shuffler"].values() for operation in rights} == {"Read"}
+    assert opened["shop-requeue-edge"] == {
         "shop.clicks": ["Read", "Write"],
         "shop.contexts": ["Read", "Write"],
         "shop.dead-letters-edge": ["Read"],
