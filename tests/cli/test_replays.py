@@ -124,7 +124,10 @@ def test_users_are_limited_and_both_systems_give_the_same_measures(cli, tmp_path
     assert colin.json["users"] == 4
     assert p2b["arms"]["cold"]["users"] == 6
     assert set(colin.json["throughput"]) == set(p2b["throughput"]) > {"decision_seconds_p50", "events_per_second"}
-    assert set(colin.json["environment"]) == set(p2b["environment"])
+    for same in ("environment", "count_classes", "verify"):
+        assert colin.json[same].keys() & p2b[same].keys()
+        assert {type(value) for value in colin.json[same].values()} == {type(value) for value in p2b[same].values()}
+    assert colin.json["verify"]["learner"].keys() == p2b["verify"]["learner"].keys()
     assert colin.json["throughput"]["decisions"] == 12
 
 

@@ -271,6 +271,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
         ({"config": {"public_dataset": False}}, "and a public dataset"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
+        ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),
         ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),
         (
             {"log": None, "mapping": None, "dataset": "ml-100k"},

@@ -90,10 +90,15 @@ def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_p
         {"events": 20, "regret": 3.25, "random_regret": 6.5},
     ]
     assert found["share_of_random"] == 0.5
-    assert found["counts"]["decided"] == {"value": 20, "class": "zone-private"}
+    assert found["counts"] == made.counts
+    assert found["count_classes"] == {
+        "decided": "zone-private",
+        "release": "slot-public",
+        "records_releases": "slot-public",
+    }
     assert found["privacy"]["epsilon_micro"] == 2_000_000
     assert found["marks"] == list(made.privacy.marks) == [REPRODUCIBLE]
-    assert found["verify"]["learner"] == {"equal": 27, "ties": 1, "changed": 0, "uncheckable": 0}
+    assert found["verify"]["learner"] == {"status": "float tie", "equal": 27, "ties": 1, "changed": 0, "uncheckable": 0}
     with paths[1].open(newline="") as source:
         rows = [
             RegretRow(int(r["events"]), float(r["regret"]), float(r["random_regret"])) for r in csv.DictReader(source)

@@ -92,6 +92,9 @@ class EvaluateOptions:
             raise HushstreamError("evaluate: expected a log file or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
             raise HushstreamError("evaluate: expected a mapping file for a log file, and only for one")
+        if self.log is not None and self.dataset_options:
+            names = ", ".join(sorted(self.dataset_options))
+            raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
         if not 0.0 < self.contributors < 1.0:
             raise HushstreamError(f"contributors: expected a share above 0 and below 1, got {self.contributors!r}")
         if self.limit is not None and self.limit < 1:

@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
@@ -143,16 +144,9 @@ class CollaborativeResult:
             "regret": [dict(zip(("events", "regret", "random_regret"), astuple(r), strict=True)) for r in self.rows],
             "share_of_random": self.share_of_random,
             "mean_reward": self.mean_reward,
-            "counts": {
-                name: {"value": value, "class": COUNT_CLASSES[name]} for name, value in sorted(self.counts.items())
-            },
+            **counts_json(self.counts),
             "throughput": dict(self.throughput),
-            "verify": None
-            if self.verify is None
-            else {
-                role: {name: getattr(check, name) for name in ("equal", "ties", "changed", "uncheckable")}
-                for role, check in self.verify.items()
-            },
+            "verify": verify_json(self.verify),
             "environment": dict(self.environment),
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
@@ -47,11 +48,10 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "comparison": None if compared is None else compared.as_json(),
         "rows": [asdict(row) for row in result.rows],
         "privacy": {**result.privacy.values, "text": list(result.privacy.lines)},
-        "counts": dict(result.counts),
-        "count_classes": {name: COUNT_CLASSES[name] for name in result.counts},
+        **counts_json(result.counts),
         "throughput": dict(result.throughput),
         "cells": None if result.cells is None else _columns(result.cells),
-        "verify": None if result.verify is None else {role: _check(check) for role, check in result.verify.items()},
+        "verify": verify_json(result.verify),
         "environment": dict(result.environment),
     }
 
@@ -61,5 +61,11 @@ def _columns(cells: tuple[CellRow, ...]) -> dict[str, list[int]]:
     return {name: list(column) for name, column in zip(_CELL_COLUMNS, columns, strict=True)}
 
 
-def _check(check: RoleCheck) -> dict[str, Any]:
-    return {"status": check.status, **asdict(check)}
+def counts_json(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Counts and, under the same names, the privacy class of each."""
+    return {"counts": dict(counts), "count_classes": {name: COUNT_CLASSES[name] for name in counts}}
+
+
+def verify_json(verify: Mapping[str, RoleCheck] | None) -> dict[str, Any] | None:
+    """What `verify` found, by role, the worst of it first; None where it was not asked."""
+    return None if verify is None else {role: {"status": one.status, **asdict(one)} for role, one in verify.items()}
