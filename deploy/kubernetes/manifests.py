@@ -299,8 +299,8 @@ def _environment(user: str) -> Mapping[str, str]:
 def _probes() -> Manifest:
     health = ["python", "/opt/hushstream/health.py"]
     # Metrics come from a thread of their own: what tells of the loop that does the work is its heartbeat.
-    turns = {"exec": {"command": [*health, "--live"]}, "timeoutSeconds": 5}
-    works = {"exec": {"command": health}, "timeoutSeconds": 5}
+    turns = {"exec": {"command": [*health, "--live"]}, "timeoutSeconds": 10}
+    works = {"exec": {"command": health}, "timeoutSeconds": 10}
     return {
         "startupProbe": {**turns, "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {**turns, "periodSeconds": 20, "failureThreshold": 3},

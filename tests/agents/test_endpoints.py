@@ -39,6 +39,15 @@ def test_opening_the_public_endpoint_to_others_leaves_the_zones_own_on_loopback(
         metrics.close()
 
 
+def test_an_endpoint_may_be_told_where_by_a_name_that_one_network_alone_knows(metrics: Metrics) -> None:
+    _, zone = metrics.serve("127.0.0.1", None, 0, "localhost")
+    try:
+        page = urllib.request.urlopen(f"http://localhost:{zone}/metrics", timeout=60).read().decode()
+    finally:
+        metrics.close()
+    assert "hushstream_events_total" in page
+
+
 def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(metrics: Metrics) -> None:
     public, zone = metrics.serve("127.0.0.1", 0, 0, "127.0.0.2")
     try:
