@@ -28,7 +28,7 @@ def ranges(slices: Sequence[InputSlice]) -> list[tuple[str, int, int]]:
 
 def live(buffers: Sequence[InputBuffer], records: int = 2, ends: Mapping[tuple[str, int], int] | None = None):
     known = ends or {}
-    return LiveSchedule(buffers, LEAD, lambda source: known.get(source, 0), records, 1 << 20)
+    return LiveSchedule(buffers, (LEAD, RIGHT), lambda source: known.get(source, 0), records, 1 << 20)
 
 
 def fold(schedule: LiveSchedule | FixedSchedule, buffers: Sequence[InputBuffer]) -> list[tuple[str, int, int]]:
@@ -65,11 +65,13 @@ def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_
     assert ranges(live([lead, right], 9, {RIGHT: 2}).next_batch()) == [("lead", 0, 1), ("right", 0, 1)]
 
 
-def test_live_takes_no_other_log_beyond_the_leading_one_until_that_is_held_back() -> None:
-    lead, right = buffer(LEAD, [1, 2, 9]), buffer(RIGHT, [3, 4])
-    schedule = live([lead, right], 2)
+def test_live_takes_an_awaited_log_beyond_the_leading_one_record_by_record_while_that_is_held_back() -> None:
+    lead, left, right = buffer(LEAD, [1, 2, 9]), buffer(LEFT, [3]), buffer(RIGHT, [3, 4])
+    schedule = live([lead, left, right], 2)
     assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
     assert schedule.held_back(), "the first may wait for one of the other log's"
+    assert ranges(schedule.next_batch()) == [("lead", 0, 2), ("right", 0, 1)]
+    assert schedule.held_back()
     assert ranges(schedule.next_batch()) == [("lead", 0, 2), ("right", 0, 2)]
     assert not schedule.held_back()
     schedule.folded()

@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 HARNESSES = {"bench": "agents"}
 """In which folder of tests a module is, if not in this one."""
 
-UNITS = {"learner": 16, "shuffler": 16, "aggregator": 4}
-"""Records in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
+UNITS = {"learner": 8, "shuffler": 16, "aggregator": 4}
+"""Records (a learner's: contexts) in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
 
 
 def load(name: str) -> ModuleType:

@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 STEPS = ("snapshot", "committed", "decoded", "folded", "journal_sent", "journal_acked", "released")
 """Those that come at intervals first: when they come, several batches more have been folded."""
 KINDS = {
-    "learner": ("server", "learner", 3, 24),
-    "edge learner": ("edge", "learner", 3, 24),
+    "learner": ("server", "learner", 3, 10),
+    "edge learner": ("edge", "learner", 3, 10),
     "counter": ("server", "counter", 1, 4),
     "aggregator": ("server", "aggregator", 1, 1),
 }
-"""Who adds the noise, the role, its home partitions, and the records in a batch of the fixed schedule."""
+"""Who adds the noise, the role, its home partitions, and the records (a learner's: contexts) in a batch."""
 
 
 @pytest.fixture(scope="session")

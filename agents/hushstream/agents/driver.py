@@ -186,10 +186,10 @@ class PartitionDriver:
 
     def _make_schedule(self) -> Schedule:
         buffers = [*self.broadcasts, *self.inputs]
-        leading, settings = self._machine.inputs[0], self._settings
+        inputs, settings = self._machine.inputs, self._settings
         if settings.schedule == "fixed":
-            return FixedSchedule(buffers, leading, settings.fixed_records)
-        return LiveSchedule(buffers, leading, self._known_end, settings.batch_records, settings.batch_bytes)
+            return FixedSchedule(buffers, inputs[0], settings.fixed_records)
+        return LiveSchedule(buffers, inputs, self._known_end, settings.batch_records, settings.batch_bytes)
 
     def _known_end(self, source: TopicPartition) -> int:
         """Where an input log ends, as far as is known; one that was never fetched may go on for ever.

@@ -54,7 +54,7 @@ class LiveSchedule:
     def __init__(
         self,
         buffers: Sequence[InputBuffer],
-        leading: TopicPartition,
+        inputs: Sequence[TopicPartition],
         ends: Callable[[TopicPartition], int],
         batch_records: int,
         batch_bytes: int,
@@ -62,18 +62,20 @@ class LiveSchedule:
         """Cut from ``buffers``, in this order.
 
         Args:
-            buffers: of all inputs.
-            leading: the input that comes last at equal log times.
+            buffers: of all inputs and broadcasts.
+            inputs: the leading one, and those that it may wait for.
             ends: where a log ended when it was last read.
             batch_records: the most records of one input.
             batch_bytes: the most bytes of one input.
         """
         self._buffers = buffers
-        self._leading = leading
+        self._leading, *self._awaited = inputs
         self._ends = ends
         self._records = batch_records
         self._bytes = batch_bytes
-        self._cut = self._whole = False
+        self._cut = False
+        self._beyond = 0
+        """Records of an awaited input that are offered before their turn."""
 
     def next_batch(self) -> Sequence[InputSlice]:
         """See `Schedule`."""
@@ -83,22 +85,23 @@ class LiveSchedule:
         self._cut = False
         for source, part in parts.items():
             others = [turn for other, turn in reached.items() if other != source]
-            if part is not None and others and not (self._whole and source != self._leading):
+            if part is not None and others:
                 part = self._before(part, min(others))
             if part is not None:
                 batch.append(part)
         return batch
 
     def held_back(self) -> bool:
-        """A context may name a click whose turn comes after all contexts of the batch; else only more input helps."""
-        if not self._cut or self._whole:
-            return False
-        self._whole = True
-        return True
+        """Yes, by one record that was cut off: the first context may name a click of a later log time.
+
+        Then all clicks up to that one come before it, so each is folded in its turn.
+        """
+        self._beyond += self._cut
+        return self._cut
 
     def folded(self) -> None:
         """Every log in its turn again."""
-        self._whole = False
+        self._beyond = 0
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Never asked for."""
@@ -115,11 +118,15 @@ class LiveSchedule:
     def _before(self, part: InputSlice, turn: Turn) -> InputSlice | None:
         """What of a slice comes before ``turn``."""
         source = (part.topic, part.partition)
-        for count, record in enumerate(part.records):
-            if (record.timestamp_ms, source == self._leading, source) > turn:
-                self._cut = True
-                return part._replace(high=record.offset, records=part.records[:count]) if count else None
-        return part
+        count = next(
+            (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > turn), None
+        )
+        if count is not None and source in self._awaited:
+            count += self._beyond
+        if count is None or count >= len(part.records):
+            return part
+        self._cut |= source in self._awaited
+        return part._replace(high=part.records[count].offset, records=part.records[:count]) if count else None
 
 
 class FixedSchedule:
