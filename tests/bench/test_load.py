@@ -11,6 +11,7 @@ from hushstream.replay.bench.load import (
     reward_events,
 )
 from hushstream.schemas.columns import gather_contexts, gather_feedback
+from hushstream.schemas.partitioning import partition_of
 
 LOAD = make_load(50, users=7, dimension=4, seed=1)
 
@@ -23,6 +24,13 @@ def test_contexts_are_histograms_of_the_stated_users() -> None:
     assert np.allclose(LOAD.contexts.sum(axis=1), 1.0, atol=1e-6)
     assert len(set(LOAD.users)) <= 7
     assert len(set(LOAD.event_ids)) == len(LOAD) == 50
+
+
+def test_users_of_a_partition_are_at_home_there() -> None:
+    for home in (0, 1):
+        users = set(make_load(200, users=7, dimension=4, seed=1, home=home, partitions=2).users)
+        assert len(users) == 7
+        assert {partition_of(user, 2) for user in users} == {home}
 
 
 def test_both_forms_hold_the_same_contexts() -> None:

@@ -158,8 +158,8 @@ def edge_releases(related, system, partition, user, rounds=3):
 
 def test_where_learners_release_a_version_follows_by_rows_or_when_all_have_sealed(related):
     system = edge_system(related)
-    one = edge_releases(related, system, 0, "ann")
-    two = edge_releases(related, system, 1, "bob")
+    one = edge_releases(related, system, 0, "bob")
+    two = edge_releases(related, system, 1, "ann")
     rig = related.RelatedAggregatorRig(system)
     rig.give(one)
     assert not rig.seen.journals, "three rows, and one seal of two"
@@ -173,8 +173,8 @@ def test_where_learners_release_a_version_follows_by_rows_or_when_all_have_seale
 
 def test_how_learners_raced_changes_no_version(related):
     system = edge_system(related, rows=100)
-    one = edge_releases(related, system, 0, "ann")
-    two = edge_releases(related, system, 1, "bob")
+    one = edge_releases(related, system, 0, "bob")
+    two = edge_releases(related, system, 1, "ann")
     mixed = [value for pair in zip(two, one, strict=True) for value in pair]
     models = []
     for values in ([*one, *two], [*two, *one], mixed):
@@ -214,7 +214,7 @@ def test_where_a_batch_was_cut_and_restores_change_no_byte(related, trust, seed,
     values = spoiled(related, system, seed)
     if trust == "edge":
         edge = edge_system(related, rows=8)
-        values = edge_releases(related, edge, 0, "ann") + edge_releases(related, edge, 1, "bob")
+        values = edge_releases(related, edge, 0, "bob") + edge_releases(related, edge, 1, "ann")
         system = edge
     straight, broken = related.RelatedAggregatorRig(system), related.RelatedAggregatorRig(system)
     straight.give(values)

@@ -142,9 +142,9 @@ def test_the_journal_record_before_each_release_holds_its_debit(related):
 def test_partitions_with_one_key_draw_noise_of_their_own(related):
     system = related.edge_system(partitions={"learner": 2})
     noises = []
-    for partition in (0, 1):
+    for partition, user in enumerate(("bob", "ann")):
         rig = related.RelatedLearnerRig(system, related.SECRET, partition)
-        rig.interact("e", reward=None)
+        rig.interact("e", user, reward=None)
         rig.seal()
         rig.fold()
         noises.append(related.arrays_of(rig.seen.records("releases", "Release")[0])[1])

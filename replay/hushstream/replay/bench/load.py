@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.columns import REWARD
+from hushstream.schemas.partitioning import partition_of
 
 REWARD_RATE = 0.2
 """Probability that a decision is rewarded with 1; the others are rewarded with 0."""
@@ -33,12 +35,14 @@ class Load:
         return Load(self.event_ids[first:last], self.users[first:last], self.contexts[first:last])
 
 
-def make_load(events: int, users: int, dimension: int, seed: int) -> Load:
-    """Random requests, from users drawn with equal chances."""
+def make_load(events: int, users: int, dimension: int, seed: int, home: int = 0, partitions: int = 1) -> Load:
+    """Random requests, from users drawn with equal chances among those whose ``home`` of ``partitions`` it is."""
     rng = np.random.default_rng(seed)
+    everybody = (f"user-{number:04d}" for number in count())
+    names = list(islice((name for name in everybody if partition_of(name, partitions) == home), users))
     return Load(
         [f"event-{number:08d}" for number in range(events)],
-        [f"user-{number:04d}" for number in rng.integers(0, users, events)],
+        [names[number] for number in rng.integers(0, users, events)],
         rng.dirichlet(np.ones(dimension), events).astype(np.float32),
     )
 

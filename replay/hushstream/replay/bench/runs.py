@@ -283,8 +283,10 @@ class Bench:
                     early = worker.peak_memory_bytes()
             return early, worker.peak_memory_bytes()
 
-    def load(self, events: int) -> Load:
-        return make_load(events, self._sizes.users, self._sizes.dimension, SEED)
+    def load(self, events: int, home: int = 0) -> Load:
+        """Requests of users of one partition."""
+        partitions = self._system.config.partitions.learner
+        return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
         """Topics of its own for one run of the deployment."""

@@ -63,9 +63,9 @@ async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -
 async def _share(bench: Bench, name: str, workers: int, pairs: int) -> Share:
     learner = await bench.learner(name)
     tails = [DecisionsTail(learner.connection.settings(), home) for home in range(WORKERS)]
-    load = bench.load(2 * pairs)
-    first, second = load.part(0, pairs), load.part(pairs, 2 * pairs)
-    contexts, more = context_events(first), context_events(second)
+    loads = [bench.load(2 * pairs, home) for home in range(WORKERS)]
+    firsts = [load.part(0, pairs) for load in loads]
+    more = [context_events(load.part(pairs, 2 * pairs)) for load in loads]
     async with AsyncExitStack() as stack:
         running = [await stack.enter_async_context(learner.running(number=n)) for n in range(1, workers + 1)]
         for worker, core in zip(running, cores(workers), strict=True):
@@ -73,9 +73,10 @@ async def _share(bench: Bench, name: str, workers: int, pairs: int) -> Share:
             await recovered(worker, WORKERS // workers)
         await _until_shared(running)
         for home, tail in enumerate(tails):
-            await learner.append("contexts", contexts, home)
+            await learner.append("contexts", context_events(firsts[home]), home)
             await tail.until(pairs, 0, running[0].check)
-        rewards = [reward_events(first, tail.arms(), draw_rewards(pairs, SEED)) for tail in tails]
+        drawn = draw_rewards(pairs, SEED)
+        rewards = [reward_events(first, tail.arms(), drawn) for first, tail in zip(firsts, tails, strict=True)]
         seen = [len(tail.records) for tail in tails]
         async with CpuMeter(running) as meter:
             await _append(learner, rewards, more)
@@ -85,11 +86,10 @@ async def _share(bench: Bench, name: str, workers: int, pairs: int) -> Share:
     return _judged([tail.records[n:] for tail, n in zip(tails, seen, strict=True)], appended_ms, meter)
 
 
-async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts: Sequence[bytes]) -> None:
-    for home, values in enumerate(rewards):
-        await learner.append("clicks", values, home)
-    for home in range(len(rewards)):
-        await learner.append("contexts", contexts, home)
+async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts: Sequence[Sequence[bytes]]) -> None:
+    for topic, homes in (("clicks", rewards), ("contexts", contexts)):
+        for home, values in enumerate(homes):
+            await learner.append(topic, values, home)
 
 
 def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> Share:
