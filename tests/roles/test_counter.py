@@ -112,8 +112,9 @@ def test_rewards_beyond_a_users_allowance_do_not_count(related):
     assert not rig.fold().journals, "no step opens for rows that do not count"
 
 
-def test_a_user_may_use_the_whole_horizon(related):
-    rig = related.CounterRig(related.make_system(release={"rows": 1, "horizon": 5, "rewards_per_user": 5}))
+@pytest.mark.parametrize("horizon", [5, "auto"])
+def test_a_user_may_use_the_whole_horizon(related, horizon):
+    rig = related.CounterRig(related.make_system(release={"rows": 1, "horizon": horizon, "rewards_per_user": 5}))
     row = related.some_rewards(1, 1)[0]
     for number in range(7):
         rig.rewards(number, [(2, row[1], 1.0)])

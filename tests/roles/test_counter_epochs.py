@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.counting import HorizonReached
 from hushstream.roles.machine import InputRange, InputRecord, ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.collaborative_rows import Rows
 
 STEPS = 3
 
@@ -115,6 +117,24 @@ def test_a_log_that_lost_a_record_is_a_change_too(related):
     with pytest.raises(ReplayMismatch):
         machine.replay(rig.journal[1], [hole])
     assert machine.snapshot() == before
+
+
+def test_without_a_horizon_an_epoch_that_noises_again_has_room_for_every_reward_that_still_counts(related):
+    """The leaf that it begins with holds a reward that counted: so one is left fewer, and no step is one too many."""
+    values = {**related.DEFAULTS["release"], "epochs": 5, "rows": 1, "horizon": "auto", "rewards_per_user": 6}
+    rig = related.CounterRig(related.make_system(release=values), related.SECRET)
+    ann = [(0, [0.1, 0.2, 0.3], 1.0)]
+    rig.rewards(0, ann)
+    rig.fold()
+    rig.altered(0, **related.reward_fields([(0, [0.1, 0.2, 0.3], 0.0)]))
+    machine = started(rig)
+    related.recover(rig, machine)
+    for number in range(1, 6):
+        assert go_on(rig, machine, number, ann).releases
+    assert machine.epoch == 1
+    assert machine.taken[0] == 6 == machine.system.config.release.leaves
+    with pytest.raises(HorizonReached):
+        machine.moments.add(Rows(np.zeros(1, np.int32), np.ones((1, 3), np.float32) / 2, np.ones(1)))
 
 
 def test_the_next_release_has_new_noise_on_every_sum_and_pays_its_full_price_once(related):
