@@ -7,15 +7,25 @@ nothing that the snapshot contains has to be sent again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 
+from hushstream.agents.recovery import Held
 from hushstream.agents.snapshots import Snapshot
-from hushstream.roles.machine import Machine, Portioned
+from hushstream.roles.machine import Machine, Portioned, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, Mapping[TopicPartition, int]]
+"""The last journal record that a state contains, and its positions."""
 
 SLICE_SECONDS = 0.004
 """How long packing holds the event loop at a time, about; the folds then have at least as long."""
+
+_RETRY_SECONDS = 2.0
+"""After a snapshot that could not be written, beside the interval."""
 
 
 @dataclass(slots=True)
@@ -58,14 +68,82 @@ class Cut:
         return Snapshot(self.sequence, await self.reached.all_before, genesis, state)
 
     def _slice(self) -> bytes | None:
-        begun = time.monotonic()
-        while time.monotonic() - begun < SLICE_SECONDS:
+        until = time.monotonic() + SLICE_SECONDS
+        while True:
             try:
                 next(self.packing)
             except StopIteration as end:
                 packed: bytes = end.value
                 return packed
-        return None
+            if time.monotonic() >= until:
+                return None
+
+
+class Cuts:
+    """The snapshots of one partition: when one is due, and the one that is under way.
+
+    Attributes:
+        idle: set while none is under way.
+    """
+
+    def __init__(
+        self,
+        held: Held,
+        interval_seconds: float,
+        save: Callable[[Snapshot], Awaitable[None]],
+        in_a_hurry: Callable[[], bool],
+    ) -> None:
+        """Count from the state that the machine has now.
+
+        Args:
+            held: the machine, and its journal.
+            interval_seconds: from one cut to the next.
+            save: raises OSError if it could not, to be tried again.
+            in_a_hurry: see `Cut.packed`.
+        """
+        self._held = held
+        self._interval_seconds = interval_seconds
+        self._save = save
+        self._in_a_hurry = in_a_hurry
+        self._last = time.monotonic()
+        self._place: Place | None = self._place_at(held.sequence)
+        self._begun: asyncio.Queue[Cut] = asyncio.Queue()
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    @property
+    def due(self) -> bool:
+        """Whether a snapshot should begin between this fold and the next."""
+        return time.monotonic() - self._last >= self._interval_seconds
+
+    def begin(self, sequence: int) -> Cut | None:
+        """Cut the state as it is after journal record ``sequence``; None if it is saved, or another is under way."""
+        self._last = time.monotonic()
+        place = self._place_at(sequence)
+        if not self.idle.is_set() or self._place == place:
+            return None
+        cut = Cut.of(self._held.machine, sequence)
+        self._place = place
+        self.idle.clear()
+        self._begun.put_nowait(cut)
+        return cut
+
+    async def work(self) -> None:
+        """Pack and save what was cut, while folds go on."""
+        while True:
+            cut = await self._begun.get()
+            try:
+                await self._save(await cut.packed(self._held.genesis, self._in_a_hurry))
+            except OSError as error:
+                logger.warning("partition %d: snapshot not written: %s", self._held.machine.journal[1], error)
+                self._place = None
+                self._last = time.monotonic() + _RETRY_SECONDS
+            finally:
+                self.idle.set()
+
+    def _place_at(self, sequence: int) -> Place:
+        """How far the state has come: also inside a window that no journal record has closed yet."""
+        return sequence, dict(self._held.machine.positions())
 
 
 def _whole(machine: Machine) -> Generator[None, None, bytes]:

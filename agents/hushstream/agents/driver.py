@@ -17,7 +17,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.cuts import Cut, Reached
+from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client
 from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.intake import InputBuffer
@@ -26,16 +26,13 @@ from hushstream.agents.metrics import Metrics
 from hushstream.agents.recovery import Held, Observe, sequence_of
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.machine import Spends, Step, TopicPartition
 from hushstream.roles.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
 
-
-_SNAPSHOT_RETRY_SECONDS = 2.0
-"""After a snapshot that could not be written, beside the interval."""
 
 _TURNS = 8
 """Turns of the event loop between two folds. A record takes about four from its append to the wire, and its
@@ -110,11 +107,7 @@ class PartitionDriver:
         self._closing = False
         self._failed = False
         self._last_arrival = time.monotonic()
-        self._last_snapshot = time.monotonic()
-        self._snapshot_place: tuple[int, Mapping[TopicPartition, int]] | None = self._place()
-        self._cuts: asyncio.Queue[Cut] = asyncio.Queue()
-        self._no_cut = asyncio.Event()
-        self._no_cut.set()
+        self._cuts = Cuts(held, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing)
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
@@ -122,7 +115,7 @@ class PartitionDriver:
 
     def start(self) -> None:
         """Begin to fold what arrives."""
-        for work in (self._fold_loop, self._confirm_loop, self._finish_loop, self._snapshot_loop):
+        for work in (self._fold_loop, self._confirm_loop, self._finish_loop, self._cuts.work):
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
@@ -143,7 +136,7 @@ class PartitionDriver:
             self._failed = True
         if snapshot and not self._failed:
             await self._guarded(self._cut_last)
-        await _within(self._no_cut, deadline)
+        await _within(self._cuts.idle, deadline)
         await self._cancel()
         if self._failed:
             return None
@@ -210,7 +203,7 @@ class PartitionDriver:
             self._arrived.clear()
             if not await self._fold_once():
                 await self._wait_for_input()
-            if time.monotonic() - self._last_snapshot >= self._settings.snapshot_interval_seconds:
+            if self._cuts.due:
                 self._cut()
             await _turn_loop()
 
@@ -319,38 +312,18 @@ class PartitionDriver:
 
     def _cut(self) -> None:
         """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
-        self._last_snapshot = time.monotonic()
-        if not self._no_cut.is_set() or self._snapshot_place == self._place():
-            return
-        cut = Cut.of(self._machine, self._sequence)
-        self._snapshot_place = self._place()
-        self._no_cut.clear()
-        self._confirm.put_nowait(cut.reached)
-        self._cuts.put_nowait(cut)
+        cut = self._cuts.begin(self._sequence)
+        if cut is not None:
+            self._confirm.put_nowait(cut.reached)
 
     async def _cut_last(self) -> None:
-        await self._no_cut.wait()
+        await self._cuts.idle.wait()
         self._cut()
-        await self._no_cut.wait()
+        await self._cuts.idle.wait()
 
-    async def _snapshot_loop(self) -> None:
-        """Pack and save what was cut, while folds go on."""
-        while True:
-            cut = await self._cuts.get()
-            snapshot = await cut.packed(self._held.genesis, lambda: self._closing)
-            try:
-                await self._tools.snapshots.save_beside(self.partition, snapshot)
-            except OSError as error:
-                logger.warning("partition %d: snapshot not written: %s", self.partition, error)
-                self._snapshot_place = None
-                self._last_snapshot = time.monotonic() + _SNAPSHOT_RETRY_SECONDS
-            else:
-                self._tools.observe("snapshot", self.partition, cut.sequence)
-            self._no_cut.set()
-
-    def _place(self) -> tuple[int, Mapping[TopicPartition, int]]:
-        """How far the state has come: also inside a window that no journal record has closed yet."""
-        return self._sequence, dict(self._machine.positions())
+    async def _save(self, snapshot: Snapshot) -> None:
+        await self._tools.snapshots.save_beside(self.partition, snapshot)
+        self._tools.observe("snapshot", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
         self._tools.metrics.reloaded()
@@ -372,7 +345,7 @@ class PartitionDriver:
             return
         self._failed = True
         self._drained.set()
-        self._no_cut.set()
+        self._cuts.idle.set()
         self._arrived.set()
         self._closing = True
         for task in self._tasks:
