@@ -9,7 +9,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, prepare, read_config
 from hushstream.agents.roles import all_machines
-from hushstream.ops.export import export_log
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.export import export_copy
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 
@@ -55,7 +56,7 @@ def test_the_account_is_read_from_standard_input_so_that_no_shell_keeps_it(cli, 
 def test_an_export_without_a_tombstone_is_refused_in_one_line(refused, folder, tmp_path):
     system, log = load(folder), MemoryLog()
     DirectDriver(log, all_machines(system, KeySource(seed=1)), os.urandom(32)).pump()
-    export_log(log, system, tmp_path / "copy")
+    export_copy(LogCopy.of(log), system, tmp_path / "copy")
     said = refused("forget", "ann-canary", "-d", folder, "--export", tmp_path / "copy")
     assert "expected an export made after `hushstream forget`" in said
     assert "ann-canary" not in said
