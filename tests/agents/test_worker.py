@@ -189,7 +189,8 @@ async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench: Any, ha
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
         role = run.values["role"]
-    assert f'hushstream_partitions_held{{role="{role}"}} 2.0' in pages[0]
+    for name in ("assigned", "held"):
+        assert f'hushstream_partitions_{name}{{role="{role}"}} 2.0' in pages[0]
     assert f'hushstream_journal_appends_total{{role="{role}"}} 8.0' in pages[0]
     assert f'hushstream_consumer_lag_records{{partition="0",role="{role}",topic="events"}} 0.0' in pages[0]
     assert f'hushstream_events_total{{outcome="other",role="{role}"}} 120.0' in pages[1]
