@@ -15,7 +15,9 @@ from hushstream.replay.bench.processes import embedded_broker
 from hushstream.replay.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
 SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=1.0)
-SIZES = KafkaSizes(SMALL, scaled_pairs=20_000, recovered=StreamSizes(dimension=4, arms=3, users=1000))
+SIZES = KafkaSizes(
+    SMALL, scaled_pairs=20_000, crowded_users=500, recovered=StreamSizes(dimension=4, arms=3, users=1000)
+)
 
 
 async def _topics(bootstrap: str) -> list[str]:
@@ -34,16 +36,18 @@ def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(tm
         one_form = ["events/s", "events/s", "x", "us/event", "us/event"]
         one_arm = ["events/s", "us/event", "cores"]
         assert [row.unit for row in rows] == [
-            *one_form, *one_form, *one_arm, *one_arm, "x", "x", *["ms"] * 5, "contexts", "contexts", "s", "s"
+            *one_form, *one_form, *one_arm, *one_arm, "x", "x",
+            *["ms"] * 5, "contexts", "contexts", *["ms"] * 4, "s", "s"
         ]  # fmt: skip
         assert [row.target for row in rows if row.target] == [
-            "at least 0.7", "at least 0.7", "at least 1.7", "at least 1.7", "at most 100", "at most 30", "at most 30"
+            "at least 0.7", "at least 0.7", "at least 1.7", "at least 1.7", "at most 100", "at most 100",
+            "at most 30", "at most 30"
         ]  # fmt: skip
         assert [row for row in rows if row.unit not in ("contexts", "cores") and not row.value > 0] == []
         assert all((row.reached is None) == (not row.target) for row in rows)
 
     asyncio.run(run())
-    assert len(told) == 5
+    assert len(told) == 6
 
 
 def test_a_topic_that_may_not_be_deleted_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

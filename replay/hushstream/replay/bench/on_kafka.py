@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import Load, context_batches, draw_rewards, reward_batches
-from hushstream.replay.bench.pace import at_half, paced_rows
+from hushstream.replay.bench.pace import at_half, crowded_at_half, crowded_rows, paced_rows
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.bench.runs import (
     BATCH_ROWS,
@@ -41,11 +41,13 @@ class KafkaSizes:
     Attributes:
         stream: of the runs that the embedded broker does as well, and of those at half the rate.
         scaled_pairs: contexts, and as many rewards, of each partition of the scaling runs.
+        crowded_users: of the run at half the rate whose learner takes snapshots all the time.
         recovered: of the run whose worker is lost; each of its users decides once and is rewarded.
     """
 
     stream: StreamSizes = field(default_factory=lambda: StreamSizes(paced_seconds=5.0))
     scaled_pairs: int = 60_000
+    crowded_users: int = 20_000
     recovered: StreamSizes = field(default_factory=lambda: StreamSizes(dimension=10, arms=10, users=100_000))
 
 
@@ -76,6 +78,7 @@ async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: Kafka
     beside: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
     shares: list[tuple[Share, Share]] = []
     paced = []
+    crowded = []
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
         folder = Path(name)
         for number in range(1, rounds + 1):
@@ -89,10 +92,14 @@ async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: Kafka
             progress(f"{where}: at half the rate")
             rate = beside["events"][-1].given.per_second
             paced.append(await at_half(place / "paced", bootstrap, sizes.stream, rate))
+            progress(f"{where}: at half the rate, {sizes.crowded_users} users and snapshots")
+            many = replace(sizes.stream, users=sizes.crowded_users)
+            crowded.append(await crowded_at_half(place / "crowded", bootstrap, many, rate))
         progress(f"recovery of {sizes.recovered.users} users")
         lost = await _recovery(folder / "recovery", bootstrap, sizes.recovered)
     rows = [row for form, found in beside.items() for row in _rate_rows(form, found, sizes.stream)]
-    return [*rows, *scaling_rows(shares, sizes.stream), *paced_rows(paced), *_recovery_rows(lost, sizes.recovered)]
+    scaling = scaling_rows(shares, sizes.stream)
+    return [*rows, *scaling, *paced_rows(paced), *crowded_rows(crowded), *_recovery_rows(lost, sizes.recovered)]
 
 
 async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, number: int) -> _Beside:

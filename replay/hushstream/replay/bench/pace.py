@@ -1,7 +1,8 @@
 """A whole deployment at half of a learner's rate: waits for decisions, waits for models, and what lay unread.
 
 The load has the shape of the runs that measured the rate: a reward for every context. Most of it comes from a bare
-producer; a client asks beside it, a few times a second, and its wait is from the call to the answer.
+producer; a client asks beside it, a few times a second, and its wait is from the call to the answer. With many users,
+and snapshots all the time, the learner is loaded alone: what it keeps then is large, and what it answers must not wait.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.agents.logs import LogReader
-from hushstream.client import connect
+from hushstream.client import Client, connect
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import STALL_SECONDS, Folded
 from hushstream.replay.bench.load import context_events, draw_rewards, reward_events
+from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, at_most, figure
 from hushstream.replay.bench.runs import SEED, Bench, Learner, StreamSizes, log_times, open_bench, prepare_deployment
 from hushstream.replay.bench.trail import read_trail
@@ -34,6 +37,9 @@ SLOT = SlotConfig(after_interactions=10, lifetime_slots=100_000, settle_seconds=
 
 WINDOWS = 50
 """About so many windows close while it is measured."""
+
+SNAPSHOT_SECONDS = 1.0
+"""From one snapshot of the crowded learner to the next."""
 
 _STEADY_SECONDS = 0.5
 
@@ -57,6 +63,22 @@ class Paced:
     window_slots: int
 
 
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """What was seen at a pace of a learner with many users that takes snapshots all the time.
+
+    Attributes:
+        pace, waits_ms: as of `Paced`.
+        users: how many there are.
+        silence_ms: the longest time from one record of decisions to the next.
+    """
+
+    pace: int
+    users: int
+    waits_ms: Sequence[float]
+    silence_ms: int
+
+
 async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_second: float) -> Paced:
     """Run all roles at half of a rate, half of it contexts and half rewards.
 
@@ -75,20 +97,53 @@ async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_s
             for role in ("shuffler", "aggregator"):
                 await stack.enter_async_context(learner.running(role=role))
             await _until_models_rest(learner)
-            before = len(learner.tail.records)
-            probing = asyncio.create_task(_probe(learner, sizes))
-            try:
-                await bench.paced(learner, {"contexts": contexts, "clicks": rewards}, worker, pace)
-            finally:
-                waits = await probing
+            waits, decisions = await _loaded(bench, learner, worker, sizes, pace, (contexts, rewards))
             times = await log_times(learner.connection, ("contexts", 0), learner.tail.position("contexts"), worker)
         models = (await read_trail(learner.connection.settings(), learner.tail.records)).waits_ms()
         if not models:
             raise BenchFailed(
                 f"expected models from {count} contexts and rewards, got none in {sizes.paced_seconds:g} s"
             )
-        lags = list(_lags(learner.tail.records[before:], times))
-        return Paced(pace, waits, lags, models, release.window_slots)
+        return Paced(pace, waits, list(_lags(decisions, times)), models, release.window_slots)
+
+
+async def crowded_at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_second: float) -> Crowded:
+    """Run a learner alone at half of a rate, half of it contexts and half rewards, with snapshots all the time.
+
+    Raises:
+        BenchFailed: the worker ended, or the load could not be appended in time.
+    """
+    pace = round(events_per_second / 4)
+    system = prepare_deployment(folder, sizes, slot=SLOT)
+    async with open_bench(folder / "runs", system, sizes, bootstrap) as bench:
+        learner = await bench.learner("crowded")
+        load = await _prepared(bench, learner, round(pace * sizes.paced_seconds))
+        async with learner.running("--snapshot-interval", f"{SNAPSHOT_SECONDS:g}") as worker:
+            waits, decisions = await _loaded(bench, learner, worker, sizes, pace, load)
+    silence = np.diff([record.log_time_ms for record in decisions]).max()
+    return Crowded(pace, sizes.users, waits, int(silence))
+
+
+async def _loaded(
+    bench: Bench,
+    learner: Learner,
+    worker: Running,
+    sizes: StreamSizes,
+    pace: int,
+    load: tuple[Sequence[bytes], Sequence[bytes]],
+) -> tuple[list[float], Sequence[Folded]]:
+    """Append contexts and rewards at a pace; gives the client's waits meanwhile (ms), and what was decided."""
+    contexts, rewards = load
+    async with connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix) as client:
+        await client.decide("probe-first", "probe-0", _even(sizes), timeout=STALL_SECONDS)
+        await learner.tail.until(learner.tail.position("contexts") + 1, 0, worker.check)
+        before = len(learner.tail.records)
+        probing = asyncio.create_task(_probe(client, sizes))
+        try:
+            await bench.paced(learner, {"contexts": contexts, "clicks": rewards}, worker, pace)
+        finally:
+            waits = await probing
+    return waits, learner.tail.records[before:]
 
 
 async def _prepared(bench: Bench, learner: Learner, count: int) -> tuple[list[bytes], list[bytes]]:
@@ -114,10 +169,14 @@ async def _until_models_rest(learner: Learner) -> None:
             await asyncio.sleep(_STEADY_SECONDS)
 
 
-async def _probe(learner: Learner, sizes: StreamSizes) -> list[float]:
+def _even(sizes: StreamSizes) -> NDArray[np.float32]:
+    """A context, (d,)."""
+    return np.full(sizes.dimension, 1 / sizes.dimension, np.float32)
+
+
+async def _probe(client: Client, sizes: StreamSizes) -> list[float]:
     """Milliseconds that calls of `Client.decide` took, a few a second beside the load."""
-    client = connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix)
-    context = np.full(sizes.dimension, 1 / sizes.dimension, np.float32)
+    context = _even(sizes)
     waits: list[float] = []
 
     async def ask(number: int) -> None:
@@ -125,9 +184,7 @@ async def _probe(learner: Learner, sizes: StreamSizes) -> list[float]:
         await client.decide(f"probe-{number}", f"probe-{number % sizes.users}", context, timeout=10.0)
         waits.append((time.perf_counter() - begun) * 1000)
 
-    async with client, asyncio.TaskGroup() as group:
-        await group.create_task(ask(0))
-        waits.clear()  # the first one finds its way to the partition
+    async with asyncio.TaskGroup() as group:
         for number in range(1, round(PROBES_PER_SECOND * sizes.paced_seconds)):
             group.create_task(ask(number))
             await asyncio.sleep(1 / PROBES_PER_SECOND)
@@ -139,6 +196,23 @@ def _lags(records: Sequence[Folded], times_ms: Sequence[int]) -> Iterator[int]:
     for record in records:
         if record.contexts[1]:
             yield max(0, int(np.searchsorted(times_ms, record.log_time_ms, "right")) - record.contexts[1])
+
+
+def crowded_rows(crowded: Sequence[Crowded]) -> list[BenchRow]:
+    """The rows of some rounds."""
+    pace = round(float(np.median([one.pace for one in crowded])))
+    load = (
+        f"at {pace} contexts/s and {pace} rewards/s of {crowded[0].users} users, "
+        f"a snapshot every {SNAPSHOT_SECONDS:g} s"
+    )
+    waits = [np.percentile(one.waits_ms, [50, 95, 99]) for one in crowded]
+    name = f"context to decision at the client, {load}"
+    return [
+        figure(f"{name}: p50", [float(found[0]) for found in waits], "ms"),
+        figure(f"{name}: p95", [float(found[1]) for found in waits], "ms"),
+        at_most(f"{name}: p99", [float(found[2]) for found in waits], "ms", P99_TARGET_MS),
+        figure(f"longest time without a decision, {load}", [float(one.silence_ms) for one in crowded], "ms"),
+    ]
 
 
 def paced_rows(paced: Sequence[Paced]) -> list[BenchRow]:
