@@ -125,6 +125,9 @@ def test_a_user_without_any_tie_is_refused_by_name():
     assert Relation.of(graph, "colin").matrix[2].tolist() == [0, 0, 1]
     with pytest.raises(RelationError, match="self weight of at least 0, got nan"):
         Relation.of(graph, "colin", self_weight=float("nan"))
+    for wrong in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(RelationError, match="relation: expected a finite tie weight of at least 0, got "):
+            Relation.of(graph, "goblin", tie_weight=wrong)
 
 
 def test_other_algorithms_are_refused_and_other_matrices_for_them():
