@@ -6,6 +6,7 @@ False alarms: an audit fails on an honest mechanism with probability at most 1e-
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -15,9 +16,10 @@ from hushstream.counting import BinaryTree, BufferedToeplitz, Concentrated, Hona
 from hushstream.privacy import exponential, rewards
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import counters, mechanisms
+from hushstream.replay.audits import colin_paper, counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
-from hushstream.systems import collaborative_moments, collaborative_release, p2b, p2b_release
+from hushstream.replay.experiments import colin_noise
+from hushstream.systems import collaborative_moments, collaborative_release, lift, p2b, p2b_release
 
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""
@@ -99,11 +101,13 @@ def test_a_choice_without_the_factor_two_fails(monkeypatch):
     assert not quick(audit).passed
 
 
-def test_a_reward_noised_by_half_fails(monkeypatch):
-    audit = named("noisy-reward")
-    monkeypatch.setattr(
-        collaborative_moments, "local_reward_of", lambda release: LocalReward.of(release.reward_levels, 2)
-    )
+@pytest.mark.parametrize("name", ["noisy-reward", "noisy-reward-laplace"])
+def test_a_reward_noised_by_half_fails(name, monkeypatch):
+    audit = named(name)
+    (release,) = audit.subjects
+    law = LocalReward.of(release.reward_levels, release.epsilon).law
+    twice = LocalReward.of(release.reward_levels, 2 * release.epsilon, law)
+    monkeypatch.setattr(collaborative_moments, "local_reward_of", lambda release: twice)
     assert not quick(audit).passed
 
 
@@ -141,6 +145,12 @@ class HalfNegative(NegativeDigitTree):
     @property
     def noise(self):
         return PureEpsilon(2).node_noise(self.levels, self.sensitivity, self.dimension)
+
+
+class TwiceEpsilon(NegativeDigitTree):
+    @property
+    def noise(self):
+        return PureEpsilon(2 * self.budget.epsilon).node_noise(self.levels, self.sensitivity, self.dimension)
 
 
 class FlatNegative(NegativeDigitTree):
@@ -195,9 +205,10 @@ def test_the_buffered_counter_with_half_the_noise_fails():
     assert not counters.audit_linear(mutant, counters.gaussian_family())(2_000, 1e-6).passed
 
 
-def test_windows_through_a_counter_without_its_level_factor_fail(monkeypatch):
+@pytest.mark.parametrize("name", ["slot-sums-counter", "slot-sums-counter-sampled"])
+def test_windows_through_a_counter_without_its_level_factor_fail(name, monkeypatch):
     honest = p2b.window_tree_of
-    audit = named("slot-sums-counter")
+    audit = named(name)
 
     def mutated(config, codes):
         tree = honest(config, codes)
@@ -207,19 +218,91 @@ def test_windows_through_a_counter_without_its_level_factor_fail(monkeypatch):
     assert not quick(audit).passed
 
 
-def test_a_collaborative_counter_without_its_level_factor_fails(monkeypatch):
-    audit, honest = named("server-counter"), collaborative_release.plan_of
-    monkeypatch.setattr(
-        collaborative_moments,
-        "plan_of",
-        lru_cache(lambda release, features: same_settings(FlatNegative, honest(release, features))),
-    )
+def test_a_lift_with_half_the_noise_or_a_forgotten_factor_fails(monkeypatch):
+    """Factors: one of the two sums, the decisions of a user, the levels of the tree."""
+    audit, honest = named("lift"), lift.lift_tree
+    (settings,) = audit.subjects
+
+    def found(mutated):
+        monkeypatch.setattr(lift, "lift_tree", lambda *place: mutated(honest(*place)))
+        return quick(audit)
+
+    assert found(lambda tree: tree).passed
+    assert not found(lambda tree: same_settings(TwiceEpsilon, tree)).passed
+    assert not found(lambda tree: replace(tree, sensitivity=tree.sensitivity // 2)).passed
+    assert not found(lambda tree: replace(tree, sensitivity=tree.sensitivity // settings.decisions_per_user)).passed
+    assert not found(lambda tree: same_settings(FlatNegative, tree)).passed
+
+
+def test_a_lift_that_counts_every_decision_fails(monkeypatch):
+    audit, honest = named("lift"), lift.LiftCounter.count
+    monkeypatch.setattr(lift.LiftCounter, "count", lambda self, holdout, index, *rest: honest(self, holdout, 0, *rest))
     assert not quick(audit).passed
 
 
-def test_a_collaborative_counter_sized_by_l2_in_place_of_l1_fails(monkeypatch):
-    audit, honest = named("edge-counter"), collaborative_release.lattice_sensitivity
+def at_a_price(plan, factor):
+    """The same counter with the noise of so many times its epsilon or rho."""
+    if isinstance(plan.budget, Concentrated):
+        return replace(plan, budget=Concentrated(factor * plan.budget.rho, plan.budget.delta))
+    return replace(plan, budget=PureEpsilon(factor * plan.budget.epsilon))
+
+
+def drawn_at(monkeypatch, price):
+    """Let users' counters draw at so many times their price, which ``price`` says of a plan."""
+    honest = collaborative_release.plan_of.__wrapped__
+
+    def mutated(release, features):
+        plan = honest(release, features)
+        return at_a_price(plan, price(plan))
+
+    monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(mutated))
+
+
+COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("s", "e"))]
+
+
+@pytest.mark.parametrize("name", COLLABORATIVE)
+def test_users_counters_with_half_the_noise_fail(name, monkeypatch):
+    assert len(COLLABORATIVE) == 14
+    drawn_at(monkeypatch, lambda plan: 4 if isinstance(plan.budget, Concentrated) else 2)
+    row = quick(named(name))
+    assert (row.passed, row.verdict) == (False, "EXCEEDS the claim"), row.cells()
+
+
+@pytest.mark.parametrize("name", [name for name in COLLABORATIVE if name.startswith("server") and "blt" not in name])
+def test_users_trees_without_their_level_factor_fail(name, monkeypatch):
+    """With Gaussian noise the factor is the root of two levels: 8,000 runs find it (`test_power.py`)."""
+    drawn_at(monkeypatch, lambda plan: plan.levels)
+    assert not named(name).run(8_000, 1e-6).passed
+
+
+def test_a_users_buffered_counter_that_is_sized_by_one_draw_fails(monkeypatch):
+    """A reward stays in all later draws: without them the variance is too small by the norm of C's first column."""
+    drawn_at(monkeypatch, lambda plan: Fraction(plan.shape.squared_norm(plan.horizon)))
+    assert not named("server-blt-gaussian").run(16_000, 1e-6).passed
+
+
+def test_a_users_counter_sized_by_l2_in_place_of_l1_fails(monkeypatch):
+    audit, honest = named("edge-negative-digit-laplace"), collaborative_release.lattice_sensitivity
     unremembered = collaborative_release.plan_of.__wrapped__
     monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(unremembered))
     monkeypatch.setattr(collaborative_release, "lattice_sensitivity", lambda features, norm: honest(features, "L2"))
     assert not quick(audit).passed
+
+
+@pytest.mark.parametrize("factor", [0.5, 1 / 3])
+def test_the_papers_tree_with_even_less_noise_fails(factor, monkeypatch):
+    """Half of it, or that of one level in place of three: more than the epsilon that really holds is proven."""
+    audit, honest = named("colin-paper"), colin_noise.paper_scale
+    monkeypatch.setattr(colin_noise, "paper_scale", lambda *run: tuple(factor * scale for scale in honest(*run)))
+    row = quick(audit)
+    assert (row.passed, row.verdict) == (False, "EXCEEDS the claim"), row.cells()
+
+
+def test_the_papers_tree_at_the_right_scale_is_no_longer_broken(monkeypatch):
+    """Whoever repairs it must not go on saying that it is broken."""
+    audit, honest = named("colin-paper"), colin_noise.paper_scale
+    factor = audit.run.args[1].epsilon_micro / colin_paper.CLAIM.epsilon_micro
+    monkeypatch.setattr(colin_noise, "paper_scale", lambda *run: tuple(factor * scale for scale in honest(*run)))
+    row = quick(audit)
+    assert (row.passed, row.verdict) == (False, "the paper's claim was not broken"), row.cells()

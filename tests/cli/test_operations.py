@@ -235,7 +235,8 @@ def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config, f
     assert "release.mode" in refused(
         "audit", "slot-sums", "--config", config(add="release: {mode: paper, sampling: 0.5}\n")
     )
-    assert "sampling" in refused("audit", "slot-sums", "--config", config(add="release: {sampling: 0.5}\n"))
+    sampled = cli("audit", "slot-sums", "--config", config(add="release: {sampling: 0.5}\n"), "--runs", "200", "--json")
+    assert (sampled.json["sampling"], sampled.json["sums"]) == (0.5, "fresh")
     assert "got both" in refused("audit", "slot-sums", "--config", folder, "--epsilon", "1")
     assert "100 to 1000000 runs" in refused("audit", "slot-sums", "--runs", "1")
     assert "epsilon" in refused("audit", "slot-sums", "--epsilon", "0")

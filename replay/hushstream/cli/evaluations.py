@@ -25,6 +25,7 @@ from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
+    from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Effort
 
 
@@ -114,7 +115,8 @@ def audit(
     ] = False,
     thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
     config: Annotated[
-        Path | None, typer.Option(help="Take epsilon and levels from this deployment.yaml or folder.")
+        Path | None,
+        typer.Option(help="Attack what this deployment.yaml or folder releases: its counter, noise, horizon, epsilon."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
     levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
@@ -131,8 +133,6 @@ def audit(
         if quick and thorough:
             raise HushstreamError("audit: expected --quick or --thorough, got both")
         _audit_all(only or [], "quick" if quick else "thorough" if thorough else "full", false_alarm, json)
-    if mechanism is None:
-        raise HushstreamError("audit: expected a mechanism, --all or --only, got none of them")
     _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
 
 
@@ -154,7 +154,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
 
 
 def _audit_one(
-    mechanism: Mechanism,
+    mechanism: Mechanism | None,
     config: Path | None,
     epsilon: float | None,
     levels: int | None,
@@ -162,23 +162,34 @@ def _audit_one(
     false_alarm: float,
     json: bool,
 ) -> NoReturn:
-    from hushstream.agents.deployment import read_p2b
-    from hushstream.replay.audits.slot_sums import audit as run_audit
-    from hushstream.replay.audits.slot_sums import audit_config
-
     if config is not None and (epsilon is not None or levels is not None):
         raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")
     if config is not None:
-        values = read_p2b(config_file(config))
-        if values.release.mode != mechanism.value:
-            raise HushstreamError(f"{config}: expected release.mode {mechanism.value}, got {values.release.mode}")
-        report = audit_config(values, runs, false_alarm)
-    else:
+        report = _audit_config(mechanism, config, runs, false_alarm)
+    elif mechanism is not None:
+        from hushstream.replay.audits.slot_sums import audit as run_audit
+
         report = run_audit(
             mechanism.value, 1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
         )
+    else:
+        raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
     if json:
         print_json(report.as_json())
     else:
         typer.echo(report.as_text(), nl=False)
     raise typer.Exit(0 if report.result.passed else 1)
+
+
+def _audit_config(mechanism: Mechanism | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
+    from hushstream.agents.deployment import read_config
+    from hushstream.replay.audits.configured import audit_config
+
+    values = read_config(config_file(config))
+    if mechanism is not None and (values.system != "p2b" or values.release.mode != mechanism.value):
+        got = values.release.mode if values.system == "p2b" else f"system {values.system}"
+        raise HushstreamError(
+            f"{config}: expected release.mode {mechanism.value}, got {got}; without the mechanism's name "
+            f"(hushstream audit --config {config}) the configuration's own is attacked"
+        )
+    return audit_config(values, runs, false_alarm)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -21,12 +21,13 @@ from hushstream.agents.journal import JournalWriter
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.contribution.slots import Report, pack
 from hushstream.privacy.amounts import epsilon_float
-from hushstream.privacy.audit import AuditResult, audit_attack
+from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import laplace_scale
 from hushstream.privacy.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
+from hushstream.replay.audits.row import Run
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import InputRecord, InputSlice, Machine, Output
 from hushstream.roles.outcomes import Outcome
@@ -37,8 +38,6 @@ from hushstream.shuffling.windows import Windows
 from hushstream.systems.configuration import ReleaseConfig
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.p2b_release import release_window
-
-Run = Callable[[int, float], AuditResult]
 
 WINDOWS, WINDOW_SLOTS = 14, 4
 REPLAYS = 16

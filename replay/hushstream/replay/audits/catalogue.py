@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import get_args
 
-from hushstream.privacy.audit import FALSE_ALARM, AuditResult
+from hushstream.counting import Plan
+from hushstream.privacy.audit import FALSE_ALARM
 from hushstream.privacy.audit_laws import laplace_pair, pure
-from hushstream.privacy.exponential import exponential_guarantee
+from hushstream.privacy.coins import bernoulli
+from hushstream.privacy.exponential import exponential_choice, exponential_guarantee
+from hushstream.privacy.gaussian import discrete_gaussian
 from hushstream.privacy.guarantee import tuples_guarantee
+from hushstream.privacy.k_norm import discrete_k_norm_joint
+from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import attacks, counters, mechanisms, releases
-from hushstream.replay.audits.row import Audit, Effort, Row
+from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
+from hushstream.replay.audits.row import Audit, Effort, Row, Run
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative_configuration import ContinualConfig
-from hushstream.systems.configuration import ReleaseConfig
+from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.configuration import LiftConfig, ReleaseConfig
 from hushstream.systems.p2b_promise import PAPER_THRESHOLD
 
 SAMPLING, THRESHOLD = 0.5, 5
@@ -26,10 +33,28 @@ POPULAR = 30
 
 HORIZON = 32
 
+LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
+
+FEATURES = 4
+"""Entries of a reward's features, all equal: the furthest that a reward moves L1 sums."""
+
+COLLABORATIVE_EPSILON = 8.0
+"""At so large an epsilon few runs find half the noise, Gaussian noise too."""
+
+COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
+    "laplace": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
+    "k-norm": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
+    "gaussian": {"negative-digit": HORIZON, "binary": 3, "honaker": 3, "blt": 4},
+}
+"""Horizons of the counters that a collaborative configuration may name: of the trees two levels."""
+
+K_NORM_RUNS = 600
+"""K-norm vectors are slow to draw, and the fewest runs find half of them."""
+
 
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
-    return (*_mechanisms(), *_counters(), *_releases(), *_attacks())
+    return (*_mechanisms(), *_counters(), *_releases(), *_collaborative(), *_attacks())
 
 
 def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
@@ -71,14 +96,15 @@ def _mechanisms() -> tuple[Audit, ...]:
     choice = exponential_guarantee(mechanisms.CANDIDATES, epsilon, 1).cost
     one, steps = pure(lambda e: laplace_pair(e).power), pure(lambda e: laplace_pair(e, 1, noised.levels).power)
     return (
-        _mechanism("discrete-laplace", 1_000, ratio(mechanisms.laplace_score(), *laplace)),
+        _mechanism("discrete-laplace", discrete_laplace, 1_000, ratio(mechanisms.laplace_score(), *laplace)),
         _size("discrete-laplace-size", size(mechanisms.laplace_draw, laplace[0], mechanisms.laplace_sizes())),
-        _mechanism("discrete-gaussian", 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
+        _mechanism("discrete-gaussian", discrete_gaussian, 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
-        _mechanism("k-norm", 2_000, mechanisms.audit_k_norm()),
+        _mechanism("k-norm", discrete_k_norm_joint, 2_000, mechanisms.audit_k_norm()),
         _size("k-norm-size", size(mechanisms.k_norm_draw, mechanisms.K_NORM_COST, mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
+            response,
             1_000,
             ratio(
                 mechanisms.response_score(response),
@@ -86,69 +112,79 @@ def _mechanisms() -> tuple[Audit, ...]:
                 mechanisms.response_family(mechanisms.CATEGORIES),
             ),
         ),
-        _mechanism("local-reward-response", 1_000, ratio(mechanisms.reward_score(bit), bit.guarantee().cost, one)),
+        _mechanism("local-reward-response", bit, 1_000, ratio(mechanisms.reward_score(bit), bit.guarantee().cost, one)),
         _mechanism(
-            "local-reward-laplace", 2_000, ratio(mechanisms.reward_score(noised), noised.guarantee().cost, steps)
+            "local-reward-laplace",
+            noised,
+            2_000,
+            ratio(mechanisms.reward_score(noised), noised.guarantee().cost, steps),
         ),
-        _mechanism("exponential", 2_000, ratio(mechanisms.choice_score(), choice, mechanisms.choice_family())),
+        _mechanism(
+            "exponential",
+            exponential_choice,
+            2_000,
+            ratio(mechanisms.choice_score(), choice, mechanisms.choice_family()),
+        ),
     )
 
 
 def _counters() -> tuple[Audit, ...]:
-    stream = "two streams that differ in one leaf, all releases seen"
-    honaker, buffered = counters.HONAKER, counters.BUFFERED
+    binary, digits, honaker, buffered = counters.BINARY, counters.NEGATIVE_DIGIT, counters.HONAKER, counters.BUFFERED
     return (
-        Audit("binary-tree", "counter", stream, 5_000, counters.audit_tree(counters.BINARY)),
-        Audit("negative-digit-tree", "counter", stream, 5_000, counters.audit_tree(counters.NEGATIVE_DIGIT)),
-        Audit(
-            "honaker-tree", "counter", stream, 2_000, counters.audit_linear(honaker, counters.honaker_family(honaker))
-        ),
-        Audit(
-            "buffered-toeplitz", "counter", stream, 2_000, counters.audit_linear(buffered, counters.gaussian_family())
-        ),
+        _counter("binary-tree", binary, 5_000, counters.audit_tree(binary)),
+        _counter("negative-digit-tree", digits, 5_000, counters.audit_tree(digits)),
+        _counter("honaker-tree", honaker, 2_000, counters.audit_linear(honaker, counters.honaker_family(honaker))),
+        _counter("buffered-toeplitz", buffered, 2_000, counters.audit_linear(buffered, counters.gaussian_family())),
     )
 
 
 def _releases() -> tuple[Audit, ...]:
+    fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=HORIZON)
+    tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
+    crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
+    paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
     slot, unique = "a report against null in one slot", "a tuple that nobody else has, under a popular code"
-    fresh = releases.p2b(ReleaseConfig(levels=2, sums="fresh"))
-    sampled = releases.p2b(ReleaseConfig(levels=2, sums="fresh", sampling=SAMPLING))
-    running = releases.p2b(ReleaseConfig(sums="counter", windows=HORIZON))
-    tuples = releases.p2b(ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD))
-    crowds = releases.p2b(ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD))
-    paper = releases.p2b(ReleaseConfig(mode="paper", sampling=SAMPLING))
+    crowd, attack = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD), releases.audit_unique_tuple
     return (
-        Audit("slot-sums-fresh", "release", slot, 3_000, releases.audit_slot_sums_release(fresh)),
-        Audit("slot-sums-sampled", "release", slot, 3_000, releases.audit_slot_sums_release(sampled)),
-        Audit("slot-sums-counter", "release", slot, 2_000, releases.audit_slot_sums_release(running)),
-        Audit("tuples", "release", slot, 5_000, releases.audit_tuples_release(tuples, WORST_CROWD), factor=10),
-        Audit("tuples-unique", "release", unique, 1_000, releases.audit_unique_tuple(crowds, POPULAR)),
+        _slot_sums("slot-sums-fresh", fresh, 3_000),
+        _slot_sums("slot-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
+        _slot_sums("slot-sums-counter", running, 2_000),
+        _slot_sums("slot-sums-counter-sampled", replace(running, sampling=SAMPLING), 3_000),
+        Audit("tuples", "release", slot, 5_000, crowd, factor=10, subjects=(tuples, bernoulli)),
+        Audit("tuples-unique", "release", unique, 1_000, attack(releases.p2b(crowds), POPULAR), subjects=(crowds,)),
         Audit(
             "paper",
             "release",
             unique,
             1_000,
-            releases.audit_unique_tuple(paper, POPULAR),
+            attack(releases.p2b(paper), POPULAR),
             paper_claim=tuples_guarantee(PAPER_THRESHOLD, SAMPLING).cost,
+            subjects=(paper,),
         ),
-        _continual("server-counter", ContinualConfig(horizon=HORIZON, rewards_per_user=HORIZON)),
-        _continual("edge-counter", ContinualConfig(trust="edge", horizon=HORIZON, rewards_per_user=HORIZON)),
+        _lift("lift", LIFT, 1_500),
+    )
+
+
+def _collaborative() -> tuple[Audit, ...]:
+    """A row for each counter that a configuration may name, under both trusts, with each noise that it may have."""
+    rows = [
+        _continual(trust, mechanism, noise)
+        for noise, kinds in COUNTERS.items()
+        for mechanism in kinds
+        for trust in get_args(Trust)
+    ]
+    return (
+        *rows,
+        _noisy_reward("noisy-reward", 1.0, 1_000),
+        _noisy_reward("noisy-reward-laplace", 3.0, 2_000),
         Audit(
-            "noisy-reward",
+            "colin-paper",
             "release",
-            "a reward of 1 against 0",
-            1_000,
-            releases.audit_noisy_reward(
-                releases.collaborative(
-                    ContinualConfig(
-                        trust="edge",
-                        mechanism="noisy-reward",
-                        horizon=HORIZON,
-                        rewards_per_user=HORIZON,
-                        reward_levels=mechanisms.LEVELS,
-                    )
-                )
-            ),
+            "the first reward, 1 against 0, all releases seen",
+            3_000,
+            colin_paper.audit_paper_tree(),
+            paper_claim=colin_paper.CLAIM,
+            subjects=(colin_paper.EXPOSURE,),
         ),
     )
 
@@ -168,19 +204,62 @@ def _attacks() -> tuple[Audit, ...]:
     )
 
 
-def _attack(name: str, about: str, runs: int, run: Callable[[int, float], AuditResult]) -> Audit:
+def _attack(name: str, about: str, runs: int, run: Run) -> Audit:
     return Audit(name, "attack", about, runs, run, factor=2)
 
 
-def _mechanism(name: str, runs: int, run: Callable[[int, float], AuditResult]) -> Audit:
-    return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, run)
+def _mechanism(name: str, subject: object, runs: int, run: Run) -> Audit:
+    return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, run, subjects=(subject,))
 
 
-def _size(name: str, run: Callable[[int, float], AuditResult], runs: int = 10_000) -> Audit:
+def _size(name: str, run: Run, runs: int = 10_000) -> Audit:
     return Audit(name, "mechanism", "mean size of the noise", runs, run)
 
 
-def _continual(name: str, release: ContinualConfig) -> Audit:
-    system = releases.collaborative(release)
+def _counter(name: str, plan: Plan, runs: int, run: Run) -> Audit:
+    about = "two streams that differ in one leaf, all releases seen"
+    return Audit(name, "counter", about, runs, run, subjects=(plan,))
+
+
+def _slot_sums(name: str, release: ReleaseConfig, runs: int) -> Audit:
+    run = releases.audit_slot_sums_release(releases.p2b(release), HORIZON)
+    return Audit(name, "release", "a report against null in one slot", runs, run, subjects=(release,))
+
+
+def _lift(name: str, lift: LiftConfig, runs: int) -> Audit:
+    run = releases.audit_lift(releases.p2b(ReleaseConfig(levels=2), lift))
+    about = "all decisions of a user against none, all releases seen"
+    return Audit(name, "release", about, runs, run, subjects=(lift,))
+
+
+def _continual(trust: Trust, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
+    horizon = COUNTERS[noise][mechanism]
+    release = ContinualConfig(
+        trust=trust,
+        mechanism=mechanism,
+        noise=noise,
+        epsilon=COLLABORATIVE_EPSILON,
+        horizon=horizon,
+        rewards_per_user=horizon,
+    )
+    # Rewards of one step are one leaf under a trusted server, so there many fit side by side.
+    abreast = 25 if trust == "server" and noise != "k-norm" else 1
+    features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
+    run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
     about = "a reward of 1 against 0, all releases seen"
-    return Audit(name, "release", about, 6_000, releases.audit_counter_release(system))
+    runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)
+    return Audit(f"{trust}-{mechanism}-{noise}", "release", about, runs, run, factor, subjects=(release,))
+
+
+def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
+    """At a small epsilon the law is one bit, at a larger one Laplace noise."""
+    release = ContinualConfig(
+        trust="edge",
+        mechanism="noisy-reward",
+        epsilon=epsilon,
+        horizon=HORIZON,
+        rewards_per_user=HORIZON,
+        reward_levels=mechanisms.LEVELS,
+    )
+    run = collaborative.audit_noisy_reward(collaborative.collaborative(release, FeatureConfig(FEATURES)))
+    return Audit(name, "release", "a reward of 1 against 0", runs, run, subjects=(release,))

@@ -8,7 +8,6 @@ exact. Counters with Gaussian noise: releases are R x + z seen through L, so the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -24,10 +23,11 @@ from hushstream.counting import (
     Plan,
     PureEpsilon,
 )
-from hushstream.privacy.audit import Attack, AuditResult, audit_attack
+from hushstream.privacy.audit import Attack, audit_attack
 from hushstream.privacy.audit_laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
 from hushstream.replay.audits.draws import fresh_address, fresh_key, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.replay.audits.row import Run
 from hushstream.schemas.errors import HushstreamError
 
 EPSILON = 1.0
@@ -48,7 +48,7 @@ HONAKER = HonakerTree(budget=BUDGET, horizon=SEEN)
 BUFFERED = BufferedToeplitz(budget=BUDGET, sensitivity=1 << 10, horizon=SEEN)
 
 
-def audit_tree(plan: NegativeDigitTree) -> Callable[[int, float], AuditResult]:
+def audit_tree(plan: NegativeDigitTree) -> Run:
     """A digit tree with Laplace noise for one coordinate."""
     return partial(audit_attack, tree_attack(plan), plan.guarantee().cost, tree_family(plan))
 
@@ -58,7 +58,7 @@ def tree_family(plan: NegativeDigitTree) -> Family:
     return pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
 
 
-def audit_linear(plan: Plan, family: Family) -> Callable[[int, float], AuditResult]:
+def audit_linear(plan: Plan, family: Family) -> Run:
     """A counter with Gaussian noise for one coordinate."""
     return partial(audit_attack, linear_attack(plan, SEEN), plan.guarantee().cost, family)
 

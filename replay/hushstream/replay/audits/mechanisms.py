@@ -21,6 +21,7 @@ from hushstream.privacy.noise import discrete_laplace, laplace_scale
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream, side_by_side
+from hushstream.replay.audits.row import Run
 
 EPSILON = 1.0
 DELTA = 1e-6
@@ -70,12 +71,12 @@ GAUSSIAN_FAMILY = of_rho(lambda rho: gaussian_pair(STEP**2 / (2 * rho), STEP).po
 K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, lambda epsilon: epsilon, 0.25, 16.0)
 
 
-def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Callable[[int, float], AuditResult]:
+def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Run:
     """The audit of one score."""
     return lambda runs, false_alarm: audit_attack(each_run(score), claimed, family, runs, false_alarm)
 
 
-def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Callable[[int, float], AuditResult]:
+def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Run:
     """The audit of the mean size of many draws, under new nonces for each hundred."""
 
     def run(draws: int, false_alarm: float) -> AuditResult:
@@ -100,7 +101,7 @@ def gaussian_score() -> Score:
     return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
 
 
-def audit_k_norm() -> Callable[[int, float], AuditResult]:
+def audit_k_norm() -> Run:
     """Which of the two points the noised one is nearer to."""
     key = fresh_key()
 

@@ -1,13 +1,13 @@
-"""The release modes: what a deployment publishes under a journal nonce of its own, on neighbouring inputs.
+"""What the shuffler and the lift publish under a journal nonce of their own, on neighbouring inputs.
 
-A run is one cell of the shuffler, or one user of a collaborative deployment: a slot or a reward moves only its own,
-and the noise (or the coins) of the others is independent of it. So one release gives as many runs as it has cells.
+A run is one cell of the shuffler, or one group of the lift: a slot or a user moves only its own, and the noise (or the
+coins) of the others is independent of it. So one release gives as many runs as it has cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,56 +16,49 @@ from numpy.typing import NDArray
 
 from hushstream.contribution.encoder import CENTROID_STEPS
 from hushstream.contribution.slots import Report, pack
-from hushstream.counting import NegativeDigitTree
-from hushstream.learners.relation import SocialGraph
-from hushstream.privacy.audit import Attack, AuditResult, audit_attack
-from hushstream.privacy.audit_laws import (
-    LAPLACE_STEPS,
-    Family,
-    Pair,
-    laplace_pair,
-    pure,
-    sampled_pair,
-)
+from hushstream.privacy.audit import Attack, audit_attack
+from hushstream.privacy.audit_laws import Family, Pair, laplace_pair, pure, sampled_pair
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
+from hushstream.replay.audits.readings import Reading, reading_family, reading_of
+from hushstream.replay.audits.row import Run
 from hushstream.shuffling.windows import ClosedBy, Sealed
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import (
-    GRID_BITS,
-    CollaborativeConfig,
-    ContinualConfig,
-    FeatureConfig,
-)
-from hushstream.systems.collaborative_moments import Moments
-from hushstream.systems.collaborative_release import local_reward_of, plan_of
-from hushstream.systems.collaborative_rows import Rows
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.lift import GROUPS, LiftCounter, lift_guarantee, lift_tree
 from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b_promise import resolve_codes
 from hushstream.systems.p2b_release import release_address, release_window
 from hushstream.systems.p2b_running import open_running
 
-CELLS, USERS = 25, 100
-"""Codes of a deployment of the shuffler, and users of a collaborative one: runs in one release."""
+CELLS, ARMS = 25, 2
+"""Codes and arms of a deployment under attack."""
 
-ARMS = 2
-FEATURES = 4
+_WAIT_MS = 1_000
+"""How long a decision waits for its reward before the lift counts it."""
 
 TARGET = 1
 """The arm that the unit's report names; what is known of the others is in arm 0, or in the same cell."""
 
 
-def p2b(release: ReleaseConfig) -> P2BSystem:
+def p2b(release: ReleaseConfig, lift: LiftConfig | None = None) -> P2BSystem:
     """A deployment with `CELLS` codes."""
-    config = P2BConfig(
-        deployment="audit",
-        arms=ARMS,
-        context=ContextConfig(CELLS),
-        expected_slots=1_000,
-        encoder=EncoderConfig(codes=CELLS),
-        release=release,
+    return stand_in(
+        P2BConfig(
+            deployment="audit",
+            arms=ARMS,
+            context=ContextConfig(CELLS),
+            expected_slots=1_000,
+            encoder=EncoderConfig(codes=CELLS),
+            release=release,
+            lift=LiftConfig() if lift is None else lift,
+        )
     )
-    return P2BSystem.of(config, np.eye(CELLS, dtype=np.int64) * CENTROID_STEPS)
+
+
+def stand_in(config: P2BConfig) -> P2BSystem:
+    """A deployment of a configuration, with an encoder that was not fitted: releases do not ask where centroids lie."""
+    centroids = np.arange(resolve_codes(config)) % config.context.dimension
+    return P2BSystem.of(config, np.eye(config.context.dimension, dtype=np.int64)[centroids] * CENTROID_STEPS)
 
 
 def published(
@@ -96,36 +89,79 @@ def slots(present: bool, others: int = 0, other_arm: int = TARGET) -> list[Repor
     return [*known, *(Report(code, TARGET, 1) if present else None for code in range(CELLS))]
 
 
-def audit_slot_sums_release(system: P2BSystem) -> Callable[[int, float], AuditResult]:
+def audit_slot_sums_release(system: P2BSystem, most: int) -> Run:
     """Fresh noise or a counter: a report moves the two sums of its cell by R and M - R, and nothing else.
 
-    R is half of M, so that both sums move; for M = 1 it is 1.
+    R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
+
+    Args:
+        system: under attack.
+        most: windows of a counter that the attack may feed.
+
+    Raises:
+        HushstreamError: see `reading_of`.
     """
     release, tree = system.config.release, system.window_tree
-    level = (release.levels + 1) // 2
-    steps = [step for step in (level, release.levels - level) if step]
-    times = [1] if tree is None else [tree.base**height for height in range(tree.levels)]
-    cells: list[Report | None] = [Report(code, arm, level) for code in range(CELLS) for arm in range(ARMS)]
-    empty: list[Report | None] = [None] * len(cells)
+    reading = ONE_WINDOW if tree is None else reading_of(tree, most)
+    step = release.levels if release.levels % 2 else release.levels // 2
+    moved = release.levels // step
+    cells: list[Report | None] = [
+        Report(code, arm, step) for code in range(system.codes) for arm in range(system.config.arms)
+    ]
+    later: list[list[Report | None]] = [[None]] * (reading.steps - 1)
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
-        windows = [cells if present else empty, *[empty] * (times[-1] - 1)]
-        totals = np.cumsum(published(system, key, windows), axis=0)[np.array(times) - 1]
-        seen = sum((2 * np.clip(totals[:, place], 0, step) - step).sum(axis=0) for place, step in enumerate(steps))
-        return np.asarray(seen, dtype=np.float64).ravel()
+        first = [cell if present else None for cell in cells]
+        totals = np.cumsum(published(system, key, [first, *later]), axis=0)[np.array(reading.times) - 1]
+        seen = totals[:, :moved].reshape(len(totals), moved, len(cells)).transpose(0, 2, 1)
+        return reading.clipped_score(seen, step)
 
-    def curve(epsilon: float) -> Callable[[float], float]:
-        kept = release.sampling
-        noise = math.log1p(math.expm1(epsilon) / kept)
-        # With both sums the steps are equal: M is even.
-        pair = laplace_pair(noise, len(steps) * len(times), steps[0])
-        return Pair(pair.null, kept * pair.moved + (1 - kept) * pair.null).power
-
-    return partial(audit_attack, side_by_side(scores, CELLS * ARMS), system.guarantee().cost, pure(curve))
+    attack = side_by_side(scores, len(cells))
+    return partial(audit_attack, attack, system.guarantee().cost, slots_family(system, reading))
 
 
-def audit_tuples_release(system: P2BSystem, others: int) -> Callable[[int, float], AuditResult]:
+ONE_WINDOW = Reading((1,), np.eye(1), np.ones(1), np.ones(1), 1.0)
+"""Fresh noise: each window is read by itself."""
+
+
+def slots_family(system: P2BSystem, reading: Reading) -> Family:
+    """Both sums of a cell, or one, on all nodes that are read, of a slot that is kept with the configured chance."""
+    return pure(lambda epsilon: slots_pair(system, reading, epsilon).power)
+
+
+def slots_pair(system: P2BSystem, reading: Reading, epsilon: float) -> Pair:
+    """`slots_family` at one epsilon of the slot."""
+    kept, levels = system.config.release.sampling, system.config.release.levels
+    step = levels if levels % 2 else levels // 2
+    noise = math.log1p(math.expm1(epsilon) / kept)
+    pair = laplace_pair(noise * reading.share, levels // step * len(reading.times), step)
+    return Pair(pair.null, kept * pair.moved + (1 - kept) * pair.null)
+
+
+def audit_lift(system: P2BSystem) -> Run:
+    """The lift: all that one user was shown and rewarded with, against none of it.
+
+    Both groups have such a user. He makes more decisions than are counted, all rewarded, before the first release.
+    """
+    lift, levels = system.config.lift, system.config.release.levels
+    tree = lift_tree(lift, levels)
+    reading, step = reading_of(tree, tree.horizon), levels * lift.decisions_per_user
+    key = fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        counter = LiftCounter(lift, levels, _WAIT_MS, key, system.lift_address(fresh_nonce(), 0))
+        for index in range(2 * lift.decisions_per_user if present else 0):
+            for holdout in (False, True):
+                counter.count(holdout, index, _WAIT_MS, 1.0)
+        sums = np.array([counter.release(2 * _WAIT_MS).sums for _ in range(reading.steps)])
+        return reading.clipped_score(sums[np.array(reading.times) - 1].reshape(-1, len(GROUPS), 2), step)
+
+    claimed = lift_guarantee(lift, levels).cost
+    return partial(audit_attack, side_by_side(scores, len(GROUPS)), claimed, reading_family(tree, reading, 2))
+
+
+def audit_tuples_release(system: P2BSystem, others: int) -> Run:
     """Tuples: one report more in a crowd of ``others``."""
     chance, threshold = system.config.release.sampling, system.threshold
     key, likelier = fresh_key(), max(threshold, math.floor(chance * (others + 1)) + 1)
@@ -159,66 +195,6 @@ def unique_tuple_attack(system: P2BSystem, others: int) -> Attack:
     return side_by_side(scores, CELLS)
 
 
-def audit_unique_tuple(system: P2BSystem, others: int) -> Callable[[int, float], AuditResult]:
+def audit_unique_tuple(system: P2BSystem, others: int) -> Run:
     """The attack that breaks the paper's claim, whatever the release mode."""
     return partial(audit_attack, unique_tuple_attack(system, others), system.guarantee().cost, None)
-
-
-def collaborative(release: ContinualConfig) -> CollaborativeSystem:
-    """A deployment with `USERS` users who have no ties."""
-    config = CollaborativeConfig(deployment="audit", arms=1, features=FeatureConfig(FEATURES), release=release)
-    users = tuple(f"user-{number}" for number in range(USERS))
-    return CollaborativeSystem.of(config, SocialGraph(users, np.zeros((USERS, USERS))))
-
-
-def audit_counter_release(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
-    """A trusted counter or one at the edge: the first reward of every user is 1 or 0, of features as long as allowed.
-
-    The features have equal entries: of all vectors of that length these move the sums the furthest in L1.
-    """
-    plan = plan_of(system.config.release, system.features)
-    assert isinstance(plan, NegativeDigitTree)
-    base, levels, key = plan.base, plan.levels, fresh_key()
-    features = np.full((USERS, FEATURES), 1 / math.sqrt(FEATURES), dtype=np.float32)
-    step = int(features[0, 0] * (1 << GRID_BITS))
-    users = np.arange(USERS, dtype=np.int64)
-
-    def scores(present: bool) -> NDArray[np.float64]:
-        moments = system.moments(key, fresh_nonce(), 0, 0)
-        total = np.zeros(USERS)
-        leaves = 0
-        for level in range(levels):
-            while leaves < base**level:
-                _reward(moments, features, float(present and not leaves))
-                leaves += 1
-            total += (2 * np.clip(moments.sums(users), 0, step) - step).sum(axis=1) / step
-        return total
-
-    return partial(audit_attack, side_by_side(scores, USERS), system.guarantee().cost, sums_family(levels))
-
-
-def sums_family(levels: int) -> Family:
-    """All nodes of one reward, in all entries of its features."""
-    return pure(lambda epsilon: laplace_pair(epsilon, FEATURES * levels, LAPLACE_STEPS).power)
-
-
-def audit_noisy_reward(system: CollaborativeSystem) -> Callable[[int, float], AuditResult]:
-    """Each reward is noised once: a reward of 1 or 0, of features that have one entry."""
-    key, law = fresh_key(), local_reward_of(system.config.release)
-    features = np.zeros((USERS, FEATURES), dtype=np.float32)
-    features[:, 0] = 1
-    users = np.arange(USERS, dtype=np.int64)
-
-    def scores(present: bool) -> NDArray[np.float64]:
-        moments = system.moments(key, fresh_nonce(), 0, 0)
-        _reward(moments, features, float(present))
-        return np.asarray(moments.sums(users)[:, 0] / float(1 << GRID_BITS) - 0.5, dtype=np.float64)
-
-    steps = law.levels if law.law == "laplace" else 1
-    family = pure(lambda epsilon: laplace_pair(epsilon, 1, steps).power)
-    return partial(audit_attack, side_by_side(scores, USERS), system.guarantee().cost, family)
-
-
-def _reward(moments: Moments, features: NDArray[np.float32], reward: float) -> None:
-    """One reward for each user."""
-    moments.add(Rows(np.arange(USERS, dtype=np.int32), features, np.full(USERS, reward)))

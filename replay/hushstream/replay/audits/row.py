@@ -13,6 +13,9 @@ from hushstream.privacy.promise import NOT_PRIVATE
 Kind = Literal["mechanism", "counter", "release", "attack"]
 Effort = Literal["quick", "full", "thorough"]
 
+Run = Callable[[int, float], AuditResult]
+"""Runs on each of two neighbours, and the false-alarm rate -> what was found."""
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -23,18 +26,21 @@ class Audit:
         kind: what is audited.
         about: the attack in a few words.
         runs: releases on each neighbour that the quick version takes.
-        run: runs and false-alarm rate -> what was found.
+        run: the attack.
         factor: so many times the runs in the full version; ten times that in the thorough one.
         paper_claim: what a paper states for this release where that is not promised here: the attack must break it.
+        subjects: what is attacked: plans of counters, configurations of releases, functions and objects that draw. A
+            test holds them against all that there are.
     """
 
     name: str
     kind: Kind
     about: str
     runs: int
-    run: Callable[[int, float], AuditResult]
+    run: Run
     factor: int = 4
     paper_claim: Cost | None = None
+    subjects: tuple[object, ...] = ()
 
     def __call__(self, effort: Effort, false_alarm: float) -> Row:
         """Run it."""
@@ -58,27 +64,29 @@ class Row:
         return epsilon_lower_bound(*result.hits, result.runs, delta_value(claim.delta_units), result.false_alarm)
 
     @property
-    def claim_broken(self) -> bool:
-        """Whether the attack broke a paper's claim."""
+    def claim_broken(self) -> bool | None:
+        """Whether the attack broke the paper's claim; None where there is none."""
         claim = self.audit.paper_claim
-        return claim is not None and self.paper_bound > epsilon_float(claim.epsilon_micro)
+        return None if claim is None else self.paper_bound > epsilon_float(claim.epsilon_micro)
 
     @property
     def passed(self) -> bool:
         """Every bound within what is promised here; and a paper's claim that is said to be broken, broken."""
-        return self.result.passed and (self.audit.paper_claim is None or self.claim_broken)
+        return self.result.passed and self.claim_broken is not False
 
     @property
     def verdict(self) -> str:
         """For the table."""
         if not self.result.passed:
             return "EXCEEDS the claim"
-        if self.audit.paper_claim is None:
+        if self.claim_broken is None:
             return "within the claim"
-        return NOT_PRIVATE if self.claim_broken else "the paper's claim was not broken"
+        return (
+            f"{NOT_PRIVATE}: the paper's claim is broken" if self.claim_broken else "the paper's claim was not broken"
+        )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys."""
+        """Plain values under stable keys; ``claim_broken`` is null where no paper claims more than is promised here."""
         result, claim = self.result, self.audit.paper_claim
         return {
             "name": self.audit.name,
@@ -86,6 +94,7 @@ class Row:
             "attack": self.audit.about,
             "claimed": _amounts(result.claimed),
             "paper_claims": None if claim is None else {**_amounts(claim), "epsilon_lower_bound": self.paper_bound},
+            "claim_broken": self.claim_broken,
             "epsilon_lower_bound": result.epsilon_lower_bound,
             "calibrated_lower_bound": result.calibrated_lower_bound,
             "confidence": 1 - result.false_alarm,

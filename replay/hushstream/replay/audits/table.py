@@ -31,6 +31,9 @@ def as_json(rows: Sequence[Row], effort: Effort) -> dict[str, Any]:
 def _caption(rows: Sequence[Row]) -> str:
     failed = [row.audit.name for row in rows if not row.passed]
     told = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} stand."
+    broken = [row.audit.name for row in rows if row.claim_broken]
+    if broken:
+        told += f" Broken, as they must be, are the claims of {' and '.join(broken)}, calibrated as in their papers."
     return (
         f"{told} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
         " the exact trade-off curve at every calibration. Runs: on each of two neighbours."

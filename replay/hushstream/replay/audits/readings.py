@@ -1,0 +1,137 @@
+"""What an attacker reads of one leaf out of a counter's releases: numbers with independent noise, and what they cost.
+
+All leaves but the first are 0. Digit trees: after b^l leaves the release is the first leaf plus one node of level l,
+so each such release is a number of its own. Honaker's tree: with r_l the release after 2^l leaves,
+((2^(l+1) - 1) r_l - (2^l - 1) r_(l-1)) / 2^l is the leaf plus the node of level l plus (1 - 2^-l) times the estimate
+of its right half, of variance 2^(l-1) / (2^l - 1): independent over l. Buffered Toeplitz: releases r are L (C x + z),
+so L^-1 r is c, the first column of C, times the leaf, plus fresh noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, Plan, PureLength
+from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, length_pair, pure
+from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.schemas.errors import HushstreamError
+
+_MANY_DRAWS = 32
+"""From so many draws on one step to a shift bounds the curve as well as many: each draw tells next to nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """Numbers that tell of the first leaf.
+
+    Attributes:
+        times: the releases that are looked at, after so many leaves each, (n,).
+        solve: (n, n) float64: from what these releases hold to the numbers.
+        moves: how far a first leaf of 1 moves each number, (n,).
+        variances: of each number's noise, in those of one draw, (n,).
+        share: of the counter's price (epsilon, or rho) that whoever sees the draws behind the numbers makes use of.
+    """
+
+    times: tuple[int, ...]
+    solve: NDArray[np.float64]
+    moves: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    share: float
+
+    @property
+    def steps(self) -> int:
+        """Leaves that an attack feeds."""
+        return self.times[-1]
+
+    def linear_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+        """The likelihood ratio of Gaussian numbers, up to a factor.
+
+        Args:
+            seen: what was released at ``times``, (n, width, m).
+            step: by which the leaf moved each of m coordinates.
+
+        Returns:
+            (width,): above 0 it moved.
+        """
+        numbers = self._numbers(seen) / step - self.moves[:, None, None] / 2
+        return np.asarray(((self.moves / self.variances) @ numbers.sum(axis=2)), dtype=np.float64)
+
+    def clipped_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+        """`linear_score` for Laplace noise: exact where a number is one draw."""
+        numbers = 2 * np.clip(self._numbers(seen) / step, 0, 1) - 1
+        return np.asarray(1 / self.variances @ numbers.sum(axis=2), dtype=np.float64)
+
+    def length_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+        """The likelihood ratio of vectors with K-norm noise whose first entry moved by ``step``, up to a factor."""
+        vectors = self._numbers(seen) / step
+        there = vectors.copy()
+        there[..., 0] -= 1
+        return np.asarray((np.linalg.norm(vectors, axis=2) - np.linalg.norm(there, axis=2)).sum(axis=0))
+
+    def _numbers(self, seen: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(np.tensordot(self.solve, seen.astype(np.float64), axes=1), dtype=np.float64)
+
+
+def reading_of(plan: Plan, most: int) -> Reading:
+    """The numbers of one counter.
+
+    Args:
+        plan: of the counter.
+        most: leaves that an attack may feed; a longer counter is attacked by its first releases, against the curve of
+            what these can tell.
+
+    Raises:
+        HushstreamError: a counter that no attack is known for, or no leaf.
+    """
+    # Of vectors one is read: its curve is exact, and that of several is not known in closed form.
+    most = min(most, 1 if isinstance(plan.budget, PureLength) else plan.horizon)
+    if most < 1:
+        raise HushstreamError(f"audit: expected at least one step of a counter, got {most}")
+    if isinstance(plan, BufferedToeplitz):
+        return _buffered(plan, most)
+    if isinstance(plan, HonakerTree):
+        return _estimated(plan.levels, most)
+    if isinstance(plan, NegativeDigitTree):
+        times = tuple(plan.base**level for level in range(plan.levels) if plan.base**level <= most)
+        ones = np.ones(len(times))
+        return Reading(times, np.diag(ones), ones, ones, len(times) / plan.levels)
+    raise HushstreamError(f"audit: expected a digit tree, Honaker's or a buffered counter, got {plan.mechanism}")
+
+
+def _estimated(levels: int, most: int) -> Reading:
+    times = tuple(1 << level for level in range(levels) if 1 << level <= most)
+    solve, variances = np.eye(len(times)), np.ones(len(times))
+    for level in range(1, len(times)):
+        span = float(1 << level)
+        solve[level, level], solve[level, level - 1] = (2 * span - 1) / span, -(span - 1) / span
+        variances[level] = 1 + (1 - 1 / span) ** 2 * (span / 2) / (span - 1)
+    return Reading(times, solve, np.ones(len(times)), variances, len(times) / levels)
+
+
+def _buffered(plan: BufferedToeplitz, most: int) -> Reading:
+    factors = plan.factorisation(most)
+    moves = factors.right[:, 0].copy()
+    share = float(moves @ moves) / float(plan.shape.squared_norm(plan.horizon))
+    solve = np.asarray(np.linalg.inv(factors.left), dtype=np.float64)
+    return Reading(tuple(range(1, most + 1)), solve, moves, np.ones(most), share)
+
+
+def reading_family(plan: Plan, reading: Reading, coordinates: int) -> Family:
+    """The exact curves of whoever sees the draws behind a reading, of a leaf that moves ``coordinates`` alike.
+
+    Gaussian noise is on a lattice far finer than the move: its curve is that of two normal laws.
+    """
+    if isinstance(plan.budget, Concentrated):
+        delta = float(plan.budget.delta)
+        return of_rho(lambda rho: gaussian_curve(math.sqrt(2 * rho * reading.share)), delta)
+    if isinstance(plan.budget, PureLength) and plan.dimension > 1:
+        vector = partial(length_pair, dimension=plan.dimension)
+        return Family(lambda epsilon: vector(epsilon * reading.share).power, lambda epsilon: epsilon, 1 / 4)
+    draws = coordinates * len(reading.times)
+    steps = LAPLACE_STEPS if draws < _MANY_DRAWS else 1
+    return pure(lambda epsilon: laplace_pair(epsilon * reading.share, draws, steps).power)
