@@ -54,7 +54,7 @@ def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(sys
 @pytest.mark.parametrize(
     ("system", "name", "type_", "default", "says"),
     [
-        ("colin", "release.noise", "laplace | gaussian", "laplace", "gaussian"),
+        ("colin", "release.noise", None, "laplace", "gaussian"),
         ("colin", "release.mechanism", None, "negative-digit", "noisy-reward"),
         ("colin", "learner.alpha", "number | lemma", "0.1", "lemma"),
         ("colin", "learner.self_weight", "number", "1.0", "CoLin"),
