@@ -163,7 +163,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         machine.now_ms = now_ms
         while machine.due and machine.settled(machine.due[0][0], now_ms):
             self._settle(machine.due.popleft()[1])
-        self._send()
+        if self._settled:
+            self._send()
 
     def _settle(self, event_id: str) -> None:
         """The row of a decision is as it will stay; only what was shown decides whether it leaves."""

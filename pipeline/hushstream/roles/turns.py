@@ -5,18 +5,18 @@ See `hushstream.roles.two_inputs_fold` for the order.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from hushstream.feedback.memory import ParkedClick
 from hushstream.roles.intake import CLICK_CLOCK_MARGIN_MS, clicks_of
-from hushstream.roles.machine import InputRecord, InputSlice
+from hushstream.roles.machine import InputSlice
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.schemas.columns import Reject, gather_feedback
 
 NEVER_MS = 1 << 63
 """In place of the log time, or the offset, of what is not there: later than all that can be in a log."""
-
-_NOTHING = InputSlice("clicks", 0, 0, 0, ())
 
 
 class ClickTurns:
@@ -27,43 +27,39 @@ class ClickTurns:
         rejects: what in them is no feedback.
         next_ms: log time of the next one, or of a later-stamped one before it; `NEVER_MS` after the last.
         next_offset: its offset; `NEVER_MS` after the last.
+        latest_ms: log time of the last one that was taken.
+        read_to: the offset after it.
     """
 
-    __slots__ = ("_clicks", "_records", "_row", "_taken", "next_ms", "next_offset", "part", "rejects")
+    __slots__ = ("_clicks", "_offsets", "_places", "_row", "_taken", "_times_ms", "latest_ms", "next_ms", "next_offset",
+                 "part", "read_to", "rejects")  # fmt: skip
 
-    def __init__(self, part: InputSlice | None, latest_ms: int) -> None:
-        """Decode a slice of clicks (None: there are none) that follows on one of log time ``latest_ms``."""
-        self.part = _NOTHING if part is None else part
-        columns = gather_feedback(self.part.records)
+    def __init__(self, part: InputSlice, latest_ms: int) -> None:
+        """Decode a slice of clicks that follows on one of log time ``latest_ms``."""
+        self.part = part
+        columns = gather_feedback(part.records)
         self.rejects: Sequence[Reject] = columns.rejects
-        self._records: Sequence[InputRecord] = self.part.records
+        self.latest_ms, self.read_to = latest_ms, part.low
+        times_ms = [max(latest_ms, record.timestamp_ms) for record in part.records]
+        self._times_ms = [*accumulate(times_ms, max), NEVER_MS]
+        self._offsets = [*(record.offset for record in part.records), NEVER_MS]
         self._clicks = list(clicks_of(columns))
+        self._places = columns.offsets
         self._taken = self._row = 0
-        self.next_ms = latest_ms
-        self.next_offset = 0
-        self._look()
+        self.next_ms, self.next_offset = self._times_ms[0], self._offsets[0]
 
-    def precedes(self, log_time_ms: int, after_click: int) -> bool:
-        """Whether the next record comes before a context of this log time that names this click (-1: none)."""
-        if self.next_ms <= log_time_ms:
-            return True
-        return self.next_offset <= after_click and self.next_ms <= log_time_ms + CLICK_CLOCK_MARGIN_MS
-
-    def take(self) -> Iterator[ParkedClick]:
-        """The feedback in the next record, which is past from here on."""
-        first, offset = self._row, self.next_offset
-        while self._row < len(self._clicks) and self._clicks[self._row].offset == offset:
-            self._row += 1
-        self._taken += 1
-        self._look()
-        return iter(self._clicks[first : self._row])
-
-    def _look(self) -> None:
-        if self._taken == len(self._records):
-            self.next_ms = self.next_offset = NEVER_MS
-        else:
-            record = self._records[self._taken]
-            self.next_ms, self.next_offset = max(self.next_ms, record.timestamp_ms), record.offset
+    def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[ParkedClick]:
+        """The feedback in all that comes before a context of this log time that names this click; it is past then."""
+        taken = bisect_right(self._times_ms, log_time_ms, self._taken)
+        if after_click >= 0:
+            in_time = bisect_right(self._times_ms, log_time_ms + CLICK_CLOCK_MARGIN_MS, self._taken)
+            taken = max(taken, min(in_time, bisect_right(self._offsets, after_click, self._taken)))
+        if taken == self._taken:
+            return ()
+        self.latest_ms, self.read_to = self._times_ms[taken - 1], self._offsets[taken - 1] + 1
+        self.next_ms, self.next_offset = self._times_ms[taken], self._offsets[taken]
+        first, self._taken, self._row = self._row, taken, bisect_left(self._places, self.read_to, self._row)
+        return self._clicks[first : self._row]
 
 
 class ModelTurns:

@@ -68,7 +68,7 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         self._machine = machine
         self._journaled = journaled
         self._models = ModelTurns(())
-        self._clicks = ClickTurns(None, 0)
+        self._clicks = ClickTurns(InputSlice("clicks", machine.partition, 0, 0, ()), 0)
         self._event_ids: list[str] = []
         self._arms: list[int] = []
         self._propensities: list[int] = []
@@ -145,17 +145,14 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
 
     def _hear_until(self, log_time_ms: int, after_click: int) -> None:
         """Take what comes before a context or seal of this log time that names this click."""
-        machine, clicks, models = self._machine, self._clicks, self._models
-        while True:
-            if models.next_ms <= log_time_ms and models.next_ms < clicks.next_ms:
-                self._adopt_next()
-            elif clicks.precedes(log_time_ms, after_click):
-                machine.last_click_ms = clicks.next_ms
-                machine.read["clicks", machine.partition] = clicks.next_offset + 1
-                for click in clicks.take():
-                    self._feed(click, clicks.part)
-            else:
-                return
+        machine, clicks = self._machine, self._clicks
+        while self._models.next_ms <= log_time_ms:
+            for click in clicks.take(self._models.next_ms):
+                self._feed(click, clicks.part)
+            self._adopt_next()
+        for click in clicks.take(log_time_ms, after_click):
+            self._feed(click, clicks.part)
+        machine.last_click_ms, machine.read["clicks", machine.partition] = clicks.latest_ms, clicks.read_to
 
     def fields(self) -> dict[str, Any]:
         """What the journal record says beside its head."""
@@ -237,10 +234,12 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         for row in range(first, last):
             if oversized and offsets[row] in oversized:
                 continue
-            now_ms, after_click = max(times_ms[row], machine.now_ms), after_clicks[row]
+            now_ms, after_click, before_ms = times_ms[row], after_clicks[row], machine.now_ms
+            if now_ms < before_ms:
+                now_ms = before_ms
             if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
                 self._hear_until(now_ms, after_click)
-            if now_ms > machine.now_ms:
+            if now_ms > before_ms:
                 self._advance(now_ms)
             answer_context(decoded, row, part)
 
