@@ -11,7 +11,7 @@ A snapshot is of one moment, the cut, and is packed a little at a time while the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -123,10 +123,10 @@ class UsersCut:
         kept: names and packed states that the store could not take: they belong into the snapshot itself.
     """
 
-    def __init__(self, users: Users) -> None:
-        """Cut now; see `Users.cut`."""
+    def __init__(self, users: Users, warm: Mapping[str, EdgeAgent]) -> None:
+        """Begin with the ``warm`` users, a copy, before any of them changes; see `Users.cut`."""
         self._users = users
-        self._turns = iter(list(users.warm()))
+        self._turns = iter(warm.items())
         self._met: dict[EdgeAgent, _AsCut] = {}
         self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
@@ -298,7 +298,7 @@ class Users:
         """Begin to write everybody as he is now, for a snapshot; `end_cut` ends it, also where it is given up."""
         self._keep([])
         self.store.cut()
-        self._cut = UsersCut(self)
+        self._cut = UsersCut(self, self._old | self._young)
         return self._cut
 
     def end_cut(self, cut: UsersCut) -> None:
