@@ -199,7 +199,8 @@ class CollaborativeConfig:
         arms: the most arms that one context shows.
         features: the features of an arm.
         learner: how users share.
-        settle_seconds: a decision's reward is taken after so much log time (a later one is lost), or at a seal.
+        settle_seconds: a decision's reward counts until so much log time after it, or a seal; a later one is lost. Log
+            time is cut into spans as long, and the rows decided in one leave together when the next but one begins.
         feedback: how shown and reward are joined to the decision.
         release: what leaves the zone that holds rewards.
         partitions: how many of each topic.
