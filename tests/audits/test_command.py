@@ -90,3 +90,20 @@ def test_wrong_usage_is_refused(arguments, message):
 def test_more_runs_are_taken_where_they_are_asked_for():
     (quick,), (full,) = (list(run_audits(["injected-reports"], effort)) for effort in ("quick", "full"))
     assert full.result.runs > quick.result.runs
+
+
+def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_path):
+    place = tmp_path / "deployment.yaml"
+    features, release = {"dimension": 4}, {"mechanism": "binary", "horizon": 50, "rewards_per_user": 50, "epsilon": 4}
+    values = {"system": "colin", "deployment": "audited", "arms": 2, "features": features, "release": release}
+    place.write_text(json.dumps(values))
+    answer = hushstream("--config", str(place), "--runs", "200", "--json")
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert (found["system"], found["mechanism"], found["horizon"], found["epsilon"]) == ("colin", "binary", 50, 4.0)
+    assert found["calibrated_lower_bound"] <= found["claimed"]["epsilon"] == 4.0
+    told = hushstream("--config", str(place), "--runs", "200").stdout
+    assert "with one reward and as many without" in told
+    assert "By the exact trade-off curve the noise is that of epsilon" in told
+    refused = hushstream("slot-sums", "--config", str(place))
+    assert "expected release.mode slot-sums, got system colin" in str(refused.exception)

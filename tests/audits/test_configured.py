@@ -145,6 +145,14 @@ def test_features_of_any_bounds_are_attacked(features, noise):
     assert audit_config(config, 200).result.passed
 
 
+def test_long_features_with_hardly_any_epsilon_take_no_more_room_than_there_is():
+    """The curve of so wide a vector would be some 10^9 numbers; its bound is 0, and the claim's own bound stands."""
+    config = collaborative(FeatureConfig(200), noise="k-norm", epsilon=0.1, horizon=1 << 20)
+    result = audit_config(config, 100).result
+    assert result.passed
+    assert result.calibrated_lower_bound == 0
+
+
 def test_a_long_counter_is_attacked_by_its_first_steps():
     config = collaborative(horizon=1 << 20, rewards_per_user=1_000)
     report = audit_config(config, 1_000)

@@ -24,6 +24,9 @@ from hushstream.schemas.errors import HushstreamError
 _MANY_DRAWS = 32
 """From so many draws on one step to a shift bounds the curve as well as many: each draw tells next to nothing."""
 
+_MOVES = 1_500
+"""Curves of vectors whose noise reaches over more moves than this take too much room: bounds below them are 0."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
@@ -131,7 +134,9 @@ def reading_family(plan: Plan, reading: Reading, coordinates: int) -> Family:
         return of_rho(lambda rho: gaussian_curve(math.sqrt(2 * rho * reading.share)), delta)
     if isinstance(plan.budget, PureLength) and plan.dimension > 1:
         vector = partial(length_pair, dimension=plan.dimension)
-        return Family(lambda epsilon: vector(epsilon * reading.share).power, lambda epsilon: epsilon, 1 / 4)
+        wide = plan.dimension + 6 * math.sqrt(plan.dimension) + 18
+        smallest = max(1 / 4, wide / (_MOVES * reading.share))
+        return Family(lambda epsilon: vector(epsilon * reading.share).power, lambda epsilon: epsilon, smallest)
     draws = coordinates * len(reading.times)
     steps = LAPLACE_STEPS if draws < _MANY_DRAWS else 1
     return pure(lambda epsilon: laplace_pair(epsilon * reading.share, draws, steps).power)
