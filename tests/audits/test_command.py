@@ -33,7 +33,7 @@ def test_rows_come_as_json_with_stable_keys():
     assert set(laplace) == set(paper) == KEYS
     assert laplace["claimed"]["epsilon"] == 1
     assert 0 < laplace["epsilon_lower_bound"] <= 1
-    assert paper["verdict"] == "NOT PRIVATE AS STATED: the paper's claim is broken"
+    assert paper["verdict"] == "NOT PRIVATE AS STATED, claim broken"
     assert (laplace["claim_broken"], paper["claim_broken"]) == (None, True)
     assert paper["paper_claims"]["epsilon_lower_bound"] > paper["paper_claims"]["epsilon"]
     assert paper["claimed"]["delta"] == 0.5, "what is really promised is as little as delta p"

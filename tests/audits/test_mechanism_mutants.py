@@ -244,7 +244,7 @@ def at_a_price(plan, factor):
     """The same counter with the noise of so many times its epsilon or rho."""
     if isinstance(plan.budget, Concentrated):
         return replace(plan, budget=Concentrated(factor * plan.budget.rho, plan.budget.delta))
-    return replace(plan, budget=PureEpsilon(factor * plan.budget.epsilon))
+    return replace(plan, budget=type(plan.budget)(factor * plan.budget.epsilon))
 
 
 def drawn_at(monkeypatch, price):
@@ -261,7 +261,7 @@ def drawn_at(monkeypatch, price):
 COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("s", "e"))]
 
 
-@pytest.mark.parametrize("name", COLLABORATIVE)
+@pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "edge-honaker-k-norm"])
 def test_users_counters_with_half_the_noise_fail(name, monkeypatch):
     assert len(COLLABORATIVE) == 14
     drawn_at(monkeypatch, lambda plan: 4 if isinstance(plan.budget, Concentrated) else 2)

@@ -81,9 +81,7 @@ class Row:
             return "EXCEEDS the claim"
         if self.claim_broken is None:
             return "within the claim"
-        return (
-            f"{NOT_PRIVATE}: the paper's claim is broken" if self.claim_broken else "the paper's claim was not broken"
-        )
+        return f"{NOT_PRIVATE}, claim broken" if self.claim_broken else "the paper's claim was not broken"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; ``claim_broken`` is null where no paper claims more than is promised here."""
