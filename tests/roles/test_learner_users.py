@@ -259,6 +259,26 @@ def test_users_whose_decisions_wait_stay_in_memory_and_are_not_gone_through_at_e
     assert len(rig.machine.agents) < 60
 
 
+def test_no_fold_puts_many_users_to_rest_and_no_more_than_the_limit_are_warm(rigs):
+    rig = rigs.LearnerRig()
+    written = []
+
+    class Watched(MemoryUserStore):
+        def put(self, users):
+            users = list(users)
+            written.append(len(users))
+            return super().put(users)
+
+    rig.machine.keep_users(Watched(), 400)
+    most = 0
+    for number in range(900):
+        rig.reward(f"e{number}", rig.decide(f"e{number}", f"user-{number}"), 1.0, f"user-{number}")
+        most = max(most, len(rig.machine.agents))
+    assert sum(written) > 400
+    assert max(written) <= learner_users._PORTION_USERS + 2, "a portion, and as many as were met"
+    assert most <= 402
+
+
 def test_replay_follows_users_at_rest_expired_and_over_quota(rigs, system, models):
     rig = rig_with(rigs, system, models)
     rig.machine.keep_users(MemoryUserStore(), 3)

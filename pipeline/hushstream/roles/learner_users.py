@@ -164,9 +164,10 @@ class UsersCut:
 class Users:
     """All users of a partition.
 
-    Warm users lie in two generations: whoever is met joins the young one, and when that has grown to half of
-    the limit, the older one is put to rest. So a user is at rest only when about half the limit of others came
-    since he was met, and a user who is met costs one look into a dictionary.
+    Warm users lie in generations: whoever is met joins the young one, and when that has grown to half of the
+    limit, the older one leaves: as many of it are put to rest after each fold as the young one grew. So a user is at
+    rest only when about half the limit of others came since he was met, a user who is met costs one look into a
+    dictionary, and no fold pays for many others.
     """
 
     def __init__(self, terms: EdgeTerms, key: Key, store: UserStore | None = None, limit: int | None = None) -> None:
@@ -186,6 +187,9 @@ class Users:
         self._waiting = 0
         self._young: dict[str, EdgeAgent] = {}
         self._old: dict[str, EdgeAgent] = {}
+        self._leaving: dict[str, EdgeAgent] = {}
+        self._grown = 0
+        """How large the young generation was after the last fold."""
         self._tracks = limit is not None or self.store.durable
         self._changed: set[EdgeAgent] = set()
         """Who differs from what the store has of him; followed only where something is ever put to rest."""
@@ -195,7 +199,7 @@ class Users:
 
     def __len__(self) -> int:
         """How many are in memory."""
-        return len(self._young) + len(self._old)
+        return len(self._young) + len(self._old) + len(self._leaving)
 
     def __getitem__(self, user: str) -> EdgeAgent:
         """A user who is known."""
@@ -208,9 +212,7 @@ class Users:
         """A user's agent, brought into memory; None for a user without one. Whoever asks may change it."""
         agent = self._young.get(user)
         if agent is None:
-            agent = self._old.pop(user, None)
-            if agent is None:
-                agent = self._load(user)
+            agent = self._old.pop(user, None) or self._leaving.pop(user, None) or self._load(user)
             if agent is None:
                 return None
             self._young[user] = agent
@@ -275,6 +277,7 @@ class Users:
 
     def warm(self) -> Iterator[tuple[str, EdgeAgent]]:
         """Those in memory: the longest unmet first, as far as that is known."""
+        yield from self._leaving.items()
         yield from self._old.items()
         yield from self._young.items()
 
@@ -284,21 +287,33 @@ class Users:
 
     def rest(self) -> None:
         """Put users to rest if there are too many in memory; changes nothing that can be decided."""
-        if self._half is None or len(self._young) < self._half + self._waiting:
+        if self._half is None:
             return
-        waiting = {user: agent for user, agent in self._old.items() if len(agent.open)}
-        if not self._write({user: agent for user, agent in self._old.items() if user not in waiting}):
-            return
-        self._old = self._young
-        self._young = waiting
-        # Those who wait for feedback cannot rest: going through them again pays only when as many others have come.
-        self._waiting = len(waiting)
+        self._put_to_rest(max(0, len(self._young) - self._grown) + _PORTION_USERS)
+        if len(self._young) >= self._half + self._waiting and self._put_to_rest(len(self._leaving)):
+            self._leaving, self._old, self._young, self._waiting = self._old, self._young, {}, 0
+        self._grown = len(self._young)
+
+    def _put_to_rest(self, count: int) -> bool:
+        """Let so many go of those who leave, or keep them warm if they wait for feedback; False without room."""
+        users = dict(islice(self._leaving.items(), count))
+        if not users:
+            return True
+        waiting = {user: agent for user, agent in users.items() if len(agent.open)}
+        if not self._write({user: agent for user, agent in users.items() if user not in waiting}):
+            return False
+        for user in users:
+            del self._leaving[user]
+        self._young.update(waiting)
+        # Going through them again pays only when as many others have come.
+        self._waiting += len(waiting)
+        return True
 
     def cut(self) -> UsersCut:
         """Begin to write everybody as he is now, for a snapshot; `end_cut` ends it, also where it is given up."""
         self._keep([])
         self.store.cut()
-        self._cut = UsersCut(self, self._old | self._young)
+        self._cut = UsersCut(self, self._leaving | self._old | self._young)
         return self._cut
 
     def end_cut(self, cut: UsersCut) -> None:
