@@ -158,9 +158,6 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
 
 # Rule 7, with a real worker.
 
-ALTERED = 60
-"""Offset of the record of rewards whose content changes while the worker is down."""
-
 
 def flipped(log: list[tuple[int, bytes]], least: int) -> tuple[int, list[tuple[int, bytes]]]:
     """The log with every reward of one record replaced by another: the first from an offset on."""
@@ -203,7 +200,7 @@ async def test_a_counter_whose_inputs_changed_while_it_was_down_sends_nothing_tw
         released = await run.values_of(("releases", 0))
     records = decoded(journal[1:])
     high = records[-1]["head"]["inputs"][0]["high"]
-    offset, log = flipped(whole[:high], ALTERED)
+    offset, log = flipped(whole[:high], high // 2)
     first_changed = next(n for n, r in enumerate(records) if r["head"]["inputs"][0]["high"] > offset)
     assert 0 < first_changed < len(records) - 2
 
