@@ -68,15 +68,16 @@ class Script:
     def rewards(self):
         return [place for place, item in enumerate(self.items) if item[2] == "reward"]
 
-    def play(self, rig, rigs, kind, left_out=None, names=True, skew_ms=0):
+    def play(self, rig, rigs, kind, left_out=None, names=True, skew_ms=0, back_ms=0):
         """Write the logs; nothing is folded.
 
-        With ``names`` some contexts name their user's last click; the clock of clicks goes ``skew_ms`` ahead.
+        With ``names`` some contexts name their user's last click; the clock of clicks goes ``skew_ms`` ahead, and
+        now and then each clock is ``back_ms`` behind what it said before.
         """
         start = rig.now_ms
         last_click = {}
         for place, (time, rank, what, event, user, number, waits) in enumerate(self.items):
-            rig.now_ms = start + time + (0 if rank else skew_ms)
+            rig.now_ms = start + time + (0 if rank else skew_ms) - (0 if place % 7 else back_ms)
             if place == left_out:
                 continue
             if what == "context":
@@ -153,12 +154,12 @@ def test_every_cut_gives_the_same_bytes_in_the_same_order(rigs, related, world, 
     kind, system, users, waits = world
     script = Script(seed, users, waits)
     draw = np.random.default_rng(1000 + seed)
-    skew_ms = int(draw.choice([0, 2000]))
-    whole = script.play(rig_of(rigs, related, system, kind), rigs, kind, skew_ms=skew_ms)
+    clocks = {"skew_ms": int(draw.choice([0, 2000])), "back_ms": int(draw.choice([0, 1500]))}
+    whole = script.play(rig_of(rigs, related, system, kind), rigs, kind, **clocks)
     whole.fold()
     assert len(sent(whole)) > 5
     for _ in range(4):
-        rig = script.play(rig_of(rigs, related, system, kind), rigs, kind, skew_ms=skew_ms)
+        rig = script.play(rig_of(rigs, related, system, kind), rigs, kind, **clocks)
         pieces = catch_up(rig, draw)
         assert len(pieces.journal) > 5
         assert sent(pieces) == sent(whole)

@@ -47,6 +47,8 @@ class LiveSchedule:
 
     While more of a log is known to be there than a batch takes of it, no other log is taken further than the turn of
     the last record that is. A log that was read to its end holds nothing back: what comes later gets a later log time.
+    That end is the one of the last fetch. What was appended in the moment between it and the fetch of another log's
+    records may come behind them; the journal then says so, and a reward that thereby is late is lost to its own user.
     """
 
     wants_ends = False
