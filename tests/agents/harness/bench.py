@@ -280,7 +280,7 @@ class Deployment:
 
     async def crash_sweep(self, crashes: Iterable[tuple[str, int, int]]) -> None:
         """Start a worker, let it be killed at a step, and again; then let one finish and end it cleanly."""
-        self.pace_seconds = 0.01  # otherwise all is done before the first commit
+        self.pace_seconds = 0.03  # otherwise all is done before the first commit: no snapshot holds up the folds
         for crash in crashes:
             worker = await self.start(crash)
             code = await worker.exit_code(40)
