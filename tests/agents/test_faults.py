@@ -34,10 +34,10 @@ def logs_of(kind: str, records: int, seed: int = 1) -> dict[tuple[str, int], lis
             names = [pack([f"n{draw.randrange(records)}", draw.randrange(5)]) for _ in times]
             logs["slots", partition] = list(zip(times, names, strict=True))
         else:
-            # A left record may wait for a right record that is logged up to 40 records after it.
-            left = [
-                pack([draw.randrange(9), min(i // 2 + draw.randrange(40), records // 2 - 1)]) for i in range(records)
-            ]
+            # A left record names a right record that was logged before it; one in fifty waits for a later one.
+            near = [draw.randrange(40) * (1 if draw.random() < 0.02 else -1) for _ in range(records)]
+            named = [min(max(i // 2 + offset, 0), records // 2 - 1) for i, offset in enumerate(near)]
+            left = [pack([draw.randrange(9), right]) for right in named]
             logs["left", partition] = list(zip(times, left, strict=True))
             logs["right", partition] = [(t + 5, pack(draw.randrange(3))) for t in times[::2]]
     if kind == "joining":
@@ -78,7 +78,7 @@ async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
 
     async def sweep(kind: str) -> None:
         async with (
-            deployment(bench, harness, machines, kind, f"calm-{kind}", records) as calm,
+            deployment(bench, harness, machines, kind, f"calm-{kind}", records, **harness.CALM) as calm,
             deployment(bench, harness, machines, kind, f"killed-{kind}", records) as killed,
         ):
             await asyncio.gather(calm.finish(), killed.crash_sweep(crashes))
@@ -143,6 +143,7 @@ async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_wi
         schedule="live",
         batch_records=40,
         buffer_records=40,
+        **harness.CALM,
     ) as run:
         run.pace_seconds = 0.004
         for _ in range(3):

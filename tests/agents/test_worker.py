@@ -74,7 +74,7 @@ async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness:
 
 async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, harness: Any, machines: Any) -> None:
     async with deployment(bench, harness, machines, "spare", partitions=1) as run:
-        owner = await run.start(join_timeout_seconds=2)
+        owner = await run.start()
         await owner.logged("at journal record")
         spare = await run.start(join_timeout_seconds=2)
         codes = await asyncio.wait(

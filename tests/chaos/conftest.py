@@ -19,7 +19,7 @@ HARNESSES = {"bench": "agents"}
 """In which folder of tests a module is, if not in this one."""
 
 UNITS = {"learner": 8, "shuffler": 16, "aggregator": 4}
-"""Records (a learner's: contexts) in a batch of the fixed schedule: small, so that a run has many batches to be killed in."""
+"""Records (a learner's: contexts) in a batch of the fixed schedule: small, so that a run can be killed in many."""
 
 
 def load(name: str) -> ModuleType:
@@ -139,11 +139,13 @@ async def bench(harness: Any, tmp_path_factory: pytest.TempPathFactory) -> Async
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def undisturbed(bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any) -> Mapping[str, Any]:
+async def undisturbed(
+    bench: Any, harness: Any, deployed: Callable[..., Any], frozen: Any, promises: Any
+) -> Mapping[str, Any]:
     """What each role leaves of the frozen logs under the fixed schedule when nothing happens to it."""
 
     async def left(role: str) -> Any:
-        async with deployed(bench, role, "calm") as run:
+        async with deployed(bench, role, "calm", **harness.CALM) as run:
             await run.finish()
             audit = await run.audit()
             assert audit.repeats == audit.off_chain == 0, role

@@ -19,10 +19,16 @@ PAST_THE_SESSION_SECONDS = 2.0
 
 
 async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
-    bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
+    bench: Any,
+    harness: Any,
+    deployed: Callable[..., Any],
+    frozen: Any,
+    promises: Any,
+    undisturbed: Mapping[str, Any],
 ) -> None:
     async def ended(role: str) -> None:
-        async with deployed(bench, role, "ended", schedule="live", batch_records=6, buffer_records=6) as run:
+        small = {"schedule": "live", "batch_records": 6, "buffer_records": 6}
+        async with deployed(bench, role, "ended", **small, **harness.CALM) as run:
             run.pace_seconds = 0.02
             for _ in range(3):
                 worker = await run.start()

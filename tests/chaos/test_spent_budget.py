@@ -72,9 +72,9 @@ def require_spent(audit: Any, written: dict[Any, Any], system: Any) -> None:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def spent_calm(bench: Any, shufflers: Callable[..., Any], short: Any) -> Any:
+async def spent_calm(bench: Any, harness: Any, shufflers: Callable[..., Any], short: Any) -> Any:
     """What the shuffler leaves when nothing happens to it."""
-    async with shufflers(bench, "calm") as run:
+    async with shufflers(bench, "calm", **harness.CALM) as run:
         await run.finish()
         audit = await run.audit()
         assert audit.repeats == audit.off_chain == 0

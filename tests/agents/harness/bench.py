@@ -44,6 +44,10 @@ FAST = {
     "tick_interval_seconds": 0.3,
     "join_timeout_seconds": 20.0,
 }
+CALM = {"session_timeout_seconds": 60.0}
+"""Where nobody may be thought dead, however slow the machine is."""
+PATIENCE_SECONDS = 90.0
+"""How long a worker may take for anything on such a machine."""
 NONCE = bytes(range(32))
 
 
@@ -90,12 +94,12 @@ class Bench:
     async def __aexit__(self, *_: object) -> None:
         if self._zygote is not None and self._zygote.stdin is not None:
             self._zygote.stdin.close()
-            await asyncio.wait_for(self._zygote.wait(), 10)
+            await asyncio.wait_for(self._zygote.wait(), PATIENCE_SECONDS)
         if self._listener is not None:
             await self._listener
         if self._broker is not None:
             self._broker.terminate()
-            await asyncio.wait_for(self._broker.wait(), 10)
+            await asyncio.wait_for(self._broker.wait(), PATIENCE_SECONDS)
 
     async def warm(self, factory: str, arguments: Mapping[str, Any]) -> None:
         """Let the zygote compute once what every worker with these machines needs."""
@@ -110,7 +114,7 @@ class Bench:
         log = self.directory / f"worker-{name}.log"
         log.touch()
         await self._tell({"id": name, "log": str(log), **order})
-        pid = await asyncio.wait_for(self._answers[name], 20)
+        pid = await asyncio.wait_for(self._answers[name], PATIENCE_SECONDS)
         return Worker(pid, self._exits[name], log)
 
     async def _tell(self, order: Mapping[str, Any]) -> None:
@@ -130,7 +134,7 @@ class Bench:
                 self._exits[answer["id"]].set_result(answer["exit"])
 
     async def _broker_answers(self, port: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -149,7 +153,7 @@ class Worker:
     exited: asyncio.Future[int]
     log: Path
 
-    async def exit_code(self, timeout_seconds: float = 30) -> int:
+    async def exit_code(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         try:
             return await asyncio.wait_for(asyncio.shield(self.exited), timeout_seconds)
         except TimeoutError:
@@ -160,7 +164,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    async def logged(self, text: str, timeout_seconds: float = 20, *others: str) -> None:
+    async def logged(self, text: str, timeout_seconds: float = PATIENCE_SECONDS, *others: str) -> None:
         """Wait until the worker's log holds ``text``, or one of the others."""
         texts = (text, *others)
         deadline = time.monotonic() + timeout_seconds
@@ -283,7 +287,7 @@ class Deployment:
         self.pace_seconds = 0.03  # otherwise all is done before the first commit: no snapshot holds up the folds
         for crash in crashes:
             worker = await self.start(crash)
-            code = await worker.exit_code(40)
+            code = await worker.exit_code()
             assert code == -signal.SIGKILL, f"{crash}: exit {code}\n{worker.log.read_text()[-3000:]}"
         await self.finish()
 
@@ -295,7 +299,7 @@ class Deployment:
         code = await worker.exit_code()
         assert code == 0, worker.log.read_text()[-3000:]
 
-    async def folded_all(self, timeout_seconds: float = 90) -> None:
+    async def folded_all(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
         deadline = time.monotonic() + timeout_seconds
         before: object = None
@@ -537,7 +541,7 @@ async def _pump(
 
 async def _known(producer: AIOKafkaProducer, topic: str, partition: int) -> None:
     """Wait until the client knows the partition of a topic that was just created."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while partition not in (await producer.partitions_for(topic) or ()):
             await producer.client.force_metadata_update()
             await asyncio.sleep(0.02)

@@ -162,7 +162,13 @@ async def _send_bad_records(kafka: Any, name: str) -> None:
     await log.append("contexts", 0, codec.encode("Context", bad))
     await log.append("clicks", 0, b"not a record")
     await log.stop()
-    await asyncio.sleep(1)
+    admin = kafka.connection("admin", f"{name}.")
+    for _ in range(300):
+        found = await copy_async(admin, {"dead-letters-edge": 1}, {"dead-letters-edge"})
+        if any(part.records for part in found.parts.values()):
+            return
+        await asyncio.sleep(0.2)
+    pytest.fail("bad records did not become dead letters")
 
 
 async def test_every_role_does_its_whole_work_under_its_own_principal(played: Played) -> None:
