@@ -191,6 +191,18 @@ def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     assert note in cli("config", "check", club).out
 
 
+def test_a_counter_whose_windows_the_clock_uses_up_is_noted(cli, tmp_path):
+    shop = tmp_path / "shop.yaml"
+    plain = "deployment: shop\narms: 4\ncontext: {dimension: 3}\nexpected_slots: 10000000\n"
+    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000}\n")
+    assert cli("config", "check", shop, "--json").json["notes"] == []
+    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, windows: 1440}\n")
+    (note,) = cli("config", "check", shop, "--json").json["notes"]
+    assert "the counter serves 1440 of a partition: at one each 60 s they last 24 hours" in note
+    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, sums: fresh}\n")
+    assert cli("config", "check", shop, "--json").json["notes"] == []
+
+
 def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(cli, refused, config, tmp_path):
     folder = tmp_path / "shop"
     assert cli("prepare", config(), folder).code == 0

@@ -119,6 +119,12 @@ def test_auto_takes_the_counter_exactly_where_its_total_is_the_more_exact_one(ri
     assert set(chosen.values()) == {"fresh", "counter"}
 
 
+def test_where_time_closes_windows_auto_expects_as_many_as_a_counter_is_to_serve(rigs):
+    few_by_slots = {"window_slots": 100, "window_seconds": 60.0}
+    assert rigs.make_system(expected_slots=40, release={**few_by_slots, "windows": 2}).window_tree is None
+    assert rigs.make_system(expected_slots=40, release={**few_by_slots, "windows": 5_000}).window_tree.horizon == 5_000
+
+
 def test_the_guarantee_of_running_sums_is_that_of_one_window(rigs, rig):
     fresh = rigs.make_system(release={**RUNNING, "sums": "fresh"}).guarantee()
     running = rig.system.guarantee()

@@ -166,8 +166,8 @@ class ReleaseConfig:
         window_seconds: a window closes after so much log time, too; null for never.
         sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
             counter), or auto (whichever gives the more exact total over the windows that expected_slots and
-            window_slots make).
-        windows: most windows that a counter serves.
+            window_slots make, or over ``windows`` of them where time closes windows as well).
+        windows: most windows that a counter serves; after the last one nothing is released any more.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

@@ -51,9 +51,13 @@ def resolve_threshold(config: P2BConfig) -> int:
 
 
 def expected_windows(config: P2BConfig) -> int:
-    """How many windows of one shuffler partition the configuration expects."""
-    slots = config.expected_slots * config.slot.lifetime_slots
-    return max(1, -(-slots // (config.release.window_slots * config.partitions.shuffler)))
+    """How many windows of one shuffler partition the configuration expects.
+
+    Where time closes windows, too, how many come does not follow from the slots: then as many as `windows` says.
+    """
+    release, slots = config.release, config.expected_slots * config.slot.lifetime_slots
+    filled = max(1, -(-slots // (release.window_slots * config.partitions.shuffler)))
+    return filled if release.window_seconds is None else max(filled, release.windows)
 
 
 @lru_cache(maxsize=64)

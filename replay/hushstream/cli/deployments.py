@@ -25,7 +25,7 @@ from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
 from hushstream.systems.configuration import P2BConfig
 from hushstream.systems.p2b import P2BSystem, require_record_sizes
-from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes
+from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.system import System
 from hushstream.systems.values import ConfigurationError
 
@@ -169,12 +169,27 @@ def _ridge(path: Path) -> float | None:
 
 def _notes(config: AnyConfig) -> list[str]:
     """What is allowed and serves nobody."""
-    if isinstance(config, P2BConfig) or config.release.leaves == config.release.rewards_per_user:
+    if isinstance(config, P2BConfig):
+        return _window_notes(config)
+    if config.release.leaves == config.release.rewards_per_user:
         return []
     return [
         f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
         f"{config.release.rewards_per_user} of his rewards count at most; leave the horizon out to have no more noise "
         "than these need"
+    ]
+
+
+def _window_notes(config: P2BConfig) -> list[str]:
+    """A counter whose windows the clock may use up."""
+    release = config.release
+    if release.window_seconds is None or (tree := window_tree_of(config, resolve_codes(config))) is None:
+        return []
+    hours = tree.horizon * release.window_seconds / 3600
+    return [
+        f"release.windows: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
+        f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
+        f"as many as the deployment's life has, or sums: fresh"
     ]
 
 
