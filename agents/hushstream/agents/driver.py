@@ -30,7 +30,6 @@ from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.machine import Spends, Step, TopicPartition
 from hushstream.roles.outcomes import Outcome
-from hushstream.roles.two_inputs import TwoInputs
 
 logger = logging.getLogger(__name__)
 
@@ -183,8 +182,6 @@ class PartitionDriver:
         inputs, settings = self._machine.inputs, self._settings
         if settings.schedule == "fixed":
             return FixedSchedule(buffers, inputs[0], settings.fixed_records)
-        # Only a learner's inputs take their turns by log time.
-        inputs = inputs if isinstance(self._machine, TwoInputs) else inputs[:1]
         return LiveSchedule(buffers, inputs, self._known_end, settings.batch_records, settings.batch_bytes)
 
     def _known_end(self, source: TopicPartition) -> int:

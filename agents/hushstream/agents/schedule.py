@@ -65,7 +65,7 @@ class LiveSchedule:
 
         Args:
             buffers: of all inputs and broadcasts.
-            inputs: the leading one, and those that it may wait for; without these, nothing waits for anything.
+            inputs: the leading one, and those that it may wait for.
             ends: where a log ended when it was last read.
             batch_records: the most records of one input.
             batch_bytes: the most bytes of one input.
@@ -87,7 +87,7 @@ class LiveSchedule:
         self._cut = False
         for source, part in parts.items():
             others = [turn for other, turn in reached.items() if other != source]
-            if part is not None and others and self._awaited:
+            if part is not None and others:
                 part = self._before(part, min(others))
             if part is not None:
                 batch.append(part)
