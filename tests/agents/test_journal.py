@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka.errors import RequestTimedOutError
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOutError
 
-from hushstream.agents.errors import JournalLost
+from hushstream.agents.errors import JournalLost, WorkerError
 from hushstream.agents.journal import Append, JournalWriter, settle
 from hushstream.roles.machine import Output
 
@@ -22,12 +22,12 @@ class Log:
     """A real ordered log in memory, to which others may append as well."""
 
     values: list[bytes] = field(default_factory=list)
-    failing: bool = False
+    failing: KafkaError | None = None
 
     async def send(self, output: Output) -> Awaitable[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.failing:
-            future.set_exception(RequestTimedOutError())
+        if self.failing is not None:
+            future.set_exception(self.failing)
         else:
             self.values.append(output.value)
             future.set_result(Acknowledged(len(self.values) - 1))
@@ -109,10 +109,18 @@ async def test_the_same_record_by_another_who_went_no_further_counts_once() -> N
 
 
 async def test_a_failed_append_loses_the_partition() -> None:
-    log = Log([b"0-genesis"], failing=True)
+    log = Log([b"0-genesis"], failing=RequestTimedOutError())
     journal = writer(log)
     append = await journal.append(b"1-ours", 1)
     with pytest.raises(JournalLost, match="RequestTimedOutError"):
+        await journal.confirm(append)
+
+
+async def test_a_producer_that_the_broker_hears_no_more_ends_the_worker() -> None:
+    log = Log([b"0-genesis"], failing=OutOfOrderSequenceNumber())
+    journal = writer(log)
+    append = await journal.append(b"1-ours", 1)
+    with pytest.raises(WorkerError, match="appending sequence 1: .*start this worker again"):
         await journal.confirm(append)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    OutOfOrderSequenceNumber,
     TopicAuthorizationFailedError,
 )
 
@@ -42,6 +43,10 @@ class AccessDenied(WorkerError):
     """The broker's access rules forbid what the role must do."""
 
 
+class ProducerOutOfStep(WorkerError):
+    """The broker refuses all that this process goes on to send to a partition: only a fresh producer is heard."""
+
+
 class NoPartition(WorkerError):
     """The worker held no partition within the stated time."""
 
@@ -70,4 +75,9 @@ def from_client(error: Exception, doing: str) -> HushstreamError:
     """What an error of the Kafka client means for a partition: a reload, or the end of the worker."""
     if isinstance(error, DENIED):
         return AccessDenied(f"{doing}: the broker's access rules forbid it ({error})")
+    if isinstance(error, OutOfOrderSequenceNumber):
+        return ProducerOutOfStep(
+            f"{doing}: a batch was given up after the broker had not answered for long, and the broker refuses what "
+            f"follows it; start this worker again"
+        )
     return JournalLost(f"{type(error).__name__} while {doing}")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.broadcast import BroadcastReader
 from hushstream.agents.commits import committed_marks, journal_name, pack_mark, read_mark
@@ -137,7 +137,7 @@ class Homes:
         for partition, error in zip(partitions, found, strict=True):
             if isinstance(error, (PartitionError, ReplayMismatch)):
                 self._stop_partition(partition, error)
-            elif isinstance(error, DENIED):
+            elif isinstance(error, (*DENIED, OutOfOrderSequenceNumber)):
                 self._fatal(from_client(error, "recovering"))
             elif isinstance(error, (KafkaError, ConnectionError, TimeoutError, JournalLost)):
                 told = error if isinstance(error, JournalLost) else type(error).__name__

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
-from hushstream.agents.errors import JournalLost
+from hushstream.agents.errors import JournalLost, from_client
 from hushstream.roles.machine import Output, TopicPartition
 
 
@@ -140,6 +140,8 @@ def settle(
 async def _offset_of(append: Append) -> int:
     try:
         metadata = await asyncio.shield(append.acknowledged)
+    except OutOfOrderSequenceNumber as error:
+        raise from_client(error, f"appending sequence {append.sequence}") from error
     except (KafkaError, ConnectionError, TimeoutError) as error:
         raise JournalLost(f"append of sequence {append.sequence} failed: {type(error).__name__}") from error
     return int(metadata.offset)

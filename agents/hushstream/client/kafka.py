@@ -50,6 +50,8 @@ class KafkaEventLog:
         self._prefix = prefix
         self._linger_ms = round(linger_seconds * 1000)
         self._producer: AIOKafkaProducer | None = None
+        self._replacing = asyncio.Lock()
+        self._replaced: set[asyncio.Task[None]] = set()
         self._consumer: AIOKafkaConsumer | None = None
         self._reader: asyncio.Task[None] | None = None
         self._partitions = 0
@@ -61,12 +63,12 @@ class KafkaEventLog:
             AccessDenied: the client's access rules are missing.
             HushstreamError: no broker answers, or the deployment's topics do not exist there.
         """
-        common = self._cluster.client_options()
-        self._producer = AIOKafkaProducer(
-            acks="all", enable_idempotence=True, linger_ms=self._linger_ms, max_batch_size=262_144, **common
-        )
+        self._producer = self._make_producer()
         self._consumer = AIOKafkaConsumer(
-            auto_offset_reset="latest", enable_auto_commit=False, fetch_max_wait_ms=100, **common
+            auto_offset_reset="latest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=100,
+            **self._cluster.client_options(),
         )
         try:
             await self._producer.start()
@@ -91,14 +93,42 @@ class KafkaEventLog:
         """
         if self._producer is None:
             raise HushstreamError("client: expected it to be started (use `async with`), it is not")
+        producer = self._producer
         try:
-            future = await self._producer.send(physical(self._prefix, topic), value, partition=partition)
+            future = await producer.send(physical(self._prefix, topic), value, partition=partition)
             metadata = await future
-        except DENIED as error:
-            raise AccessDenied(f"client: the access rules forbid to write to {topic}/{partition} now") from error
         except KafkaError as error:
+            await self._replace(producer)
+            if isinstance(error, DENIED):
+                raise AccessDenied(f"client: the access rules forbid to write to {topic}/{partition} now") from error
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
         return int(metadata.offset)
+
+    def _make_producer(self) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=self._linger_ms,
+            max_batch_size=262_144,
+            **self._cluster.client_options(),
+        )
+
+    async def _replace(self, broken: AIOKafkaProducer) -> None:
+        """Go on with a fresh producer: a batch that failed for good has used up numbers that the broker waits for."""
+        stop = broken.stop
+        async with self._replacing:
+            if self._producer is not broken:
+                return
+            fresh = self._make_producer()
+            try:
+                await fresh.start()
+            except KafkaError:
+                _log.warning("client: no broker answers a fresh producer; the next record tries again")
+                return
+            self._producer = fresh
+            task = asyncio.create_task(stop())
+            self._replaced.add(task)
+            task.add_done_callback(self._replaced.discard)
 
     def partitions(self) -> int:
         """Partition count of contexts, clicks and decisions."""
@@ -109,6 +139,7 @@ class KafkaEventLog:
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
+        await asyncio.gather(*self._replaced, return_exceptions=True)
         if self._producer is not None:
             await self._producer.stop()
         if self._consumer is not None:
