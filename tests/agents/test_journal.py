@@ -120,7 +120,7 @@ async def test_a_producer_that_the_broker_hears_no_more_ends_the_worker() -> Non
     log = Log([b"0-genesis"], failing=OutOfOrderSequenceNumber())
     journal = writer(log)
     append = await journal.append(b"1-ours", 1)
-    with pytest.raises(WorkerError, match="appending sequence 1: .*start this worker again"):
+    with pytest.raises(WorkerError, match=r"appending sequence 1: .*start this worker again"):
         await journal.confirm(append)
 
 
