@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -102,6 +103,26 @@ async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines
         worker = await run.start(metrics_port=port)
         assert await worker.exit_code() == 1
     assert "metrics cannot be served on 127.0.0.1" in only_line(worker)
+
+
+async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partition(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    async with deployment(bench, harness, machines, "wiped-at-work", partitions=1, schedule="live") as run:
+        worker = await run.start()
+        await run.folded_all()
+        before = await run.output_ends()
+        admin = AIOKafkaAdminClient(bootstrap_servers=bench.bootstrap)
+        await admin.start()
+        name = run.settings.physical("events")
+        await admin.delete_topics([name])
+        await admin.create_topics([NewTopic(name, 1, 1)])
+        await admin.close()
+        await run.append({("events", 0): EVENTS[:3]})
+        await worker.logged("partition 0 stopped (topics_replaced): events/0: was folded up to offset 60")
+        assert await run.output_ends() == before, "nothing was folded of another log"
+        worker.kill(signal.SIGTERM)
+        await worker.exit_code()
 
 
 async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(

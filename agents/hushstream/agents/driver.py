@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.cuts import Cuts, Reached
-from hushstream.agents.errors import from_client
+from hushstream.agents.errors import from_client, replaced
 from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
@@ -193,6 +193,24 @@ class PartitionDriver:
             return 0
         end = self._tools.fetched_end(source)
         return sys.maxsize if end is None else end
+
+    async def check_inputs(self) -> None:
+        """Stop this partition if an input log ends before what was folded of it: it was wiped while we were at work.
+
+        What a fetch tells may lag behind for a moment where another broker has become the leader, so that is asked.
+        """
+        ends = {buffer.source: self._tools.fetched_end(buffer.source) for buffer in self.inputs}
+        short = [b for b in self.inputs if (end := ends[b.source]) is not None and end < b.low]
+        if not short:
+            return
+        try:
+            now = await self._tools.end_offsets([buffer.source for buffer in short])
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            logger.warning("partition %d: where its inputs end is not known (%s)", self.partition, type(error).__name__)
+            return
+        for buffer in short:
+            if now[buffer.source] < buffer.low:
+                self._fail(replaced(buffer.source, buffer.low, now[buffer.source]))
 
     def _on_arrival(self) -> None:
         self._last_arrival = time.monotonic()

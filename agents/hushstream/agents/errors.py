@@ -67,6 +67,14 @@ class TopicsReplaced(PartitionError):
     """A log is shorter than what was already folded from it: it was wiped or replaced."""
 
 
+def replaced(source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
+    """A log that ends before what was folded of it."""
+    return TopicsReplaced(
+        f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the log ends at {end}; the topic was wiped or "
+        f"replaced"
+    )
+
+
 class JournalLost(HushstreamError):
     """An append failed, or another writer continued the chain first: the partition reloads."""
 

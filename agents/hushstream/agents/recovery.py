@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
+from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced, replaced
 from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
@@ -203,10 +203,7 @@ class Recovery:
                     f"begins at {firsts[source]}; those records were deleted before they were folded"
                 )
             if positions[source] > ends[source]:
-                raise TopicsReplaced(
-                    f"{source[0]}/{source[1]}: was folded up to offset {positions[source]}, but the log ends "
-                    f"at {ends[source]}; the topic was wiped or replaced"
-                )
+                raise replaced(source, positions[source], ends[source])
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: held.journal_offset})
         # A model that retention removed is missed only if a journal record names it: then the digest tells.

@@ -217,6 +217,7 @@ class RoleWorker:
                     end = self._stream.fetched_end(buffer.source)
                     if end is not None:
                         self._metrics.lag(*buffer.source, max(0, end - buffer.low))
+                await driver.check_inputs()
                 if self._reporting.gauges is not None:
                     self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
 
