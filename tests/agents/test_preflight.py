@@ -100,6 +100,16 @@ async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_an
     assert "found 1 and 1" in warning
 
 
+async def test_log_times_that_writers_choose_are_refused_beyond_this_machine(broker: EmbeddedBroker) -> None:
+    made = await created(broker, "chosen.", reports={"message.timestamp.type": "CreateTime"})
+    await check_declared(made, ("reports",))
+    beyond = {"bootstrap": made.bootstrap.replace("127.0.0.1", "0.0.0.0"), "security": Security(allow_plaintext=True)}
+    with pytest.raises(
+        TopicSettingsWrong, match=r"chosen\.reports: expected message\.timestamp\.type LogAppendTime, found CreateTime"
+    ):
+        await check_declared(made.model_copy(update=beyond), ("reports",))
+
+
 class OtherBroker:
     """A broker that answers nothing but which requests it takes, as a much older or newer one would."""
 

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 _RETENTION = ("retention.ms", "retention.bytes")
 _SAME = ("cleanup.policy",)
 _AT_LEAST = (*_RETENTION, "max.message.bytes")
+_LOG_TIME = "message.timestamp.type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,9 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
 async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
     """Refuse topics that would lose records earlier than declared, or could not take the largest.
 
-    That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. Too few
-    copies, on a broker that is not on this machine, are a warning in the log.
+    That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
+    that is not on this machine too few copies are a warning in the log, and log times must be the broker's own: whoever
+    writes may not choose the window, the quota or the deadline that his record falls in.
 
     Raises:
         TopicSettingsWrong: names the topic, both values, and what to do.
@@ -88,11 +90,12 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         await admin.close()
     for warning in loss_warnings([Kept.of(one["topic"], fewest_copies(one), found[one["topic"]]) for one in described]):
         logger.warning("%s", warning)
+    same = _SAME if settings.cluster.on_loopback else (*_SAME, _LOG_TIME)
     for name, topic in sorted(names.items()):
         declared = TOPICS[topic].settings()
-        for setting in (*_SAME, *_AT_LEAST):
+        for setting in (*same, *_AT_LEAST):
             wanted, there = declared[setting], found[name][setting]
-            if there != wanted and (setting in _SAME or _amount(setting, there) < _amount(setting, wanted)):
+            if there != wanted and (setting in same or _amount(setting, there) < _amount(setting, wanted)):
                 raise TopicSettingsWrong(
                     f"topic {name}: expected {setting} {wanted}, found {there}; set it with Kafka's own "
                     f"`kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}`, "
