@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
@@ -47,14 +47,14 @@ class DecisionReader:
     A reader that starts in the middle of the log, or meets a hole that retention left in it, takes the next
     record as its place. Between those, a record whose number or lows do not continue was written by a worker
     that no longer owned the partition. If the place itself was such a worker's, the true chain is told by its
-    length: one that goes on for more than `STALE_RECORDS` records is adopted.
+    length: one that goes on for more than `STALE_RECORDS` records is adopted, with all the answers of these.
     """
 
     def __init__(self) -> None:
         """Start without a place."""
         self._place: _Place | None = None
         self._rival: _Place | None = None
-        self._rival_records = 0
+        self._rival_records: list[Decisions] = []
         self._next_offset = -1
 
     def read(self, offset: int, value: bytes) -> Iterator[Answer]:
@@ -63,26 +63,26 @@ class DecisionReader:
             self._place = self._rival = None
         self._next_offset = offset + 1
         record = _decoded(value)
-        if record is None or not self._continues(record["head"]) or not _sound(record):
+        if record is None:
             return
-        columns = [np.frombuffer(record[name], kind).tolist() for name, kind in _COLUMNS]
-        for event_id, policy, arm, propensity, version in zip(
-            record["event_ids"], record["policies"], *columns, strict=True
-        ):
-            yield Answer(event_id, arm, propensity, _POLICIES[policy], version)
+        for counted in self._counted(record):
+            yield from _answers(counted)
 
-    def _continues(self, head: JournalHead) -> bool:
+    def _counted(self, record: Decisions) -> Sequence[Decisions]:
+        """The records that are now known to be on the chain."""
+        head = record["head"]
         if self._place is None or self._place.continued_by(head):
             self._place = _advanced(self._place, head)
             self._rival = None
-            return True
+            return (record,)
         follows = self._rival is not None and self._rival.continued_by(head)
-        self._rival_records = self._rival_records + 1 if follows else 1
+        self._rival_records = [*self._rival_records, record] if follows else [record]
         self._rival = _advanced(self._rival if follows else None, head)
-        if self._rival_records <= STALE_RECORDS:
-            return False
+        if len(self._rival_records) <= STALE_RECORDS:
+            return ()
         self._place, self._rival = self._rival, None
-        return True
+        adopted, self._rival_records = self._rival_records, []
+        return adopted
 
 
 _COLUMNS: tuple[tuple[Literal["arms", "propensities", "model_versions"], str], ...] = (
@@ -99,6 +99,16 @@ def _decoded(value: bytes) -> Decisions | None:
     except CodecError:
         return None
     return cast(Decisions, fields) if name == "Decisions" else None
+
+
+def _answers(record: Decisions) -> Iterator[Answer]:
+    if not _sound(record):
+        return
+    columns = [np.frombuffer(record[name], kind).tolist() for name, kind in _COLUMNS]
+    for event_id, policy, arm, propensity, version in zip(
+        record["event_ids"], record["policies"], *columns, strict=True
+    ):
+        yield Answer(event_id, arm, propensity, _POLICIES[policy], version)
 
 
 def _sound(record: Decisions) -> bool:
