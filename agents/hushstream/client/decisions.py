@@ -73,7 +73,6 @@ class DecisionReader:
         head = record["head"]
         if self._place is None or self._place.continued_by(head):
             self._place = _advanced(self._place, head)
-            self._rival = None
             return (record,)
         follows = self._rival is not None and self._rival.continued_by(head)
         self._rival_records = [*self._rival_records, record] if follows else [record]
