@@ -192,13 +192,22 @@ def test_feedback_that_comes_before_its_context_waits_for_it(related, rig):
     assert [row[2] for row in rig.rows(rig.fold())] == [0.5]
 
 
-def test_waiting_feedback_gives_way_when_there_is_no_room(related):
-    rig = related.RelatedLearnerRig(related.make_system(feedback={"parked_clicks": 2}))
-    for name in ("x", "x", "y"):
-        rig.shown(name, 0)
-    seen = rig.fold()
-    assert seen.reasons == ["click_without_context"] * 2
-    assert len(rig.machine.parking) == 1
+def test_waiting_feedback_has_a_share_for_each_user_that_nobody_else_can_take(related):
+    rows = []
+    for flood in (False, True):
+        rig = related.RelatedLearnerRig(related.make_system(feedback={"parked_clicks": 6}))
+        rig.shown("e", 0, "bob")
+        rig.reward("e", 0, 0.5, "bob")
+        for number in range(9 * flood):
+            rig.shown(f"x{number}", 0, "ann")
+            rig.shown(f"y{number}", 0, "nobody")
+        seen = rig.fold()
+        assert sorted(seen.reasons) == ["too_many_parked"] * 7 * flood + ["unknown_user"] * 9 * flood
+        rig.decide("e", "bob", eligible=bytes([0b0001]))
+        rig.seal()
+        rows.append(rig.rows(rig.fold()))
+    assert rows[0] == rows[1]
+    assert [row[2] for row in rows[0]] == [0.5]
 
 
 def test_many_rows_leave_in_records_of_bounded_size(related):

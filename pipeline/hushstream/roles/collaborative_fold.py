@@ -123,14 +123,28 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
         """Why a decodable context must not be decided, if it must not."""
-        machine, columns = self._machine, decoded.columns
-        if columns.users[row] not in machine.system.graph.index:
-            return Refusal.UNKNOWN_USER
-        if columns.users[row] in machine.foreign:
-            return Refusal.FOREIGN_USER
+        columns = decoded.columns
+        stranger = self._stranger(columns.users[row])
+        if stranger is not None:
+            return stranger
         if columns.lines[row] != LINE:
             return Refusal.UNKNOWN_LINE
         return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
+
+    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+        """Let the feedback of users of this partition wait for its context, and nobody else's."""
+        stranger = self._stranger(click.user)
+        if stranger is not None:
+            self._refuse(stranger, part, click.offset, click.row)
+            return
+        super()._park(click, part)
+
+    def _stranger(self, user: str) -> Refusal | None:
+        """Why nothing is taken of a user here, if he is none of this partition's."""
+        machine = self._machine
+        if user not in machine.system.graph.index:
+            return Refusal.UNKNOWN_USER
+        return Refusal.FOREIGN_USER if user in machine.foreign else None
 
     def _decide(self, decoded: DecodedContexts, row: int) -> None:
         machine, columns = self._machine, decoded.columns

@@ -13,6 +13,8 @@ and noised sums are released from here.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +44,10 @@ class CollaborativeLearnerMachine(TwoInputs):
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, "CollaborativeModel")]
         settle_ms = round(system.config.settle_seconds * 1000)
-        super().__init__(system, partition, key, models, system.config.feedback, settle_ms)
+        # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
+        share = max(1, system.config.feedback.parked_clicks // system.nodes)
+        feedback = replace(system.config.feedback, parked_clicks=share * system.nodes)
+        super().__init__(system, partition, key, models, feedback, settle_ms, parked_of_one=share)
         self.shared: SharedParameters = cold_parameters(system)
         self.open: dict[str, OpenRow] = {}
         self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
