@@ -239,7 +239,7 @@ def test_a_file_that_is_held_is_left_alone_and_asked_for_again(place: Path, capl
         assert "move it away" not in str(found.value)
         assert issubclass(UsersLost, JournalLost), "the partition is tried again"
         holder.execute("ROLLBACK")
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith("hushstream")]
     assert not place.with_suffix(".damaged").exists()
     with closing(UserDatabase(place)) as store:
         assert (store.get(ANN), store.snapshot()) == (b"one", b"first")
