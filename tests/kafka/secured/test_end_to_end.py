@@ -143,7 +143,7 @@ async def played(
         log = KafkaEventLog(kafka.passwords, f"{name}.", security=kafka.security("client"))
         world = make_world("synthetic", users=USERS, rounds=ROUNDS, dimension=4, arms=4, seed=5)
         result = await asyncio.wait_for(ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3)).run(log), 60)
-        await _send_bad_records(kafka, name)
+        await _send_bad_records(kafka, name, partition_counts(system))
         pages = await asyncio.to_thread(workers.pages)
     finally:
         codes = await asyncio.to_thread(workers.stop)
@@ -154,7 +154,7 @@ async def played(
     yield Played(system, keys, folder, logs, pages, codes, result.decisions)
 
 
-async def _send_bad_records(kafka: Any, name: str) -> None:
+async def _send_bad_records(kafka: Any, name: str, counts: Mapping[str, int]) -> None:
     """What becomes dead letters."""
     log = KafkaEventLog(kafka.passwords, f"{name}.", security=kafka.security("client"))
     await log.start(lambda *_: None)
@@ -164,7 +164,7 @@ async def _send_bad_records(kafka: Any, name: str) -> None:
     await log.stop()
     admin = kafka.connection("admin", f"{name}.")
     for _ in range(300):
-        found = await copy_async(admin, {"dead-letters-edge": 1}, {"dead-letters-edge"})
+        found = await copy_async(admin, counts, {"dead-letters-edge"})
         if any(part.records for part in found.parts.values()):
             return
         await asyncio.sleep(0.2)
