@@ -9,8 +9,8 @@ own log time against the deadline of its decision.
 
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
 left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
-read to its end goes on at a later log time. What room there is for feedback without context is shared by all users of
-a partition: only a flood that fills it (`feedback.parked_clicks`) reaches the feedback of others.
+read to its end goes on at a later log time. In p2b the room for feedback without context (`feedback.parked_clicks`) is
+shared by all users of a partition, so a flood that fills it reaches the feedback of others; in colin each has his own.
 """
 
 from __future__ import annotations
