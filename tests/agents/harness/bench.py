@@ -294,10 +294,16 @@ class Deployment:
     async def finish(self) -> None:
         """Let one worker fold everything, then end it with SIGTERM."""
         worker = await self.start()
+        await self.taken_up(worker)
         await self.folded_all()
         worker.kill(signal.SIGTERM)
         code = await worker.exit_code()
         assert code == 0, worker.log.read_text()[-3000:]
+
+    async def taken_up(self, worker: Worker, timeout_seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until one worker has every partition: what was journaled before may not have been released yet."""
+        for partition in range(self._partitions):
+            await worker.logged(f"partition {partition}: at journal record", timeout_seconds)
 
     async def folded_all(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""

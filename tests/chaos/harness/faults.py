@@ -217,6 +217,7 @@ class Disturbed:
         run = self._run
         run.pace_seconds = 0.0
         worker = await run.start()
+        await run.taken_up(worker, PATIENCE_SECONDS)
         await run.folded_all(PATIENCE_SECONDS)
         worker.kill(signal.SIGTERM)
         code = await worker.exit_code(PATIENCE_SECONDS)
