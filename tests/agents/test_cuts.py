@@ -178,7 +178,12 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
         assert held is not None
         assert held.sequence == 1
         seen: list[int] = []
-        run.store.behind = lambda _: seen.append(len(run.store.saved)) or True  # type: ignore[func-returns-value]
+
+        def behind(partition: int) -> bool:
+            seen.append(len(run.store.saved))
+            return True
+
+        run.store.behind = behind
 
         def no_machine(partition: int) -> Any:
             raise LookupError

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid, releases
+from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import Output
 
@@ -141,6 +145,25 @@ def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
     (tmp_path / "paid").write_text("in the way")
     with pytest.raises(JournalLost, match="could not be noted"):
         marks(tmp_path).raise_to(0, GENESIS, 7)
+
+
+async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(tmp_path: Path) -> None:
+    high = marks(tmp_path)
+    noted: list[int] = []
+
+    class Noting:
+        async def send(self, output: Output) -> asyncio.Future[None]:
+            noted.append(high.noted(0, GENESIS))
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+
+    unused: Any = None
+    machine: Any = SimpleNamespace(journal=("journal-counter", 0))
+    recovery = Recovery(high.settings, unused, Noting(), unused, lambda: True)
+    for sequence in (3, 5):
+        await recovery._send(Held(machine, GENESIS, sequence, sequence + 1), [Output("releases", 0, b"x")])
+    assert noted == [3, 5]
 
 
 def test_whatever_carries_noise_or_pays_for_it_raises_the_mark_and_nothing_else_does() -> None:

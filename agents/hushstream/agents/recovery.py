@@ -91,7 +91,7 @@ class Recovery:
 
     @property
     def high_water(self) -> HighWater:
-        """What was paid for on this machine."""
+        """What was released from this machine."""
         return HighWater(self.settings)
 
     async def run(self, partition: int, released: Callable[[bytes], int], cached: Held | None = None) -> Held:
@@ -186,8 +186,6 @@ class Recovery:
         held.journal_offset = place
         self._check_owner()
         self.high_water.check(partition, paid, held.sequence)
-        if releases(unsent):
-            await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
         await self._send(held, unsent)
         held.released = held.sequence
 
@@ -238,6 +236,10 @@ class Recovery:
         return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
 
     async def _send(self, held: Held, unsent: list[Output]) -> None:
+        """Send again what lies between the mark and the record that the machine has come to, noted before."""
+        if releases(unsent):
+            partition = held.machine.journal[1]
+            await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
         acknowledgements = [await self.sender.send(output) for output in unsent]
         await asyncio.gather(*acknowledgements)
         held.resent += len(acknowledgements)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hushstream.replay.datasets.registry import DatasetError, Summary
+
+if TYPE_CHECKING:
+    from hushstream.replay.worlds.world import World
 
 
 def summarise_synthetic(folder: Path) -> Summary:
@@ -14,16 +18,7 @@ def summarise_synthetic(folder: Path) -> Summary:
     from hushstream.replay.worlds.synthetic import synthetic
 
     world = synthetic()
-    everyone = np.arange(world.users)
-    arms = everyone % world.arms
-    rate = np.mean([world.expected(everyone, round_index, arms) for round_index in range(world.rounds)])
-    return {
-        "rows": world.users * world.rounds,
-        "users": world.users,
-        "arms": world.arms,
-        "dimension": world.dimension,
-        "random_arm_reward": float(rate),
-    }
+    return _simulated(world, world.dimension)
 
 
 def summarise_colin(folder: Path) -> Summary:
@@ -31,6 +26,10 @@ def summarise_colin(folder: Path) -> Summary:
     from hushstream.replay.worlds.colin import colin
 
     world = colin()
+    return _simulated(world, world.feature_dimension)
+
+
+def _simulated(world: World, dimension: int) -> Summary:
     everyone = np.arange(world.users)
     arms = everyone % world.arms
     rate = np.mean([world.expected(everyone, round_index, arms) for round_index in range(world.rounds)])
@@ -38,7 +37,7 @@ def summarise_colin(folder: Path) -> Summary:
         "rows": world.users * world.rounds,
         "users": world.users,
         "arms": world.arms,
-        "dimension": world.feature_dimension,
+        "dimension": dimension,
         "random_arm_reward": float(rate),
     }
 
