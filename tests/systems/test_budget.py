@@ -119,17 +119,29 @@ def test_windows_lie_side_by_side_and_a_counter_over_windows_is_one_charge(rigs)
 @pytest.mark.parametrize(
     ("scope", "kind", "found"),
     [
-        ("epoch/0/12", "epoch", (0, 12, 0)),
-        ("epoch/2/12/renewal/3", "epoch", (2, 12, 3)),
-        ("window/1/7", "window", (1, 7, 0)),
-        ("lift/4", "lift", (4, 0, 0)),
+        ("epoch/0/12", "epoch", (0, 12, 0, "")),
+        ("epoch/2/12/renewal/3", "epoch", (2, 12, 3, "")),
+        ("epoch/2/12/renewal/3/00ff", "epoch", (2, 12, 3, "00ff")),
+        ("window/1/7/renewal/1/ab", "window", (1, 7, 1, "ab")),
+        ("lift/4/renewal/2/ab", "lift", (4, 0, 2, "ab")),
+        ("window/1/7", "window", (1, 7, 0, "")),
+        ("lift/4", "lift", (4, 0, 0, "")),
     ],
 )
 def test_the_name_of_a_scope_is_read_back(scope, kind, found):
     assert OwnScope.of(scope, kind) == found
-    for other in ("epoch/0", "epoch/0/1/2", "epoch/x/1", "lift/0/1", "window/1", "", "epoch/0/1/renewal/x"):
+    for other in (
+        "epoch/0/1/renewal/1/xy",
+        "epoch/0",
+        "epoch/0/1/2",
+        "epoch/x/1",
+        "lift/0/1",
+        "window/1",
+        "",
+        "epoch/0/1/renewal/x",
+    ):
         wrong = kind if other.startswith(kind) else "epoch" if kind != "epoch" else "lift"
-        with pytest.raises(ValueError, match=r"expected a scope of kind|invalid literal"):
+        with pytest.raises(ValueError, match=r"expected a scope of kind|invalid literal|non-hexadecimal"):
             OwnScope.of(other, wrong)
 
 

@@ -18,10 +18,10 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.chain import Chained
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
 from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
 from hushstream.roles.counter import CounterMachine
+from hushstream.roles.editions import Chained
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import Machine
 from hushstream.roles.outcomes import Outcome, Refusal

@@ -242,6 +242,7 @@ class _Place(NamedTuple):
     partition: int
     order: int
     renewal: int
+    doubt: str
     scope: str
 
 
@@ -285,7 +286,11 @@ class _Book:
         """The deployment scopes, by partition."""
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
-            paid = {p.renewal for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)}
+            paid = {
+                (p.renewal, p.doubt)
+                for p, c in self._charges.items()
+                if p.partition == partition and c.spent != Cost(0)
+            }
             total = times(terms.limit.price(terms.life), len(paid))
             found.append(
                 Account(

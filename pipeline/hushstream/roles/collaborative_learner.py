@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles import collaborative_state
-from hushstream.roles.collaborative_fold import EDGE_CHARGE, CollaborativeFold, OpenRow
+from hushstream.roles.collaborative_fold import CollaborativeFold, OpenRow
 from hushstream.roles.collaborative_models import SharedParameters, cold_parameters
 from hushstream.roles.intake import DecodedContexts, decode_checked
 from hushstream.roles.machine import InputSlice
@@ -56,15 +56,27 @@ class CollaborativeLearnerMachine(TwoInputs):
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
         self.records = 0
-        """Records of rows that left or were released: each is named by its number, so a cut changes no name."""
+        """Releases made from here: each is named by its number, so a cut changes no name."""
         self.moments: Moments | None = None
-        self.spending = Spending(system.spending_terms, partition)
+        self.spending: Spending = Spending(system.spending_terms, partition)
         """What this role spends where the noise is added here; otherwise nothing is asked of it."""
 
     @property
     def refused(self) -> Exhausted | None:
         """See `Spends.refused`."""
-        return None if self.moments is None else self.spending.refusal(EDGE_CHARGE)
+        return None if self.moments is None else self.spending.refusal(self.epoch.next_place())
+
+    @property
+    def _releases(self) -> bool:
+        return self.moments is not None
+
+    @property
+    def _reaches_ahead(self) -> bool:
+        return self.moments is not None and self.moments.reaches_ahead
+
+    def row_name(self, event_id: str) -> bytes:
+        """16 opaque bytes that stand for the event of a row, in this journal and for this role alone."""
+        return self.key.digest("row", self.chain.genesis_nonce, event_id.encode())
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
@@ -73,9 +85,15 @@ class CollaborativeLearnerMachine(TwoInputs):
             self.moments = self.open_moments()
 
     def open_moments(self) -> Moments:
-        """Running sums of this partition's users, under noise of this journal."""
+        """Running sums of this partition's users, under noise of this journal and epoch."""
         noise_key = self.key.derive("local-counters")
-        return self.system.moments(noise_key, self.chain.genesis_nonce, 0, self.partition)
+        return self.system.moments(noise_key, self.nonce, self.epoch.number, self.partition)
+
+    def _renew(self) -> None:
+        if self.moments is not None:
+            earlier = self.moments
+            self.moments = self.open_moments()
+            self.moments.renoise(earlier)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
         d = self.system.features.dimension

@@ -13,9 +13,10 @@ from hushstream.edge.agent import EdgeAgent
 from hushstream.edge.deadlines import Deadlines
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
+from hushstream.privacy.noise import NoiseAddress
 from hushstream.roles import learner_state
 from hushstream.roles.intake import DecodedContexts, decode_contexts
-from hushstream.roles.learner_fold import LIFT_CHARGE, LearnerFold
+from hushstream.roles.learner_fold import LearnerFold
 from hushstream.roles.learner_users import Users, UserStore
 from hushstream.roles.machine import InputSlice, finished
 from hushstream.roles.models import ModelReader
@@ -60,7 +61,19 @@ class LearnerMachine(TwoInputs):
     @property
     def refused(self) -> Exhausted | None:
         """See `Spends.refused`: the lift's releases."""
-        return None if self.spending is None else self.spending.refusal(LIFT_CHARGE)
+        return None if self.spending is None else self.spending.refusal(self.epoch.next_place())
+
+    @property
+    def _releases(self) -> bool:
+        return self.lift is not None
+
+    @property
+    def _reaches_ahead(self) -> bool:
+        return self.lift is not None
+
+    def _renew(self) -> None:
+        if self.lift is not None:
+            self.lift.renoise(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         """See `KeepsUsers.keep_users`."""
@@ -81,9 +94,12 @@ class LearnerMachine(TwoInputs):
         config = self.system.config
         if not config.lift.holdout:
             return None
-        address = self.system.lift_address(self.chain.genesis_nonce, self.partition)
         wait_ms = self.terms.reward_wait_ms
-        return LiftCounter(config.lift, config.release.levels, wait_ms, self.key.derive("lift"), address)
+        key = self.key.derive("lift")
+        return LiftCounter(config.lift, config.release.levels, wait_ms, key, self._lift_address())
+
+    def _lift_address(self) -> NoiseAddress:
+        return self.system.lift_address(self.nonce, self.partition, self.epoch.number)
 
     def in_holdout(self, agent: EdgeAgent) -> bool:
         """Whether a user is never answered by a model."""

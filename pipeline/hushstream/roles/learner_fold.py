@@ -19,16 +19,13 @@ from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.budget import Place, ledger_fields
+from hushstream.systems.budget import ledger_fields
 from hushstream.systems.lift import holdout_arm
 from hushstream.systems.lift_records import lift_record
 from hushstream.systems.p2b import LINES
 
 if TYPE_CHECKING:
     from hushstream.roles.learner import LearnerMachine
-
-LIFT_CHARGE = Place(0)
-"""A learner whose inputs changed stops, so all releases of its lift are on one charge."""
 
 
 def _never(arm: int) -> float:
@@ -224,7 +221,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         machine = self._machine
         if machine.lift is None or machine.spending is None:
             return
-        asked = self._ask(machine.spending, LIFT_CHARGE)
+        asked = self._ask(machine.spending, machine.charge())
         if asked.refused:
             return
         step = machine.lift.release(machine.now_ms)

@@ -20,9 +20,10 @@ from hushstream.roles.chain import (
     digest_outputs,
     digest_records,
     head_fields,
-    in_its_edition,
     ranges_of,
 )
+from hushstream.roles.editions import in_its_edition
+from hushstream.roles.epochs import NoiseEpoch
 from hushstream.roles.intake import MAX_ROWS, DecodedContexts, cut, ready_below
 from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.machine import (
@@ -36,8 +37,10 @@ from hushstream.roles.machine import (
 )
 from hushstream.roles.models import ModelReader
 from hushstream.roles.refusals import DeadLetters
+from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs_fold import Journaled, TwoInputsFold
 from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.budget import Place
 from hushstream.systems.configuration import FeedbackConfig
 from hushstream.systems.system import System
 
@@ -61,6 +64,7 @@ class TwoInputs(ABC):
         now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
         last_click_ms: log time of the youngest click folded.
         float_ties: see `Machine.float_ties`.
+        epoch: of the noise of what is released from here.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class TwoInputs(ABC):
         self.now_ms = 0
         self.last_click_ms = 0
         self.float_ties = 0
+        self.epoch = NoiseEpoch()
         self._decoded: DecodedContexts | None = None
 
     @abstractmethod
@@ -110,7 +115,41 @@ class TwoInputs(ABC):
     def _batch(self, sequence: int, journaled: Journaled | None) -> TwoInputsFold[Any]:
         """The fold of the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
 
+    spending: Spending | None
+
+    @property
+    @abstractmethod
+    def _releases(self) -> bool:
+        """Whether noise is drawn here."""
+
+    @property
+    @abstractmethod
+    def _reaches_ahead(self) -> bool:
+        """Whether it is drawn before what it covers is all there."""
+
+    @abstractmethod
+    def _renew(self) -> None:
+        """Noise what is held again, under noise of the epoch that has begun."""
+
     # What a driver asks before it reads.
+
+    @property
+    def nonce(self) -> bytes:
+        """What names the noise of this epoch in this journal."""
+        return self.epoch.nonce(self.chain.genesis_nonce)
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if self._reaches_ahead or (forked and self._releases):
+            self.epoch.ask(nonce)
+        return self.epoch.due
+
+    def charge(self) -> Place:
+        """What the release that follows is charged to; opens the epoch of a doubt."""
+        if self.epoch.due:
+            self.epoch.renew()
+            self._renew()
+        return self.epoch.place()
 
     @property
     def journal(self) -> TopicPartition:
@@ -232,12 +271,18 @@ class TwoInputs(ABC):
         fields = self.chain.accept(value, self.positions())
         arms, propensities = (np.frombuffer(fields[name], kind).tolist() for name, kind in _ANSWERS)
         sequence = self.chain.sequence
+        self._follow(fields["head"]["epoch"], fields["debits"])
         fold, again = self._folded(sequence, Journaled(arms, propensities), slices)
         ours, theirs = self.chain.written(again), self.chain.written(fields)
         for name in ours:
             if ours[name] != theirs[name]:
                 raise ReplayMismatch(f"decisions/{self.partition} record {sequence}: its inputs give another {name}")
         return Step(None, tuple(fold.releases), tuple(fold.dead), fold.counts)
+
+    def _follow(self, epoch: int, debits: Sequence[Mapping[str, Any]]) -> None:
+        """Let the record's first release open an epoch if it did so; a record without releases answers no doubt."""
+        if debits and self.spending is not None:
+            self.epoch.follow(epoch, debits[0]["scope"], self.spending.terms.own)
 
     def _folded(
         self, sequence: int, journaled: Journaled | None, slices: Sequence[InputSlice]
@@ -248,7 +293,7 @@ class TwoInputs(ABC):
         fold.run(covered)
         self._decoded = None
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
-        head = head_fields(sequence, 0, ranges_of(covered), inputs, releases, self.chain.edition)
+        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
         return fold, {"head": head, **fold.fields()}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

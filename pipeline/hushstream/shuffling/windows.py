@@ -53,11 +53,13 @@ class Sealed(NamedTuple):
         closed_by: the rule that closed it.
         contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
             then follows from which slots the window holds, not from the order in which they came.
+        ids: of its slots, in that order; none where slots have none (experiments).
     """
 
     window: int
     closed_by: ClosedBy
     contents: tuple[bytes, ...]
+    ids: tuple[bytes, ...] = ()
 
 
 class Offer(NamedTuple):
@@ -186,7 +188,8 @@ class Windows:
         return self._close(ClosedBy.SEAL) if self._slots else None
 
     def _close(self, closed_by: ClosedBy) -> Sealed:
-        sealed = Sealed(self.window, closed_by, tuple(content for _, content in sorted(self._slots)))
+        ids, contents = zip(*sorted(self._slots), strict=True)
+        sealed = Sealed(self.window, closed_by, contents, ids)
         self.window += 1
         self._slots = []
         return sealed

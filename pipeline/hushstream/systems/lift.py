@@ -12,6 +12,9 @@ into, so it takes little room.
 One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
 most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
 one user's clicks, with L1 sensitivity 2 M ``decisions_per_user`` (`hushstream.counting.counter`, group of leaves).
+
+The counter draws ahead of its leaves, so where a rollback cannot be ruled out an epoch of noise begins over the exact
+counts, at the price of all of them (`hushstream.roles.machine.Distrusts`).
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _COIN_BITS = 53
 _MOMENTS = 256
 """Into so many moments the wait for a reward is cut."""
 _WAITING = struct.Struct(f"<q{SUMS}q")
-_COUNT = struct.Struct("<I")
+_COUNT = struct.Struct("<IQ")
 _NORMAL_95 = 1.959963984540054
 
 
@@ -104,6 +107,9 @@ class LiftCounter:
         self._lift = lift
         self._levels = levels
         self._tree = lift_tree(lift, levels)
+        self._key = key
+        self._before = 0
+        """Releases in earlier epochs of noise."""
         self._counter: Counter = self._tree.open(key, address)
         self._moment_ms = max(1, wait_ms // _MOMENTS)
         self._waiting: dict[int, list[int]] = {}
@@ -112,7 +118,15 @@ class LiftCounter:
     @property
     def leaves(self) -> int:
         """Releases so far."""
-        return self._counter.leaves
+        return self._before + self._counter.leaves
+
+    def renoise(self, address: NoiseAddress) -> None:
+        """Begin an epoch under noise that ``address`` names: the next release noises all counts again."""
+        counted = self._counter.exact.tolist()
+        self._before = self.leaves
+        self._counter = self._tree.open(self._key, address)
+        at_once = self._waiting.setdefault(0, [0] * SUMS)
+        self._waiting[0] = [held + more for held, more in zip(at_once, counted, strict=True)]
 
     def count(self, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
         """Take one decision that was shown.
@@ -138,15 +152,15 @@ class LiftCounter:
         """
         over = [self._waiting.pop(moment) for moment in sorted(self._waiting) if moment <= now_ms]
         self._counter.add(np.array([[0] * SUMS, *over], dtype=np.int64).sum(axis=0)[None, :])
-        step = float(self.leaves)
-        before = (step - 1) * self._tree.mean_square(self.leaves - 1) if self.leaves > 1 else 0.0
-        variance = step * self._tree.mean_square(self.leaves) - before
+        leaves = self._counter.leaves
+        before = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
+        variance = leaves * self._tree.mean_square(leaves) - before
         return LiftStep(self.leaves, self._counter.release().values, variance)
 
     def dump(self) -> bytes:
         """The state; as sensitive as clicks."""
         waiting = [_WAITING.pack(moment, *sums) for moment, sums in sorted(self._waiting.items())]
-        return _COUNT.pack(len(waiting)) + b"".join(waiting) + self._counter.dump()
+        return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
 
     def load(self, state: bytes) -> None:
         """Take over a state.
@@ -156,6 +170,7 @@ class LiftCounter:
         """
         if len(state) < _COUNT.size or len(state) < (end := _COUNT.size + _COUNT.unpack_from(state)[0] * _WAITING.size):
             raise BadState("lift: expected the state of a counter, got fewer bytes")
+        self._before = _COUNT.unpack_from(state)[1]
         found = _WAITING.iter_unpack(state[_COUNT.size : end])
         self._waiting = {moment: sums for moment, *sums in found}
         self._counter.load(state[end:])

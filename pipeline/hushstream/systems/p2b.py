@@ -188,8 +188,8 @@ class P2BSystem:
             quota_period_ms=round(config.users.period_seconds * 1000),
         )
 
-    def lift_address(self, genesis_nonce: bytes, partition: int) -> NoiseAddress:
-        """What names the noise of a learner partition's lift."""
+    def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
+        """What names the noise of a learner partition's lift in one epoch."""
         return NoiseAddress(
             purpose="lift",
             deployment=self.config.deployment,
@@ -198,7 +198,7 @@ class P2BSystem:
             mechanism="lift",
             parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
             config_digest=self.digest,
-            epoch=0,
+            epoch=epoch,
             partition=partition,
         )
 
