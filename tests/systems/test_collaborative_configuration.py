@@ -108,7 +108,6 @@ def test_every_field_has_its_impossible_values_tested():
         ({"mechanism": "blt"}, "release.noise"),
         ({"horizon": 100, "rewards_per_user": 101}, "release.rewards_per_user"),
         ({"trust": "edge", "seconds": 60}, "release.seconds"),
-        ({"trust": "edge", "epochs": 2}, "release.epochs"),
     ],
 )
 def test_values_that_do_not_go_together_name_the_field_to_change(values, field):

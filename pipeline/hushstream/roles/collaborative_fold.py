@@ -269,4 +269,4 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         machine = self._machine
         place = struct.pack("<qq", machine.partition, machine.records)
         machine.records += 1
-        return machine.key.digest("release-id", machine.chain.genesis_nonce, place)
+        return machine.key.digest("release-id", machine.nonce, place)

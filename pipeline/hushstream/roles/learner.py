@@ -108,7 +108,8 @@ class LearnerMachine(TwoInputs):
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
         place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
-        return self.key.digest("lift-id", self.chain.genesis_nonce, place)
+        # The counter keeps its name over all epochs, so that its newest release takes the place of those before.
+        return self.key.digest("lift-id", self.nonce if parts else self.chain.genesis_nonce, place)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
         config = self.system.config

@@ -134,8 +134,8 @@ class ContinualConfig:
         rows: a step is released after so many rewards, or at a seal. At the edge rows are released as they settle, and
             a model follows after so many of them or at a seal.
         seconds: a step is released after so much log time, too; null for never.
-        epochs: how often the price may be paid; a budget may end it earlier. 1 at the edge, where a learner whose
-            inputs changed stops.
+        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
+            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -179,7 +179,6 @@ class ContinualConfig:
         if self.seconds is not None:
             object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
             require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
-        require(self.trust == "server" or self.epochs == 1, "release.epochs", "1 at the edge", self.epochs)
 
     @property
     def leaves(self) -> int:
