@@ -32,6 +32,7 @@ square error at the stated horizons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -43,8 +44,9 @@ from numpy.typing import NDArray
 from hushstream.counting.blt_shapes import MANTISSA_BITS, BltShape, shape_for
 from hushstream.counting.calibration import Concentrated, NodeNoise
 from hushstream.counting.counter import Counter, Factorisation, Plan
+from hushstream.counting.drawing import DrawingCounter, Wanted
 from hushstream.counting.errors import BadPlan, BadState
-from hushstream.counting.nodes import HISTORY_BYTES, NO_HISTORY, NodeSource
+from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
 from hushstream.counting.statement import Neighbours
 from hushstream.privacy.noise import Parameter
 from hushstream.privacy.promise import Deployment, Guarantee
@@ -169,19 +171,17 @@ def _noise(plan: BufferedToeplitz) -> NodeNoise:
     return plan.budget.noise_for(plan.squared_sensitivity)
 
 
-class BltCounter(Counter):
+class BltCounter(DrawingCounter):
     """Keeps the history, the buffers and the running sum of the noise: they are as secret as the key's noise."""
 
     def __init__(self, plan: BufferedToeplitz, nodes: NodeSource) -> None:
         """Before the first leaf."""
-        super().__init__(plan)
-        self._nodes = nodes
+        super().__init__(plan, nodes)
         self._fine = plan.fine_bits
         self._factors, self._shifts = _columns(plan.shape.dyadic)
         self._buffers = np.zeros((len(plan.shape.dyadic), plan.dimension), dtype=np.int64)
         self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total = np.zeros(plan.dimension, dtype=np.int64)
-        self._history = NO_HISTORY
 
     def feedback(self) -> NDArray[np.int64]:
         """g_t: what the buffers take from the next fresh noise, in fine units, int64 (dimension,)."""
@@ -194,8 +194,11 @@ class BltCounter(Counter):
         self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total += correlated
 
-    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
-        for fresh in self._draw(leaves, origin):
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        return Wanted([(self.leaves + row,) for row in range(len(leaves))], histories)
+
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        for fresh in drawn:
             self.push(fresh - self.feedback())
 
     def _noise(self) -> NDArray[np.int64]:
@@ -203,7 +206,8 @@ class BltCounter(Counter):
 
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
         totals = np.empty_like(leaves)
-        for row, fresh in enumerate(self._draw(leaves, origin)):
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        for row, fresh in enumerate(drawn):
             self.push(fresh - self.feedback())
             totals[row] = self._total
         return self._rounded(totals)
@@ -212,12 +216,6 @@ class BltCounter(Counter):
         if not self._fine:
             return fine.copy()
         return np.asarray((fine + (1 << (self._fine - 1))) >> self._fine)
-
-    def _draw(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        """Fresh noise of the next leaves, int64 (n, dimension)."""
-        histories = self._nodes.histories(self._history, leaves, origin)
-        self._history = histories[-1]
-        return self._nodes.draw_over([(self.leaves + row,) for row in range(len(leaves))], histories)
 
     def _dump_extra(self) -> bytes:
         return self._history + self._buffers.astype("<i8").tobytes() + self._total.astype("<i8").tobytes()

@@ -18,19 +18,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.counter import Counter, Plan
+from hushstream.counting.counter import Plan
+from hushstream.counting.drawing import DrawingCounter, Wanted
 from hushstream.counting.errors import BadState
-from hushstream.counting.nodes import HISTORY_BYTES, NO_HISTORY, NodeSource
+from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
 
 
-class CompletedCounter(Counter):
-    """Keeps the history and, for each set bit of the number of leaves, the noise of that subtree: it redraws none."""
+class CompletedCounter(DrawingCounter):
+    """Keeps, for each set bit of the number of leaves, the noise of that subtree: no node is drawn twice."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
         """Before the first leaf."""
-        super().__init__(plan)
-        self._nodes = nodes
-        self._history = NO_HISTORY
+        super().__init__(plan, nodes)
         self._held: dict[int, NDArray[np.int64]] = {}
 
     @abstractmethod
@@ -40,34 +39,22 @@ class CompletedCounter(Counter):
     def _noise(self) -> NDArray[np.int64]:
         return self._rounded(sum(self._held.values(), np.zeros(self.plan.dimension, dtype=np.int64)))
 
-    def _took(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
-        """The history after each of these leaves."""
-        histories = self._nodes.histories(self._history, leaves, origin)
-        self._history = histories[-1]
-        return histories
-
-    def _draw(self, places: Sequence[tuple[int, int]], histories: Sequence[bytes]) -> NDArray[np.int64]:
-        """Noise of nodes (level, index) that the leaves of ``histories`` complete, int64 (places, dimension)."""
+    def _over(self, places: Sequence[tuple[int, int]], histories: Sequence[bytes]) -> Wanted:
+        """Nodes (level, index) that the leaves of ``histories`` complete, each over the history at its last leaf."""
         first = self.leaves + 1
-        over = [histories[((index + 1) << level) - first] for level, index in places]
-        return self._nodes.draw_over(places, over)
+        return Wanted(places, [histories[((index + 1) << level) - first] for level, index in places])
 
     def _dump_extra(self) -> bytes:
         return self._history + b"".join(self._held[level].astype("<i8").tobytes() for level in sorted(self._held))
 
     def _load_extra(self, extra: bytes) -> None:
         levels = [level for level in range(self.plan.levels) if self.leaves >> level & 1]
-        width = 8 * self.plan.dimension
-        if len(extra) != HISTORY_BYTES + width * len(levels):
-            raise BadState(
-                f"counter state: expected {HISTORY_BYTES + width * len(levels)} bytes of history and noise,"
-                f" got {len(extra)}"
-            )
+        size = HISTORY_BYTES + 8 * self.plan.dimension * len(levels)
+        if len(extra) != size:
+            raise BadState(f"counter state: expected {size} bytes of history and noise, got {len(extra)}")
         self._history = extra[:HISTORY_BYTES]
-        held = (
-            np.frombuffer(extra, "<i8", offset=HISTORY_BYTES).astype(np.int64).reshape(len(levels), self.plan.dimension)
-        )
-        self._held = dict(zip(levels, held, strict=True))
+        held = np.frombuffer(extra, "<i8", offset=HISTORY_BYTES).astype(np.int64)
+        self._held = dict(zip(levels, held.reshape(len(levels), self.plan.dimension), strict=True))
 
 
 class BinaryCounter(CompletedCounter):
@@ -76,39 +63,40 @@ class BinaryCounter(CompletedCounter):
     def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
         return fine
 
-    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
-        self._hold(leaves, self._took(leaves, origin))
+    def _fresh(self, end: int) -> list[tuple[int, int]]:
+        """The nodes that the release after ``end`` leaves uses and that are not held."""
+        used = [(level, (end >> level) - 1) for level in range(end.bit_length()) if end >> level & 1]
+        return [(level, index) for level, index in used if (index + 1) << level > self.leaves]
 
-    def _hold(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> None:
-        """Draw what the release after these leaves uses and those before did not."""
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        return self._over(self._fresh(self.leaves + len(leaves)), histories)
+
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
         end = self.leaves + len(leaves)
-        ends = {level: end >> level << level for level in range(end.bit_length()) if end >> level & 1}
-        places = [(level, (last >> level) - 1) for level, last in ends.items() if last > self.leaves]
-        kept = {level: self._held[level] for level, last in ends.items() if last <= self.leaves}
-        drawn = self._draw(places, histories) if places else ()
-        self._held = {**kept, **{level: noise for (level, _), noise in zip(places, drawn, strict=True)}}
+        fresh = {level: noise for (level, _), noise in zip(self._fresh(end), drawn, strict=True)}
+        self._hold(end, fresh)
+
+    def _hold(self, end: int, fresh: dict[int, NDArray[np.int64]]) -> None:
+        """Hold what the release after ``end`` leaves uses: fresh nodes, and of those held the ones that it shares."""
+        used = [level for level in range(end.bit_length()) if end >> level & 1]
+        self._held = {level: fresh[level] if level in fresh else self._held[level] for level in used}
 
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        histories = self._took(leaves, origin)
         first, end = self.leaves + 1, self.leaves + len(leaves)
         # Only nodes of even index: a prefix whose bit l is set uses the node before it, of index (t >> l) - 1.
         places = [
             (level, index)
             for level in range(end.bit_length())
-            for index in range((first - 1) >> level, end >> level)
+            for index in range(self.leaves >> level, end >> level)
             if not index & 1
         ]
+        drawn = self.nodes.draw_over(*self._over(places, self._took(leaves, origin)))
         noise = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         for level, held in self._held.items():
-            noise[: (((first - 1) >> level) + 1 << level) - first] += held
-        drawn = self._draw(places, histories)
+            noise[: ((self.leaves >> level) + 1 << level) - first] += held
         for (level, index), node in zip(places, drawn, strict=True):
             begin = ((index + 1) << level) - first
             noise[begin : begin + (1 << level)] += node
-        self._held = self._after(end, dict(zip(places, drawn, strict=True)))
+        by_place = dict(zip(places, drawn, strict=True))
+        self._hold(end, {place[0]: by_place[place] for place in self._fresh(end)})
         return noise
-
-    def _after(self, end: int, drawn: dict[tuple[int, int], NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
-        """What the release after ``end`` leaves uses."""
-        used = [(level, (end >> level) - 1) for level in range(end.bit_length()) if end >> level & 1]
-        return {place[0]: drawn[place] if place in drawn else self._held[place[0]] for place in used}

@@ -32,6 +32,7 @@ from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.completed import CompletedCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import levels_for
+from hushstream.counting.drawing import Wanted
 from hushstream.counting.errors import BadPlan
 from hushstream.counting.nodes import NodeSource
 from hushstream.privacy.noise import Parameter
@@ -123,23 +124,33 @@ class HonakerCounter(CompletedCounter):
             return fine
         return np.asarray((fine + (1 << (self._guard - 1))) >> self._guard)
 
-    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
-        self._complete(self._took(leaves, origin))
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        parts = enumerate(self._completed(len(leaves)))
+        return self._over([(level, index) for level, part in parts for index in part], histories)
+
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        self._complete(len(leaves), drawn)
 
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
         first = self.leaves + 1
         fine = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         times = np.arange(first, first + len(leaves))
-        for level, (start, estimates) in self._complete(self._took(leaves, origin)).items():
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        for level, (start, estimates) in self._complete(len(leaves), drawn).items():
             prefix = times >> level
             rows = np.flatnonzero(prefix & 1)
             fine[rows] += estimates[prefix[rows] - 1 - start]
         return self._rounded(fine)
 
-    def _complete(self, histories: Sequence[bytes]) -> dict[int, tuple[int, NDArray[np.int64]]]:
+    def _completed(self, steps: int) -> list[range]:
+        """By level the nodes that the next leaves complete."""
+        end = self.leaves + steps
+        return [range(self.leaves >> level, end >> level) for level in range(end.bit_length())]
+
+    def _complete(self, steps: int, drawn: NDArray[np.int64]) -> dict[int, tuple[int, NDArray[np.int64]]]:
         """Take leaves: for each level, the index of the first estimate in use and all from there on."""
-        end = self.leaves + len(histories)
-        own = self._own(end, histories)
+        end, parts = self.leaves + steps, self._completed(steps)
+        own = np.split(drawn << self._guard, np.cumsum([len(part) for part in parts])[:-1])
         in_use: dict[int, tuple[int, NDArray[np.int64]]] = {}
         fresh = own[0]
         for level in range(end.bit_length()):
@@ -154,12 +165,6 @@ class HonakerCounter(CompletedCounter):
             if level + 1 < end.bit_length():
                 fresh = _estimates(own[level + 1], fresh, level + 1)
         return in_use
-
-    def _own(self, end: int, histories: Sequence[bytes]) -> list[NDArray[np.int64]]:
-        """By level the noise of the nodes that the leaves up to ``end`` complete, with guard bits, in one draw."""
-        ranges = [range(self.leaves >> level, end >> level) for level in range(end.bit_length())]
-        drawn = self._draw([(level, index) for level, part in enumerate(ranges) for index in part], histories)
-        return np.split(drawn << self._guard, np.cumsum([len(part) for part in ranges])[:-1])
 
 
 def _estimates(own: NDArray[np.int64], below: NDArray[np.int64], level: int) -> NDArray[np.int64]:

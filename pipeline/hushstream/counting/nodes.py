@@ -35,6 +35,9 @@ class NodeSource(Protocol):
     def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
         """Noise of single nodes, each over the history beside it, int64 (places, dimension)."""
 
+    def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:
+        """What `draw_over` draws from: for whoever draws for many counters in one pass."""
+
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
         """The history after each leaf; ``origin`` names what they come from, so that equal leaves are told apart."""
 
@@ -116,9 +119,12 @@ class KeyedNodes:
 
     def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
         """See `NodeSource`."""
+        return self._noise.draw(self.streams(places, histories), self._dimension)
+
+    def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> list[_NodeStream]:
+        """See `NodeSource`."""
         cell = self._address.cell
-        streams = [self._stream(cell, place, history) for place, history in zip(places, histories, strict=True)]
-        return self._noise.draw(streams, self._dimension)
+        return [self._stream(cell, place, history) for place, history in zip(places, histories, strict=True)]
 
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
         """See `NodeSource`."""

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import BlockPlan, Counter, NegativeDigitTree, Plan
+from hushstream.counting import BlockPlan, NegativeDigitTree, Plan
 from hushstream.counting.blocks import BlockCounters
+from hushstream.counting.drawing import DrawingCounter, add_together
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, Parameter
 from hushstream.schemas.errors import HushstreamError
@@ -189,7 +190,7 @@ class CounterMoments(Moments):
         self._key, self._address = key, address
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
-        self._counters: list[Counter] = []
+        self._counters: list[DrawingCounter] = []
         # What the journal records must be what the noise is drawn under: a group of trees has names of its own.
         self._noise: Plan | BlockPlan = plan
         if isinstance(plan, NegativeDigitTree) and plan.reaches_ahead:
@@ -242,8 +243,7 @@ class CounterMoments(Moments):
         if self._arena is not None:
             self._arena.add(blocks, leaves)
         else:
-            for block, leaf, origin in zip(blocks.tolist(), leaves, origins, strict=True):
-                self._counters[block].add(leaf[None, :], origin)
+            add_together([self._counters[block] for block in blocks.tolist()], leaves, origins)
         super()._take(blocks, leaves, origins)
 
     def erase(self, node: int) -> None:
@@ -254,8 +254,10 @@ class CounterMoments(Moments):
         else:
             self._counters[node] = self._open_counter(node)
 
-    def _open_counter(self, node: int) -> Counter:
-        return self._plan.open(self._key, replace(self._address, cell=node))
+    def _open_counter(self, node: int) -> DrawingCounter:
+        counter = self._plan.open(self._key, replace(self._address, cell=node))
+        assert isinstance(counter, DrawingCounter)
+        return counter
 
     def _dump_noise(self) -> bytes:
         if self._arena is not None:
