@@ -40,7 +40,7 @@ class Role(StrEnum):
     LETTERS_SHUFFLER = "letters-shuffler"
     LETTERS_COUNTER = "letters-counter"
     LETTERS_SERVER = "letters-server"
-    """Who reads the dead letters of one zone and nothing else: which records were refused there follows from content."""
+    """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
 
 
 class Zone(StrEnum):
