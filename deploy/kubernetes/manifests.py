@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.ops.acl_rules import Principals, rules_of
+from hushstream.ops.acl_rules import Principals, accounts_of, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone as KeyZone
-from hushstream.schemas.topics import TOPICS, Role, physical
+from hushstream.schemas.topics import TOPICS, physical
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
 
@@ -74,12 +74,12 @@ def topics(system: System) -> list[Manifest]:
 
 def principals_of(system: System, duties: Sequence[str] = ()) -> tuple[str, ...]:
     """What ``--principals`` must be given where users have the names of these manifests."""
-    names = (*system.roles, Role.CLIENT, Role.OPERATOR, *duties)
+    names = (*accounts_of(system), *duties)
     return tuple(f"{name}=User:{name_of(system, name)}" for name in names)
 
 
 def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
-    """One KafkaUser for each role, the client and the operator, with the rights that the declarations give it.
+    """One KafkaUser for each role, the client, the operator and who reads a zone's dead letters, with declared rights.
 
     Args:
         system: the deployment.

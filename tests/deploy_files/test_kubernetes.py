@@ -228,7 +228,7 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
 
 def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:
     page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
-    named = dict(re.findall(r"--principals (\w+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
+    named = dict(re.findall(r"--principals ([a-z-]+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
     users = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "KafkaUser")}
     assert named == {name.removeprefix("shop-"): name for name in users}
 

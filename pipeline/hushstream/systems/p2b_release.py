@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.contribution.slots import Report, unpack
+from hushstream.contribution.slots import unpack_all
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.coins import bernoulli, probability_units
 from hushstream.privacy.keys import Key
@@ -139,19 +139,14 @@ def _release(
 
 
 def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> Reports:
-    """The reports of the slots that the shuffler's secret coins kept; the coins are thrown for nulls, too."""
+    """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
     release = system.config.release
     coins = bernoulli(
         KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(sealed.contents)
     )
-    kept: list[Report] = []
-    for content, keep in zip(sealed.contents, coins.tolist(), strict=True):
-        report = unpack(content, system.codes, system.config.arms, release.levels)
-        if keep and report is not None:
-            kept.append(report)
-    columns = np.array(kept, dtype=np.int64).reshape(-1, 3)
+    slots = unpack_all(sealed.contents, system.codes, system.config.arms, release.levels)
     domain = Domain(system.codes, system.config.arms, release.levels)
-    return Reports(domain, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
 def _parameters(system: P2BSystem) -> dict[str, int | str]:

@@ -61,7 +61,8 @@ PrincipalsOf = Annotated[
     list[str] | None,
     typer.Option(
         "--principals",
-        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); verify-ROLE for who may verify it, export for "
+        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); letters-ZONE for who reads the dead letters of one "
+        "zone (default: User:letters-ZONE); verify-ROLE for who may verify it, export for "
         "who may copy everything, requeue-ZONE for who may put refused records again; administrator=TYPE:NAME for who "
         "may do more.",
     ),

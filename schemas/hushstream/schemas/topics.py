@@ -36,6 +36,11 @@ class Role(StrEnum):
     COUNTER = "counter"
     AGGREGATOR = "aggregator"
     OPERATOR = "operator"
+    LETTERS_EDGE = "letters-edge"
+    LETTERS_SHUFFLER = "letters-shuffler"
+    LETTERS_COUNTER = "letters-counter"
+    LETTERS_SERVER = "letters-server"
+    """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
 
 
 class Zone(StrEnum):
@@ -47,6 +52,18 @@ class Zone(StrEnum):
     SERVER = "server"
     PUBLISHED = "published"
     OPERATOR = "operator"
+
+
+LETTER_READERS: Mapping[Zone, Role] = {
+    Zone.EDGE: Role.LETTERS_EDGE,
+    Zone.SHUFFLER: Role.LETTERS_SHUFFLER,
+    Zone.COUNTER: Role.LETTERS_COUNTER,
+    Zone.SERVER: Role.LETTERS_SERVER,
+}
+"""Each zone's own reader of its dead letters."""
+
+BESIDE_THE_WORKERS = (Role.CLIENT, Role.OPERATOR, *LETTER_READERS.values())
+"""Who writes or reads without running a worker of the deployment."""
 
 
 class PartitionRule(StrEnum):
@@ -138,11 +155,11 @@ def topics_of(system: str, roles: Collection[str], public: bool, holdout: bool =
 
     Args:
         system: its name.
-        roles: the roles that it runs; client and operator are always there.
+        roles: the roles that it runs; `BESIDE_THE_WORKERS` are always there.
         public: whether its data is public.
         holdout: whether some of its users are never answered by a model.
     """
-    there = {*roles, Role.CLIENT, Role.OPERATOR}
+    there = {*roles, *BESIDE_THE_WORKERS}
     return tuple(
         spec.name
         for spec in TOPICS.values()
@@ -174,7 +191,7 @@ def _account(name: str, schema: str, writers: tuple[Role, ...], count: Count, **
 
 def _dead_letters(role: Role, zone: Zone, count: Count) -> TopicSpec:
     rule, name = PartitionRule.HOME, f"dead-letters-{zone}"
-    return TopicSpec(name, ("DeadLetter",), (role,), (Role.OPERATOR,), zone, rule, count, _LONG_MS)
+    return TopicSpec(name, ("DeadLetter",), (role,), (LETTER_READERS[zone],), zone, rule, count, _LONG_MS)
 
 
 _HOLDOUT: Mapping[str, Any] = {"systems": ("p2b",), "holdout_only": True}

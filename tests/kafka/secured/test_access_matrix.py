@@ -27,7 +27,7 @@ from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
 from hushstream.learners.relation import SocialGraph
 from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import Principals
+from hushstream.ops.acl_rules import Principals, accounts_of
 from hushstream.ops.duties import DUTIES
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
@@ -186,7 +186,7 @@ def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     of = {name: TOPICS[name] for name in shape.topics.values()}
     unused = {topic for role, topic in UNUSED[shape.name] if role == who}
     written, read = WRITTEN_FOR[shape.name].get(who, set()), READ_FOR[shape.name].get(who, set())
-    there = who in (*shape.roles, "client", "operator")
+    there = who in map(str, accounts_of(shape.system))
     worker = who in shape.roles
     return {
         "Write": {
@@ -324,7 +324,14 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
             await producer.send_and_wait(shape.prefix + topic, value, partition=0)
     desk = kafka.connection("requeue-edge", shape.prefix)
     (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}))
-    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server"):
+    for zone in ("edge", "shuffler", "server"):
+        reader = kafka.connection(f"letters-{zone}", shape.prefix)
+        if zone == "edge":
+            assert dead_letters.read(await copy_async(reader, counts, {letter.topic})) == (found,)
+        else:
+            with pytest.raises((AccessDenied, TopicMissing)):
+                await copy_async(reader, counts, {letter.topic})
+    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server", "letters-edge"):
         with pytest.raises((AccessDenied, TopicMissing)):
             await requeue_async(kafka.connection(who, shape.prefix), counts, found, KEYS)
     assert (await requeue_async(desk, counts, found, KEYS)).written
