@@ -20,7 +20,7 @@ from hushstream.roles.sending import TakenSlot, seal_outputs, slot_outputs
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.budget import Place, ledger_fields
-from hushstream.systems.lift import holdout_arm
+from hushstream.systems.lift import holdout_arm, lift_user
 from hushstream.systems.lift_records import lift_record
 from hushstream.systems.p2b import LINES
 
@@ -217,7 +217,8 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         """Note a decision whose own arm was shown."""
         machine = self._machine
         if machine.lift is not None:
-            machine.lift.count(machine.in_holdout(agent), decision.index, decision.deadline_ms, reward)
+            user, holdout = lift_user(agent.key), machine.in_holdout(agent)
+            machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self) -> None:
         """One more release of the lift's running counts, which the log's time or a seal asks for."""
@@ -238,7 +239,10 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         self.counts[Outcome.RELEASE] += 1
 
     def _give_up(self, user: str) -> None:
-        self._machine.agents.give_up(user)
+        machine = self._machine
+        machine.agents.give_up(user)
+        if machine.lift is not None:
+            machine.lift.forget(lift_user(machine.user_key(user)))
 
     def _settle(self, user: str) -> None:
         """A user whose state was given up meanwhile still owes his slot: with null in it."""
