@@ -65,7 +65,9 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             self._apply(agent, click, part)
             return
         past = machine.past.get(click.event_id)
-        if past is None:
+        if past is None and agent is not None and agent.open.has_answer(click.event_id):
+            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        elif past is None:
             self._park(click, part)
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -73,6 +75,16 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             self._too_late(click)
         else:
             self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        gave_way = self._machine.parking.park(click)
+        if gave_way is None:
+            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            return
+        self.counts[Outcome.PARKED] += 1
+        for evicted in gave_way:
+            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
     def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
         if click.arm >= self._machine.arms:
@@ -121,7 +133,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
                 mask = eligible_mask(columns.eligible[row], machine.arms)
             if agent is None:
                 agent = machine.agents.begin(user, columns.lines[row])
-        if event_id not in agent.open and not agent.within_quota(now_ms):
+        if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
         choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
