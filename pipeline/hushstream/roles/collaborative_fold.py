@@ -19,10 +19,18 @@ from hushstream.roles.intake import DecodedContexts, eligible_mask
 from hushstream.roles.machine import InputSlice, Output
 from hushstream.roles.models import ModelReader, OnChain
 from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.roles.shown_parking import Parked
 from hushstream.roles.two_inputs_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import LINE
 from hushstream.systems.collaborative_rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
+
+_PARKED: dict[Parked, Outcome | JoinOutcome | Refusal] = {
+    Parked.WAITS: Outcome.PARKED,
+    Parked.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
+    Parked.FULL: Refusal.TOO_MANY_PARKED,
+    Parked.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
+}
 
 if TYPE_CHECKING:
     from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
@@ -129,11 +137,12 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     def _park(self, click: ParkedClick, part: InputSlice) -> None:
         """Let the feedback of users of this partition wait for its context, and nobody else's."""
-        stranger = self._stranger(click.user)
-        if stranger is not None:
-            self._refuse(stranger, part, click.offset, click.row)
-            return
-        super()._park(click, part)
+        unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self._machine.arms else None)
+        outcome = unfit or _PARKED[self._machine.parking.park(click)]
+        if isinstance(outcome, (Outcome, JoinOutcome)):
+            self.counts[outcome] += 1
+        else:
+            self._refuse(outcome, part, click.offset, click.row)
 
     def _stranger(self, user: str) -> Refusal | None:
         """Why nothing is taken of a user here, if he is none of this partition's."""

@@ -5,15 +5,14 @@ decisions tell others nothing. Its row leaves when the settle time of the decisi
 seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
 as long as the settle time, and the rows decided in one leave together (`TwoInputs.settled`). So whether a row leaves
 depends on what was shown alone, and when, and in which record, on the log times of contexts and on seals: a reward,
-or the lack of one, moves the number in its own row and nothing else.
+or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its context, too
+(`hushstream.roles.shown_parking`).
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from hushstream.roles.intake import DecodedContexts, decode_checked
 from hushstream.roles.machine import InputSlice
 from hushstream.roles.models import ModelReader
 from hushstream.roles.outcomes import Refusal
+from hushstream.roles.shown_parking import ShownParking
 from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs import TwoInputs
 from hushstream.roles.two_inputs_fold import Journaled
@@ -39,15 +39,15 @@ class CollaborativeLearnerMachine(TwoInputs):
     """The learner of a collaborative system on one partition of contexts and clicks."""
 
     system: CollaborativeSystem
+    parking: ShownParking
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, "CollaborativeModel")]
-        settle_ms = round(system.config.settle_seconds * 1000)
+        settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
         # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
-        share = max(1, system.config.feedback.parked_clicks // system.nodes)
-        feedback = replace(system.config.feedback, parked_clicks=share * system.nodes)
-        super().__init__(system, partition, key, models, feedback, settle_ms, parked_of_one=share)
+        parking = ShownParking(max(1, feedback.parked_clicks // system.nodes))
+        super().__init__(system, partition, key, models, parking, feedback.remembered_events, settle_ms)
         self.shared: SharedParameters = cold_parameters(system)
         self.open: dict[str, OpenRow] = {}
         self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))

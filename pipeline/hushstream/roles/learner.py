@@ -17,6 +17,7 @@ from hushstream.privacy.noise import NoiseAddress
 from hushstream.roles import learner_state
 from hushstream.roles.intake import DecodedContexts, decode_contexts
 from hushstream.roles.learner_fold import LearnerFold
+from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.learner_users import Users, UserStore
 from hushstream.roles.machine import InputSlice, finished
 from hushstream.roles.models import ModelReader
@@ -31,6 +32,7 @@ class LearnerMachine(TwoInputs):
     """The learner on one partition of contexts and clicks."""
 
     system: P2BSystem
+    parking: UserParking
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
@@ -41,9 +43,9 @@ class LearnerMachine(TwoInputs):
             partition,
             key,
             [ModelReader(system, line) for line in range(system.line_count)],
-            config.feedback,
+            UserParking(config.feedback.parked_clicks, config.users.parked_clicks),
+            config.feedback.remembered_events,
             round(config.slot.settle_seconds * 1000),
-            parked_of_one=config.users.parked_clicks,
         )
         self.terms = system.edge_terms()
         self.agents = self.make_users(None)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from hushstream.feedback.memory import BoundedMap, PastDecision
+from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.roles.chain import (
     Chain,
@@ -25,7 +25,6 @@ from hushstream.roles.chain import (
 from hushstream.roles.editions import in_its_edition
 from hushstream.roles.epochs import NoiseEpoch
 from hushstream.roles.intake import MAX_ROWS, DecodedContexts, cut, ready_below
-from hushstream.roles.learner_parking import UserParking
 from hushstream.roles.machine import (
     InputRange,
     InputSlice,
@@ -41,10 +40,31 @@ from hushstream.roles.spending import Spending
 from hushstream.roles.two_inputs_fold import Journaled, TwoInputsFold
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.budget import Place
-from hushstream.systems.configuration import FeedbackConfig
 from hushstream.systems.system import System
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
+
+
+class FeedbackParking(Protocol):
+    """Where feedback waits for a context that has not come."""
+
+    def __len__(self) -> int:
+        """0 when nothing waits."""
+
+    def park(self, click: ParkedClick) -> object:
+        """Let a click wait, if there is a place for it."""
+
+    def claim(self, event_id: str) -> list[ParkedClick]:
+        """Take what waits for an event that has now been decided."""
+
+    def clear(self) -> None:
+        """Drop everything."""
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+
+    def all(self) -> Iterable[ParkedClick]:
+        """Everything that waits; parked in this order it waits as it did."""
 
 
 class TwoInputs(ABC):
@@ -73,9 +93,9 @@ class TwoInputs(ABC):
         partition: int,
         key: Key,
         models: Sequence[ModelReader],
-        feedback: FeedbackConfig,
+        parking: FeedbackParking,
+        remembered_events: int,
         settle_ms: int,
-        parked_of_one: int | None = None,
     ) -> None:
         """Begin before the first record of the inputs.
 
@@ -84,9 +104,9 @@ class TwoInputs(ABC):
             partition: of contexts and clicks.
             key: of the edge zone.
             models: readers of the lines of published models, by line.
-            feedback: how much is remembered.
+            parking: where feedback waits for its context.
+            remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.
-            parked_of_one: how many clicks of one user may wait for their context; None for no limit of his own.
         """
         self.system = system
         self.partition = partition
@@ -97,8 +117,8 @@ class TwoInputs(ABC):
         self.letters = DeadLetters("edge", "learner", partition, key, self.chain.encode)
         self.models = models
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
-        self.past: BoundedMap[PastDecision] = BoundedMap(feedback.remembered_events)
-        self.parking = UserParking(feedback.parked_clicks, parked_of_one)
+        self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
+        self.parking = parking
         self.settle_ms = settle_ms
         self.due: deque[tuple[int, str]] = deque()
         self.now_ms = 0

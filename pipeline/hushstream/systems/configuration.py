@@ -131,7 +131,8 @@ class FeedbackConfig:
 
     Attributes:
         reward_wait_seconds: a decision that was shown and not clicked by then counts as reward 0.
-        parked_clicks: how many clicks may wait for a context that has not arrived, per partition.
+        parked_clicks: how many clicks may wait for a context that has not arrived, per partition; in colin how many
+            showings, each with its reward, divided among the users.
         remembered_events: how many past event ids a partition knows again (same id, same answer).
     """
 

@@ -6,8 +6,8 @@ through a counter. So a live team sees what the model is worth, with an interval
 are.
 
 A decision counts when its wait for a reward is over, rewarded or not: one that was counted with its reward, before
-those that get none are known, would make early rates read high. What waits is noted by moments that the wait is cut
-into, so it takes little room.
+those that get none are known, would make early rates read high. What waits is noted by user and by moments that the
+wait is cut into: a user who is forgotten takes his with him.
 
 One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
 most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
@@ -40,10 +40,13 @@ GROUPS = ("model", "holdout")
 SUMS = 4
 """Model shown, model rewards, hold-out shown, hold-out rewards."""
 
+_USER_BYTES = 16
+_RELEASED = bytes(_USER_BYTES)
+"""In place of a user, of what was released already and is of nobody in particular any more."""
 _COIN_BITS = 53
 _MOMENTS = 256
 """Into so many moments the wait for a reward is cut."""
-_WAITING = struct.Struct(f"<q{SUMS}q")
+_WAITING = struct.Struct(f"<q{_USER_BYTES}s{SUMS}q")
 _COUNT = struct.Struct("<IQ")
 _NORMAL_95 = 1.959963984540054
 
@@ -91,6 +94,11 @@ def holdout_arm(user_key: Key, event_id: str, eligible: NDArray[np.int64]) -> in
     return int(eligible[draw * len(eligible) >> 128])
 
 
+def lift_user(user_key: Key) -> bytes:
+    """Stands for a user among what waits to be counted."""
+    return user_key.digest("lift-user")
+
+
 class LiftCounter:
     """The running counts of one learner partition: exact inside, noised outside."""
 
@@ -112,8 +120,8 @@ class LiftCounter:
         """Releases in earlier epochs of noise."""
         self._counter: Counter = self._tree.open(key, address)
         self._moment_ms = max(1, wait_ms // _MOMENTS)
-        self._waiting: dict[int, list[int]] = {}
-        """Sums by the moment at which they count."""
+        self._waiting: dict[int, dict[bytes, list[int]]] = {}
+        """Sums by the moment at which they count, and by user."""
 
     @property
     def leaves(self) -> int:
@@ -125,14 +133,16 @@ class LiftCounter:
         counted = self._counter.exact.tolist()
         self._before = self.leaves
         self._counter = self._tree.open(self._key, address)
-        at_once = self._waiting.setdefault(0, [0] * SUMS)
-        self._waiting[0] = [held + more for held, more in zip(at_once, counted, strict=True)]
+        at_once = self._waiting.setdefault(0, {})
+        held = at_once.get(_RELEASED, [0] * SUMS)
+        at_once[_RELEASED] = [one + more for one, more in zip(held, counted, strict=True)]
 
-    def count(self, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
+    def count(self, user: bytes, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
         """Take one decision that was shown.
 
         Args:
-            holdout: whether its user is in the hold-out.
+            user: stands for its user (`lift_user`).
+            holdout: whether he is in the hold-out.
             index: its number in the user's life, from 0.
             deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
             reward: in [0, 1].
@@ -140,9 +150,16 @@ class LiftCounter:
         if index >= self._lift.decisions_per_user:
             return
         place = 2 if holdout else 0
-        sums = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, [0] * SUMS)
+        users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})
+        sums = users.setdefault(user, [0] * SUMS)
         sums[place] += self._levels
         sums[place + 1] += int(reward * self._levels)
+
+    def forget(self, user: bytes) -> None:
+        """Drop what waits of a user: it is never counted."""
+        for users in self._waiting.values():
+            users.pop(user, None)
+        self._waiting = {moment: users for moment, users in self._waiting.items() if users}
 
     def release(self, now_ms: int) -> LiftStep:
         """The next release, of all whose wait is over at ``now_ms`` of log time, however many they are.
@@ -151,7 +168,8 @@ class LiftCounter:
             HorizonReached: more releases than the counter's price pays for.
         """
         over = [self._waiting.pop(moment) for moment in sorted(self._waiting) if moment <= now_ms]
-        self._counter.add(np.array([[0] * SUMS, *over], dtype=np.int64).sum(axis=0)[None, :])
+        counted = [sums for users in over for sums in users.values()]
+        self._counter.add(np.array([[0] * SUMS, *counted], dtype=np.int64).sum(axis=0)[None, :])
         leaves = self._counter.leaves
         before = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
         variance = leaves * self._tree.mean_square(leaves) - before
@@ -159,7 +177,8 @@ class LiftCounter:
 
     def dump(self) -> bytes:
         """The state; as sensitive as clicks."""
-        waiting = [_WAITING.pack(moment, *sums) for moment, sums in sorted(self._waiting.items())]
+        items = sorted((moment, *item) for moment, users in self._waiting.items() for item in users.items())
+        waiting = [_WAITING.pack(moment, user, *sums) for moment, user, sums in items]
         return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
 
     def load(self, state: bytes) -> None:
@@ -172,7 +191,9 @@ class LiftCounter:
             raise BadState("lift: expected the state of a counter, got fewer bytes")
         self._before = _COUNT.unpack_from(state)[1]
         found = _WAITING.iter_unpack(state[_COUNT.size : end])
-        self._waiting = {moment: sums for moment, *sums in found}
+        self._waiting = {}
+        for moment, user, *sums in found:
+            self._waiting.setdefault(moment, {})[user] = sums
         self._counter.load(state[end:])
 
 
