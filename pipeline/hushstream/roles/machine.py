@@ -106,6 +106,17 @@ class Reopens(Protocol):
 
 
 @runtime_checkable
+class Distrusts(Protocol):
+    """A machine whose noise must not meet that of a history which may have been lost."""
+
+    def distrust(self) -> None:
+        """Called after recovery where marks cannot confirm the journal and an operator goes on all the same.
+
+        It is called at each take-up until something was released since; a second call changes nothing.
+        """
+
+
+@runtime_checkable
 class Spends(Protocol):
     """A machine whose releases are paid out of a budget."""
 
