@@ -161,9 +161,7 @@ class Standing:
         """
         lost = [mark for mark in self.noted if not self.shared or mark.generation > self.generation]
         if lost:
-            return (
-                "this worker's disk holds marks that the topic has lost, so the topic is an older copy or was emptied"
-            )
+            return "this worker's disk holds marks that the topic lacks: the topics are an older copy, or were emptied"
         others = {mark.journal for mark in (*self._newest(self.shared), *self._newest(self.noted))} - {journal}
         if others:
             return f"another journal has released here ({', '.join(sorted(others))}), so this one is not the newest"

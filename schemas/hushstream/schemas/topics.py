@@ -20,14 +20,14 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 
 MIN_IN_SYNC = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-"""With it a broker that missed records may become a partition's leader: what was acknowledged is gone, without a word."""
+"""With it a broker that missed records may lead a partition: what was acknowledged is then gone, without a word."""
 
 LASTING_COPIES, LASTING_IN_SYNC = 3, 2
 """Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
 any one broker takes nothing that was acknowledged, and stops nobody."""
 
 _COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
-"""A compacted topic is read whole at every take-up. Kafka compacts closed segments alone, and rarely, if not told so."""
+"""A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_MS, _LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS

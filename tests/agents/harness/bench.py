@@ -35,7 +35,6 @@ Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
 """(timestamp in milliseconds, value) of each record of one partition."""
 
-STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
 FAST = {
     "session_timeout_seconds": 1.5,
     "heartbeat_seconds": 0.3,
@@ -424,7 +423,8 @@ class Deployment:
 
     def _topic_counts(self) -> dict[str, int]:
         sample = self.make_machine(0)
-        counts = dict.fromkeys((*self.topics.inputs, sample.journal[0], *self.topics.writes), self._partitions)
+        own = (sample.journal[0], *([self.topics.marks] if self.topics.marks else []))
+        counts = dict.fromkeys((*self.topics.inputs, *own, *self.topics.writes), self._partitions)
         counts.update({name: 1 for name, _ in sample.broadcasts})
         return {**counts, **self._other}
 
@@ -438,6 +438,7 @@ class Deployment:
                 time_of = "CreateTime" if name in frozen else "LogAppendTime"
                 config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
                 config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
+                config["cleanup.policy"] = "compact" if name == self.topics.marks else "delete"
                 copies = len(self.bench.bootstrap.split(","))
                 topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
             answered = await admin.create_topics(topics)
