@@ -94,11 +94,15 @@ class ReleaseMarks:
         Raises:
             OlderThanPaid: a mark cannot be read, or some were deleted.
         """
-        place = (self.settings.deployment, self.settings.role, partition)
-        self._seals[partition] = MarkSeal(*place, self.keys.mark_keys())
         signs = [*self._commit_signs(commits), *await self._topic_signs(partition, reader)]
         noted = await asyncio.to_thread(self.files.noted, partition)
         return Standing(await self._shared(partition, reader), noted, tuple(signs))
+
+    def seal(self, partition: int) -> MarkSeal:
+        """How marks of a home partition are sealed, under the keys that the zone's key file holds now."""
+        seal = MarkSeal(self.settings.deployment, self.settings.role, partition, self.keys.mark_keys())
+        self._seals[partition] = seal
+        return seal
 
     def require(self, standing: Standing, partition: int, journal: str | None, sequence: int) -> bool:
         """Refuse a journal that is not what was released from, unless an operator has named this very refusal.
@@ -195,7 +199,7 @@ class ReleaseMarks:
                 f"{where}: expected every mark from offset 0 on, the log begins at {first}: marks were deleted"
             )
         reader.open({place: 0})
-        seal = self._seals[partition]
+        seal = self.seal(partition)
         found: dict[tuple[str, int, bool], Mark] = {}
         for low in range(0, end, _READ_AT_ONCE):
             for record in await reader.read(place, low, min(end, low + _READ_AT_ONCE)):

@@ -26,9 +26,11 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from hushstream.agents.commits import journal_name
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
+from hushstream.roles.marks import Mark, MarkSeal
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 
 Place = tuple[str, int]
@@ -217,6 +219,7 @@ class Deployment:
         self._other = dict(other_topics or {})
         self._workers: list[Worker] = []
         self.with_genesis = True
+        self.with_marks = True
         self.pace_seconds = 0.0
         self.copied_journals: Mapping[int, Sequence[bytes]] = {}
         values = {
@@ -463,7 +466,25 @@ class Deployment:
             machine = self.make_machine(partition)
             values = self.copied_journals.get(partition, [machine.genesis(NONCE)] if self.with_genesis else [])
             logs[machine.journal] = [(1, value) for value in values]
+            if partition in self.copied_journals and self.with_marks:
+                await self.note(partition, values[0], len(values) - 1)
         await self.append(logs)
+
+    async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:
+        """Append a mark: what followed from a journal's records so far may have been sent."""
+        if self.topics.marks is not None:
+            place = (self.settings.deployment, self.settings.role, partition)
+            seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
+            mark = Mark(journal_name(genesis), sequence, **other)
+            await self.append({(self.topics.marks, partition): [(1, seal.pack(mark))]})
+
+    async def marks_of(self, partition: int) -> list[Mark]:
+        """All marks of a home partition, in the order of the topic."""
+        assert self.topics.marks is not None
+        place = (self.settings.deployment, self.settings.role, partition)
+        seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
+        found = [seal.unpack(value) for value in await self.values_of((self.topics.marks, partition))]
+        return [mark for mark in found if mark is not None]
 
     async def append(self, logs: Mapping[Place, Log]) -> None:
         """Write records with their log times."""
