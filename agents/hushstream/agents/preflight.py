@@ -56,6 +56,11 @@ class RoleTopics:
         return frozenset((*self.inputs, *self.own, *self.broadcasts))
 
     @property
+    def recomputed(self) -> frozenset[str]:
+        """What its outputs are recomputed from and compared with: all but its marks, which follow from no log."""
+        return self.all - {self.marks}
+
+    @property
     def all(self) -> frozenset[str]:
         """Everything it reads or writes."""
         return self.reads.union(self.writes)
