@@ -50,7 +50,26 @@ def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
         assert {topics.journal} == {machine.journal[0] for machine in machines}
         assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}
         assert topics.partitions == system.counts[HOMES[role]]
-        assert topics.all == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
+        assert topics.recomputed == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
+        assert topics.all - topics.recomputed == ({topics.marks} if role != "aggregator" else set())
+
+
+EVIDENCE = {
+    "p2b": {"learner": (), "shuffler": ("crowds", "ledger")},
+    "p2b, public, with a hold-out": {
+        "learner": ("interactions", "lift", "ledger-edge"), "shuffler": ("crowds", "ledger"),
+    },
+    "colin, counted by a server": {"learner": (), "counter": ("releases", "ledger")},
+    "colin, counted at the edge": {"learner": ("releases", "ledger")},
+}  # fmt: skip
+"""Idle shufflers and counters write ticks to reports and rewards: those say nothing of a learner."""
+
+
+@pytest.mark.parametrize("shape", EVIDENCE)
+def test_what_says_that_a_role_has_released_is_written_by_nobody_else(shape: str) -> None:
+    system = made(SHAPES[shape])
+    found = {role: role_topics(role, system).evidence for role in system.roles}
+    assert found == {**EVIDENCE[shape], "aggregator": ()}
 
 
 def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has() -> None:

@@ -262,8 +262,11 @@ def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
             assert container["resources"]["limits"]["memory"]
         (main,) = pod["containers"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= main.keys()
-        (claim,) = worker["spec"]["volumeClaimTemplates"]
-        assert claim["metadata"]["name"] in {mount["name"] for mount in main["volumeMounts"]}
+        claims = [claim["metadata"]["name"] for claim in worker["spec"]["volumeClaimTemplates"]]
+        role = worker["metadata"]["labels"]["hushstream.io/role"]
+        assert claims == (["state", "marks"] if role != "aggregator" else ["state"])
+        assert set(claims) <= {mount["name"] for mount in main["volumeMounts"]}
+        assert ("--paid-marks" in main["args"]) == ("marks" in claims)
 
 
 def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str, list[Any]]) -> None:

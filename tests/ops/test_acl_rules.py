@@ -42,9 +42,11 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
     assert [role for role, read in readers.items() if "contexts" in read or "clicks" in read] == ["learner"]
     assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
     assert readers["client"] == {"decisions"}
-    assert readers["shuffler"] == {"reports", "journal-shuffler"}
+    assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler"}
     assert readers["aggregator"] == {"crowds", "interactions", "models"}
-    assert readers["operator"] == {"crowds", "models", "ledger", "lift", "ledger-edge"}
+    assert readers["operator"] == {"crowds", "models", "ledger", "lift", "ledger-edge", "marks-edge", "marks-shuffler"}
+    for role, marks in (("learner", "marks-edge"), ("shuffler", "marks-shuffler")):
+        assert {who for who, read in readers.items() if marks in read} == {role, "operator"}
 
 
 def test_nobody_reads_the_dead_letters_of_two_zones_and_no_role_reads_any(rules: tuple[Rule, ...]) -> None:
@@ -90,6 +92,8 @@ def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ..
         "crowds": "shuffler",
         "models": "aggregator",
         "ledger": "shuffler",
+        "marks-edge": "learner",
+        "marks-shuffler": "shuffler",
         "contexts": "client",
     }.items():
         assert [role for role, written in writers.items() if topic in written] == [owner], topic

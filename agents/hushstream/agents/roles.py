@@ -29,6 +29,7 @@ from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.p2b import P2BSystem
@@ -97,6 +98,12 @@ class MachineMaker:
                 raise
             return self(partition)
         return self._made(partition, key, self.keys.ring(self.zone))
+
+    def mark_keys(self) -> KeyRing:
+        """The keys under which the marks of the role are sealed (`hushstream.agents.marks`)."""
+        if self.zone is None:
+            raise HushstreamError("release marks: expected a role with a key, got one without")
+        return self.keys.ring(self.zone)
 
     def _made(self, partition: int, key: Key, ring: KeyRing | None) -> Machine:
         machine = self.make(partition, key, ring)

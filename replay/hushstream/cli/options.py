@@ -67,6 +67,13 @@ PrincipalsOf = Annotated[
         "may do more.",
     ),
 ]
+OneInSync = Annotated[
+    bool,
+    typer.Option(
+        "--one-in-sync",
+        help="Several brokers may count a record that one copy has: the loss of a broker can roll journals back.",
+    ),
+]
 Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a broker that enforces them.")]
 
 

@@ -57,7 +57,13 @@ def worker(
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
     paid_marks: Annotated[
-        Path | None, typer.Option(help="Folder for marks of what was paid for; best not backed up with the state.")
+        Path | None, typer.Option(help="Folder for marks of what was released; best not backed up with the state.")
+    ] = None,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Go on with a journal that its marks refuse, at the price that the refusal names; repeatable."
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
     metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = _default("metrics_host"),
@@ -117,6 +123,7 @@ def worker(
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / "state" / role.value if state is None else state,
         paid_marks=paid_marks,
+        accept_loss=tuple(accept_loss or ()),
         security=read_security(security),
         metrics_host=metrics_host,
         zone_metrics_host=zone_metrics_host,

@@ -19,9 +19,15 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
 MIN_IN_SYNC = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+"""With it a broker that missed records may lead a partition: what was acknowledged is then gone, without a word."""
+
 LASTING_COPIES, LASTING_IN_SYNC = 3, 2
 """Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
 any one broker takes nothing that was acknowledged, and stops nobody."""
+
+_COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
+"""A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_MS, _LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
@@ -136,6 +142,8 @@ class TopicSpec:
             "retention.bytes": "-1",
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
+            UNCLEAN_ELECTION: "false",
+            **(_COMPACTED if self.cleanup == "compact" else {}),
         }
 
 
@@ -187,6 +195,12 @@ def _account(name: str, schema: str, writers: tuple[Role, ...], count: Count, **
     """Published for good. What was spent is never forgotten: a shorter ledger would let the budget be spent again."""
     rule = PartitionRule.HOME
     return TopicSpec(name, (schema,), writers, (Role.OPERATOR,), Zone.PUBLISHED, rule, count, None, **only)
+
+
+def _marks(role: Role, zone: Zone, count: Count) -> TopicSpec:
+    """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
+    rule, readers = PartitionRule.HOME, (role, Role.OPERATOR)
+    return TopicSpec(f"marks-{zone}", ("ReleaseMark",), (role,), readers, zone, rule, count, None, cleanup="compact")
 
 
 def _dead_letters(role: Role, zone: Zone, count: Count) -> TopicSpec:
@@ -274,6 +288,9 @@ _SPECS = (
     _account("lift", "Lift", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
     # What learners release themselves is paid for here: no ledger partition has two writers.
     _account("ledger-edge", "LedgerEntry", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
+    _marks(Role.LEARNER, Zone.EDGE, Count.LEARNER),
+    _marks(Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _marks(Role.COUNTER, Zone.COUNTER, Count.COUNTER),
     _dead_letters(Role.LEARNER, Zone.EDGE, Count.LEARNER),
     _dead_letters(Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
     _dead_letters(Role.COUNTER, Zone.COUNTER, Count.COUNTER),
