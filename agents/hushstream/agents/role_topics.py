@@ -36,6 +36,7 @@ def role_topics(role: RoleName, system: System) -> RoleTopics:
     if role not in system.roles:
         raise HushstreamError(
             f"role: expected one of {', '.join(system.roles)} for deployment {system.config.deployment}, got {role}"
+            f"{_why_no_learner(role, system)}"
         )
     if isinstance(system, P2BSystem):
         inputs, writes = _of_p2b(role, system)
@@ -46,9 +47,18 @@ def role_topics(role: RoleName, system: System) -> RoleTopics:
     return RoleTopics(inputs, JOURNALS[role], writes, broadcasts, system.counts[HOMES[role]])
 
 
+def _why_no_learner(role: RoleName, system: System) -> str:
+    if role != "learner":
+        return ""
+    return (
+        "; with kind edge learners are agents on users' devices: a worker that ran them would hold contexts and clicks "
+        "in clear, which is kind hosted"
+    )
+
+
 def _of_p2b(role: RoleName, system: P2BSystem) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Inputs and outputs."""
-    public = ("interactions",) if system.config.public_dataset else ()
+    public = ("interactions",) if system.public_dataset else ()
     if role == "learner":
         lift = ("lift", "ledger-edge") if system.config.lift.holdout else ()
         return ("contexts", "clicks"), ("reports", "dead-letters-edge", *public, *lift)

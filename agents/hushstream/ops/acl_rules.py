@@ -32,6 +32,9 @@ Kind = Literal["topic", "group"]
 
 _OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
+_RELAY: Mapping[str, Operation] = {"reports": "Write", "models": "Read"}
+"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
+name it writes their slots and fetches models for them."""
 _CARRIED: Mapping[str, frozenset[str]] = {
     "Read": frozenset({"Describe"}),
     "Write": frozenset({"Describe"}),
@@ -166,10 +169,13 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
             deployment does not have.
     """
     rules = set()
-    for topic in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
+    for topic in topics_of(system.name, system.roles, system.public_dataset, system.holdout):
         name = physical(prefix, topic)
         for who in (Role.CLIENT, Role.OPERATOR):
             rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}
+    if "learner" not in system.roles:
+        relay = principals.by_role[Role.LEARNER]
+        rules |= {Rule(relay, "topic", physical(prefix, topic), one) for topic, one in _RELAY.items()}
     for role in system.roles:
         principal = principals.by_role[Role(role)]
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))

@@ -191,7 +191,7 @@ class Plan(ABC):
             f"{self.mechanism} ({self.source}): running sums of at most {self.horizon} leaves, {self._shape_text()},"
             f" {self.noise.law} noise with {self._noise_text()} on each node",
             self.sensitivity,
-            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in lattice units",
+            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in {neighbours.step}",
             self.changed_draws,
             self.noise.residue,
             neighbours or Neighbours(),
