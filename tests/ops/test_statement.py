@@ -116,7 +116,7 @@ def test_a_life_that_promises_nothing_is_said_in_words():
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):
     facts = facts_of(statement_of(system))
     sections = {section.title: dict(section.facts) for section in statement_of(system).sections}
-    for name in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
+    for name in topics_of(system.name, system.roles, system.public_dataset, system.holdout):
         spec = TOPICS[name]
         assert f"topic {name}" in sections["Retention and erasure"]
         if spec.zone in (Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER):

@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"config": {"public_dataset": False}}, "public_dataset: expected true"),
+        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
         ({"config": {"system": "p2b"}}, "config|context|features"),
         ({"dataset": "synthetic", "world": {}}, "dataset: expected a world of related users"),
         ({"runner": "cloud"}, "runner: expected direct or stream"),

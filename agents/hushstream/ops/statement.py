@@ -258,7 +258,7 @@ def _keys(system: System) -> Section:
     ]
     if not has_learners(system):
         facts.append(
-            ("key of each user", "on the user's own device, made there; the deployment has no key of the edge zone")
+            ("key of each user", "on the user's device, made there; the deployment has no key of the edge zone")
         )
     facts += [
         ("without a key", "the aggregator and whoever reads published topics"),

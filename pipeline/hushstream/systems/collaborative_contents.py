@@ -29,9 +29,9 @@ def collaborative_contents(release: ContinualConfig) -> tuple[Content, ...]:
 
 
 def _edge() -> Iterator[Content]:
-    yield _content("contexts", "features of the arms on offer, with the user's name", Form.CLEAR)
+    yield _content("contexts", "features of the arms on offer, with the user's name", Form.PUBLIC)
     yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
-    yield _content("decisions", "the arm decided for each event id", Form.CLEAR)
+    yield _content("decisions", "the arm decided for each event id", Form.PUBLIC)
 
 
 def _released(release: ContinualConfig) -> Iterator[Content]:

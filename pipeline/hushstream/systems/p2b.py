@@ -39,7 +39,7 @@ from hushstream.systems.p2b_promise import (
     window_tree_of,
 )
 from hushstream.systems.system import RoleName
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.values import ConfigurationError, require
 
 LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model lines, by partition of crowds and models. The second one exists in replays of public datasets alone."""
@@ -86,6 +86,8 @@ class P2BSystem:
             raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
         require_record_sizes(config, encoder.codes)
         budgets_of(config)
+        hosted = config.kind == "hosted" or not public_dataset
+        require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
         _require_sealing(config, sealing)
         pinned = b"" if sealing is None else sealing.pinned
         centroids = encoder.lattice.astype("<i8").tobytes()
