@@ -25,7 +25,7 @@ def with_life(cost, promise=ONE):
     ("rewards", "warning"), [(1, None), (4, None), (5, LITTLE), (15, LITTLE), (51, NOTHING), (1000, NOTHING)]
 )
 def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning):
-    """At epsilon 2 five rewards come to 10, where the warning begins; beyond 100 the tables' share of delta is taken for 1."""
+    """At epsilon 2 five rewards come to 10, where the warning begins; beyond 100 the tables' delta counts as 1."""
     promise = LocalReward.of(256, 2, "laplace").guarantee(rewards)
     assert promise.warning == promise.as_json()["lifetime"]["warning"] == warning
     lines = promise.as_text().splitlines()

@@ -191,6 +191,25 @@ def test_every_value_and_every_centroid_moves_the_digest():
     assert len(seen) == 3 + len(OTHERS)
 
 
+@pytest.mark.parametrize("mode", ["tuples", "paper"])
+def test_an_epsilon_is_refused_where_the_sampling_makes_it(mode):
+    """0.1 was once taken there, and what was released cost -ln(1 - 0.999) = 6.9."""
+    with pytest.raises(ConfigurationError, match=rf"^release\.epsilon: expected none for mode {mode} .*, got 0\.1$"):
+        ReleaseConfig(mode=mode, sampling=0.999, epsilon=0.1)
+    release = ReleaseConfig(mode=mode, sampling=0.999)
+    assert release.slot_epsilon == pytest.approx(6.9078, abs=1e-4)
+    promise = guarantee_of(make(release=release, encoder=EncoderConfig(codes=8)))
+    assert promise.epsilon_micro == pytest.approx(1e6 * release.slot_epsilon, abs=1.5)
+
+
+def test_an_epsilon_below_the_unit_in_which_it_is_counted_is_refused():
+    """1e-9 was once charged as 1e-6, a thousand times as much, while its noise was that of 1e-9."""
+    for made in (lambda: ReleaseConfig(epsilon=1e-9), lambda: LiftConfig(0.1, 1e-9), lambda: BudgetConfig(1e-9, 1e-6)):
+        with pytest.raises(ConfigurationError, match="at least 1e-06, the unit in which epsilon is counted"):
+            made()
+    assert ReleaseConfig(epsilon=1e-6).slot_epsilon == 1e-6
+
+
 def test_a_whole_number_and_its_float_are_one_configuration():
     one = make(release=ReleaseConfig(epsilon=1, window_seconds=60), slot=SlotConfig(settle_seconds=10))
     two = make(release=ReleaseConfig(epsilon=1.0, window_seconds=60.0), slot=SlotConfig(settle_seconds=10.0))
