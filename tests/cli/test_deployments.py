@@ -358,6 +358,7 @@ def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended
     marks = cli("statement", "--deployment", folder, "--json").json["marks"]
     assert marks == [NOT_PRIVATE, "REPRODUCIBLE, NOT PRIVATE"]
     assert cli("guarantee", folder, "--json").json["unnoised"] == ["interactions", "models"]
+    assert "its interactions leave un-noised beside the release" in refused("audit", "--config", folder)
     assert "expected the folder of a deployment, got that of a replay" in refused("prepare", config(), folder)
 
 
