@@ -24,24 +24,25 @@ P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": 
 COLIN = {"system": "colin", "arms": 3, "features": {"dimension": 3}}
 SHAPES: dict[str, dict[str, Any]] = {
     "p2b": P2B,
-    "p2b, public, with a hold-out": {**P2B, "public_dataset": True, "lift": {"holdout": 0.2}},
+    "p2b, public, with a hold-out": {**P2B, "lift": {"holdout": 0.2}},
+    "p2b, on devices": {**P2B, "kind": "edge"},
     "p2b, sealed": {**P2B, "slot": {"sealed": True}},
     "colin, counted by a server": {**COLIN, "release": {"trust": "server"}},
     "colin, counted at the edge": {**COLIN, "release": {"trust": "edge"}},
 }
 
 
-def made(values: dict[str, Any]) -> System:
+def made(values: dict[str, Any], public: bool = False) -> System:
     config: Any = parse_config({"deployment": "small", **values})
     if "system" in values:
         return CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])))
     recipients = Recipients.first(seeded_key(SEED, Zone.SEALING.value)) if config.slot.sealed else None
-    return P2BSystem.fitted(config, recipients)
+    return P2BSystem.fitted(config, recipients, public)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
-    system = made(SHAPES[shape])
+    system = made(SHAPES[shape], public="public" in shape)
     for role in system.roles:
         topics, make = role_topics(role, system), role_work(role, system, KeySource(seed=SEED)).make_machine
         machines = [make(home) for home in range(system.counts[HOMES[role]])]

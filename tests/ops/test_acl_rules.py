@@ -134,7 +134,7 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")))
+    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")), True)
     named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
     assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 

@@ -22,15 +22,14 @@ def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> Non
     config = replace(
         deployment.system.config, partitions=replace(deployment.system.config.partitions, learner=7, shuffler=3)
     )
-    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice, public_dataset=True))
     assert counts["contexts"] == counts["decisions"] == counts["dead-letters-edge"] == 7
     assert counts["reports"] == counts["ledger"] == counts["journal-shuffler"] == 3
     assert counts["crowds"] == counts["models"] == counts["interactions"] == 2
 
 
 def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
-    config = replace(deployment.system.config, public_dataset=False)
-    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    counts = partition_counts(P2BSystem.of(deployment.system.config, deployment.system.encoder.lattice))
     assert "interactions" not in counts
     assert counts["crowds"] == counts["models"] == 1
 

@@ -191,9 +191,7 @@ def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
     with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
     with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
-        related.make_system(
-            public_dataset=True, release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6)
-        )
+        related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))
 
 
 def test_at_the_edge_too_the_headline_is_what_the_planned_epochs_cost(related):

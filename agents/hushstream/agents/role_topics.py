@@ -37,6 +37,7 @@ def role_topics(role: RoleName, system: System) -> RoleTopics:
     if role not in system.roles:
         raise HushstreamError(
             f"role: expected one of {', '.join(system.roles)} for deployment {system.config.deployment}, got {role}"
+            f"{_why_no_learner(role, system)}"
         )
     inputs, writes = _flows(role, system)
     broadcasts = (JOURNALS["aggregator"],) if role == "learner" else ()
@@ -69,9 +70,18 @@ def _flows(role: RoleName, system: System) -> tuple[tuple[str, ...], tuple[str, 
     return _of_collaborative(role, system)
 
 
+def _why_no_learner(role: RoleName, system: System) -> str:
+    if role != "learner":
+        return ""
+    return (
+        "; with kind edge learners are agents on users' devices: a worker that ran them would hold contexts and clicks "
+        "in clear, which is kind hosted"
+    )
+
+
 def _of_p2b(role: RoleName, system: P2BSystem) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Inputs and outputs."""
-    public = ("interactions",) if system.config.public_dataset else ()
+    public = ("interactions",) if system.public_dataset else ()
     if role == "learner":
         lift = ("lift", "ledger-edge") if system.config.lift.holdout else ()
         return ("contexts", "clicks"), ("reports", "dead-letters-edge", *public, *lift)

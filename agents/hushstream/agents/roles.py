@@ -32,6 +32,7 @@ from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.live import require_private
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
 
@@ -163,6 +164,24 @@ def _collaborative_machines(role: RoleName, system: CollaborativeSystem, keys: K
     if role == "counter":
         return MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
     return MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
+
+
+def require_live(system: System, keys: KeySource) -> None:
+    """Refuse to run a worker on keys of its own where content of persons leaves un-noised.
+
+    What a replay of a public dataset may show is under a seeded key always, and so is marked wherever it is shown.
+
+    Raises:
+        HushstreamError: the folder is that of a replay; or what is released is not private as stated.
+    """
+    if keys.seed is not None:
+        return
+    if system.public_dataset:
+        raise HushstreamError(
+            f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
+            f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
+        )
+    require_private(system.guarantee(), f"deployment {system.config.deployment}")
 
 
 def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:

@@ -34,6 +34,9 @@ Kind = Literal["topic", "group"]
 
 _OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
+_RELAY: Mapping[str, Operation] = {"reports": "Write", "models": "Read"}
+"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
+name it writes their slots and fetches models for them."""
 _CARRIED: Mapping[str, frozenset[str]] = {
     "Read": frozenset({"Describe"}),
     "Write": frozenset({"Describe"}),
@@ -172,6 +175,9 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         name = physical(prefix, topic)
         for who in BESIDE_THE_WORKERS:
             rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}
+    if "learner" not in system.roles:
+        relay = principals.by_role[Role.LEARNER]
+        rules |= {Rule(relay, "topic", physical(prefix, topic), one) for topic, one in _RELAY.items()}
     for role in system.roles:
         principal = principals.by_role[Role(role)]
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
@@ -209,7 +215,7 @@ def access_differences(
 
 
 def _topics(system: System) -> tuple[str, ...]:
-    return topics_of(system.name, system.roles, system.config.public_dataset, system.holdout)
+    return topics_of(system.name, system.roles, system.public_dataset, system.holdout)
 
 
 def _used(system: System, role: RoleName) -> Mapping[str, set[Operation]]:

@@ -73,7 +73,7 @@ class Difference:
 def partition_counts(system: System) -> dict[str, int]:
     """How many partitions each topic of a deployment has, by logical name, in the order of the declaration."""
     counts = system.counts
-    names = topics_of(system.name, system.roles, system.config.public_dataset, system.holdout)
+    names = topics_of(system.name, system.roles, system.public_dataset, system.holdout)
     return {name: counts[TOPICS[name].count] for name in names}
 
 

@@ -191,15 +191,16 @@ class Plan(ABC):
         Raises:
             BadPlan: units out of range.
         """
+        pair = neighbours or Neighbours()
         return counter_guarantee(
             self.budget,
             f"{self.mechanism} ({self.source}): running sums of at most {self.horizon} leaves, {self._shape_text()},"
             f" {self.noise.law} noise with {self._noise_text()} on each node",
             self.sensitivity,
-            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in lattice units",
+            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in {pair.step}",
             self.changed_draws,
             self.noise.residue,
-            neighbours or Neighbours(),
+            pair,
             units_in_life,
             deployment,
             zone,

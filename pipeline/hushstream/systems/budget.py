@@ -44,7 +44,7 @@ from hushstream.privacy.amounts import (
 )
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, ChargeFilter, Debit, Filter, Ledger, LimitFilter
-from hushstream.systems.values import REFUSE_UNKNOWN, ConfigurationError, number, positive, require
+from hushstream.systems.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
 
 FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
@@ -74,8 +74,7 @@ class BudgetConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        epsilon = positive("budget.epsilon", self.epsilon)
-        require(epsilon <= _LARGEST_EPSILON, "budget.epsilon", f"at most {_LARGEST_EPSILON:g}", epsilon)
+        epsilon = price("budget.epsilon", self.epsilon, _LARGEST_EPSILON)
         object.__setattr__(self, "epsilon", epsilon)
         delta = number("budget.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)

@@ -74,6 +74,7 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
             unit=f"one user (the first {lift.decisions_per_user} decisions of his life are counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
+            step=f"reward levels, {levels} to a whole reward or showing",
         ),
         zone="edge",
     )

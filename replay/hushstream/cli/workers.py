@@ -106,14 +106,16 @@ def worker(
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.deployment import load
-    from hushstream.agents.roles import role_work
+    from hushstream.agents.roles import require_live, role_work
     from hushstream.agents.security import read_security
     from hushstream.agents.worker import run_worker
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
-    if seed is not None and not system.config.public_dataset:
-        raise HushstreamError("--seed: expected a deployment with public_dataset: true; live data needs key files")
+    if seed is not None and not system.public_dataset:
+        raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
+    source = key_source(deployment, keys, seed)
+    require_live(system, source)
     name = system.config.deployment
     settings = WorkerSettings(
         bootstrap=bootstrap,
@@ -137,7 +139,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role.value, system, key_source(deployment, keys, seed), edition)
+    work = role_work(role.value, system, source, edition)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

@@ -88,15 +88,15 @@ class Shape:
 
 def shape_of(system: str, deployment: str) -> Shape:
     """A small public deployment of a system."""
-    values = {"deployment": deployment, "arms": 3, "public_dataset": True}
+    values = {"deployment": deployment, "arms": 3}
     if system == "p2b":
         config = parse_config(
             {**values, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2},
              "partitions": {"learner": 1, "shuffler": 1}}
         )  # fmt: skip
-        return Shape(P2BSystem.fitted(config))
+        return Shape(P2BSystem.fitted(config, public_dataset=True))
     config = parse_config({**values, "system": "colin", "features": {"dimension": 3}, "partitions": {"learner": 1}})
-    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))))
+    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])), True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["colin", "p2b"])
