@@ -58,6 +58,9 @@ def _beginning(version: int) -> bytes:
     return (version - 1).to_bytes(CHAIN_BYTES, "little")
 
 
+BEGINNING = _beginning(NOISE_VERSION)
+"""What the first record of every journal that this release begins continues."""
+
 Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
 """Writes a record of a schema, in an edition that is settled: `Chain.encode`."""
 
@@ -212,7 +215,7 @@ class Chain:
             "reproducible": self._digester.reproducible,
             "chain": _BLANK,
         }
-        return self._closed(self.encode("Genesis", fields), _beginning(NOISE_VERSION))
+        return self._closed(self.encode("Genesis", fields), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
