@@ -117,7 +117,7 @@ def _by_machines(system, world, edge, shuffler):
 )
 def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
     """Models, noise included, to the bit; decisions but for float ties (at most 1 in 100 rewards may differ)."""
-    system = P2BSystem.fitted(_config(**release))
+    system = P2BSystem.fitted(_config(**release), public_dataset=True)
     world = _world(seed=4, outcome="gaussian" if release.get("levels") else "clicks")
     edge, shuffler = seeded_key(3, "edge"), seeded_key(3, "shuffler")
     rewards, states = _by_machines(system, world, edge, shuffler)
