@@ -123,7 +123,7 @@ class ReleaseMarks:
             f"partition {partition}: the journal is refused: {doubt} (marks: topic "
             f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
             f"one moment; or begin a deployment under another name. To go on with what is here, start this worker with "
-            f"--accept-loss {word}: what was released from the lost records stands and may be in no ledger any more, and "
+            f"--accept-loss {word}: what was released from the lost records stands, and may be in no ledger any more; "
             f"whoever it was about pays once more for what follows (one more epsilon, one more allowance)"
         )
 
