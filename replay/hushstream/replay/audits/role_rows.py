@@ -1,0 +1,109 @@
+"""The audits of what roles publish: every place by itself, and neighbours through machines that are stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.replay.audits import role_attacks, role_noise
+from hushstream.replay.audits.row import Audit, Run
+from hushstream.systems.collaborative_configuration import ContinualConfig
+from hushstream.systems.configuration import LiftConfig, ReleaseConfig
+
+EPSILON = 8.0
+"""Of one reward, so that few runs see it."""
+
+RUNS = 300
+"""Finds half the noise of any one place, and any two places that share theirs (`tests/audits/test_role_power.py`)."""
+
+FEW_USERS = 8
+"""Counters that stand alone are slow to open."""
+
+TARGETS = 15
+"""Steps among which the one that is attacked is drawn."""
+
+LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=8)
+
+
+def role_audits() -> tuple[Audit, ...]:
+    """All of them, in the order of the table."""
+    return (*_windows(), *_counters(), *_edge(), *_attacks())
+
+
+def _windows() -> tuple[Audit, ...]:
+    return (
+        _noise("windows-each-cell", "cells, sums, windows, partitions", role_noise.fresh_windows()),
+        _noise("counted-windows-each-cell", "cells, sums, partitions", role_noise.counted_cells()),
+        _noise("counted-windows-each-draw", "draws of 63 windows, sums", role_noise.counted_windows()),
+    )
+
+
+def _counters() -> tuple[Audit, ...]:
+    draws, users = role_noise.counter_draws, role_noise.counter_users
+    over = f"draws of {role_noise.LEAVES} steps, entries"
+    return (
+        _noise("counter-binary-each-draw", over, draws(_release(mechanism="binary"))),
+        _noise("counter-negative-digit-each-draw", over, draws(_release())),
+        _noise("counter-k-norm-each-draw", over, draws(_release(noise="k-norm"))),
+        _noise("counter-honaker-each-draw", over, draws(_release(mechanism="honaker", noise="gaussian"))),
+        _noise("counter-blt-each-draw", over, draws(_release(mechanism="blt", noise="gaussian"))),
+        _noise("counter-each-user", "users, entries, steps", users(_release())),
+        _noise(
+            "counter-honaker-each-user",
+            "users, entries, steps",
+            users(_release(mechanism="honaker", noise="gaussian"), FEW_USERS),
+        ),
+    )
+
+
+def _edge() -> tuple[Audit, ...]:
+    noisy = _release(
+        trust="edge", mechanism="noisy-reward", epsilon=3.0, reward_levels=4, horizon=TARGETS, rewards_per_user=TARGETS
+    )
+    return (
+        _noise("edge-counters-each-user", "users, entries, steps", role_noise.counter_users(_release(trust="edge"))),
+        _noise("noisy-rewards-each-user", "users, rewards", role_noise.noisy_rewards(noisy)),
+        _noise("lift-each-sum", "sums, draws, partitions", role_noise.lift_counts(LIFT, 2)),
+    )
+
+
+def _attacks() -> tuple[Audit, ...]:
+    fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=32)
+    slot = "a report against null, through a shuffler that restarts"
+    step = "a reward of 1 against 0 at a random step, through a {} that restarts"
+    return (
+        _attack("windows-through-the-role", slot, 3_000, role_attacks.audit_worked_windows(fresh, 1)),
+        _attack("counted-windows-through-the-role", slot, 2_000, role_attacks.audit_worked_windows(running, 32)),
+        _attack(
+            "random-step-of-the-counter",
+            step.format("counter"),
+            2_000,
+            role_attacks.audit_target_leaf(target_release("server", "binary")),
+        ),
+        _attack(
+            "random-step-at-the-edge",
+            step.format("learner"),
+            1_000,
+            role_attacks.audit_target_leaf(target_release("edge", "negative-digit")),
+        ),
+        _attack("renoised-sums", "a released reward is lost, sums anew", 500, role_attacks.renoised_sums(ONCE)),
+    )
+
+
+ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
+
+
+def target_release(trust: Any, mechanism: Any) -> ContinualConfig:
+    """A counter of which every step may be attacked."""
+    return _release(trust=trust, mechanism=mechanism, horizon=TARGETS, rewards_per_user=TARGETS)
+
+
+def _release(**settings: Any) -> ContinualConfig:
+    return ContinualConfig(**{"epsilon": EPSILON, **settings})
+
+
+def _noise(name: str, places: str, run: Run) -> Audit:
+    return Audit(name, "role", f"noise by itself and against all others: {places}", RUNS, run, factor=1)
+
+
+def _attack(name: str, about: str, runs: int, run: Run) -> Audit:
+    return Audit(name, "role", about, runs, run, factor=2)
