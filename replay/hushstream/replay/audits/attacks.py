@@ -29,7 +29,7 @@ from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, sid
 from hushstream.replay.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
 from hushstream.replay.audits.row import Run
 from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import InputRecord, InputSlice, Machine, Output
+from hushstream.roles.machine import InputRecord, InputSlice, Machine, Output, Step
 from hushstream.roles.outcomes import Outcome
 from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
@@ -266,12 +266,43 @@ def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, b
 
 
 def _fold(machine: LearnerMachine, metrics: Metrics, topic: str, schema: str, fields: dict[str, Any]) -> None:
-    """One record, and what a worker counts for it; nothing here takes any time."""
+    """One record, and what a worker counts for it."""
     place = machine.positions()[topic, 0]
     record = InputRecord(place, 0, codec.encode(schema, fields))
     for step in machine.fold([InputSlice(topic, 0, place, place + 1, (record,))]):
-        if step.journal is not None:
-            metrics.journaled()
-        metrics.batch(step.counts, 0.0)
-        metrics.released(step.releases)
-        metrics.dead_letters(step.dead_letters)
+        _count(metrics, step)
+
+
+def _count(metrics: Metrics, step: Step) -> None:
+    """What a worker counts for a step; nothing here takes any time."""
+    if step.journal is not None:
+        metrics.journaled()
+    metrics.batch(step.counts, 0.0)
+    metrics.released(step.releases)
+    metrics.dead_letters(step.dead_letters)
+
+
+def differenced_windows() -> Run:
+    """All that anybody may read of a window but its sums: every slot holds a report, or null."""
+    system, key = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS)), fresh_key()
+    without = _public_window(system, key, slots(False))
+
+    def score(present: bool) -> float:
+        return 1.0 if _public_window(system, key, slots(present)) != without else -1.0
+
+    return partial(audit_attack, each_run(score), system.guarantee().cost, None)
+
+
+def _public_window(system: P2BSystem, key: Key, contents: Sequence[Report | None]) -> tuple[list[object], bytes]:
+    """What a shuffler publishes of one window beside noised sums, and its public metrics."""
+    machine = ShufflerMachine(system, 0, key)
+    machine.start(machine.genesis(bytes(32)))
+    metrics = Metrics(Labels("shuffler", outcomes=tuple(Outcome), topics=tuple(TOPICS), partitions=1))
+    seen: list[object] = []
+    for step in machine.fold([_reports(system, contents)]):
+        _count(metrics, step)
+        for output in step.releases:
+            name, fields = codec.decode(output.value)
+            told = {field: value for field, value in fields.items() if field not in ("ones", "zeros")}
+            seen.append((output.topic, output.partition, output.key, len(output.value), name, told))
+    return seen, generate_latest(metrics.public)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hushstream.replay.audits import role_attacks, role_noise
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run
 from hushstream.systems.collaborative_configuration import ContinualConfig
 from hushstream.systems.configuration import LiftConfig, ReleaseConfig
 
@@ -24,68 +26,76 @@ TARGETS = 15
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=8)
 
 
-def role_audits() -> tuple[Audit, ...]:
+def role_recipes() -> tuple[Recipe, ...]:
     """All of them, in the order of the table."""
     return (*_windows(), *_counters(), *_edge(), *_attacks())
 
 
-def _windows() -> tuple[Audit, ...]:
+def _windows() -> tuple[Recipe, ...]:
     return (
-        _noise("windows-each-cell", "cells, sums, windows, partitions", role_noise.fresh_windows()),
-        _noise("counted-windows-each-cell", "cells, sums, partitions", role_noise.counted_cells()),
-        _noise("counted-windows-each-draw", "draws of 63 windows, sums", role_noise.counted_windows()),
+        _noise("windows-each-cell", "cells, sums, windows, partitions", role_noise.fresh_windows),
+        _noise("counted-windows-each-cell", "cells, sums, partitions", role_noise.counted_cells),
+        _noise("counted-windows-each-draw", "draws of 63 windows, sums", role_noise.counted_windows),
     )
 
 
-def _counters() -> tuple[Audit, ...]:
+def _counters() -> tuple[Recipe, ...]:
     draws, users = role_noise.counter_draws, role_noise.counter_users
     over = f"draws of {role_noise.LEAVES} steps, entries"
     return (
-        _noise("counter-binary-each-draw", over, draws(_release(mechanism="binary"))),
-        _noise("counter-negative-digit-each-draw", over, draws(_release())),
-        _noise("counter-k-norm-each-draw", over, draws(_release(noise="k-norm"))),
-        _noise("counter-honaker-each-draw", over, draws(_release(mechanism="honaker", noise="gaussian"))),
-        _noise("counter-blt-each-draw", over, draws(_release(mechanism="blt", noise="gaussian"))),
-        _noise("counter-each-user", "users, entries, steps", users(_release())),
+        _noise("counter-binary-each-draw", over, partial(draws, _release(mechanism="binary"))),
+        _noise("counter-negative-digit-each-draw", over, partial(draws, _release())),
+        _noise("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm"))),
+        _noise("counter-honaker-each-draw", over, partial(draws, _release(mechanism="honaker", noise="gaussian"))),
+        _noise("counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian"))),
+        _noise("counter-each-user", "users, entries, steps", partial(users, _release())),
         _noise(
             "counter-honaker-each-user",
             "users, entries, steps",
-            users(_release(mechanism="honaker", noise="gaussian"), FEW_USERS),
+            partial(users, _release(mechanism="honaker", noise="gaussian"), FEW_USERS),
         ),
     )
 
 
-def _edge() -> tuple[Audit, ...]:
+def _edge() -> tuple[Recipe, ...]:
     noisy = _release(
         trust="edge", mechanism="noisy-reward", epsilon=3.0, reward_levels=4, horizon=TARGETS, rewards_per_user=TARGETS
     )
     return (
-        _noise("edge-counters-each-user", "users, entries, steps", role_noise.counter_users(_release(trust="edge"))),
-        _noise("noisy-rewards-each-user", "users, rewards", role_noise.noisy_rewards(noisy)),
-        _noise("lift-each-sum", "sums, draws, partitions", role_noise.lift_counts(LIFT, 2)),
+        _noise(
+            "edge-counters-each-user",
+            "users, entries, steps",
+            partial(role_noise.counter_users, _release(trust="edge")),
+        ),
+        _noise("noisy-rewards-each-user", "users, rewards", partial(role_noise.noisy_rewards, noisy)),
+        _noise("lift-each-sum", "sums, draws, partitions", partial(role_noise.lift_counts, LIFT, 2)),
     )
 
 
-def _attacks() -> tuple[Audit, ...]:
+def _attacks() -> tuple[Recipe, ...]:
     fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=32)
     slot = "a report against null, through a shuffler that restarts"
     step = "a reward of 1 against 0 at a random step, through a {} that restarts"
     return (
-        _attack("windows-through-the-role", slot, 3_000, role_attacks.audit_worked_windows(fresh, 1)),
-        _attack("counted-windows-through-the-role", slot, 2_000, role_attacks.audit_worked_windows(running, 32)),
+        _attack("windows-through-the-role", slot, 3_000, partial(role_attacks.audit_worked_windows, fresh, 1)),
+        _attack(
+            "counted-windows-through-the-role", slot, 2_000, partial(role_attacks.audit_worked_windows, running, 32)
+        ),
         _attack(
             "random-step-of-the-counter",
             step.format("counter"),
             2_000,
-            role_attacks.audit_target_leaf(target_release("server", "binary")),
+            partial(role_attacks.audit_target_leaf, target_release("server", "binary")),
         ),
         _attack(
             "random-step-at-the-edge",
             step.format("learner"),
             1_000,
-            role_attacks.audit_target_leaf(target_release("edge", "negative-digit")),
+            partial(role_attacks.audit_target_leaf, target_release("edge", "negative-digit")),
         ),
-        _attack("renoised-sums", "a released reward is lost, sums anew", 500, role_attacks.renoised_sums(ONCE)),
+        _attack(
+            "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
+        ),
     )
 
 
@@ -101,9 +111,10 @@ def _release(**settings: Any) -> ContinualConfig:
     return ContinualConfig(**{"epsilon": EPSILON, **settings})
 
 
-def _noise(name: str, places: str, run: Run) -> Audit:
-    return Audit(name, "role", f"noise by itself and against all others: {places}", RUNS, run, factor=1)
+def _noise(name: str, places: str, run: Callable[[], Run]) -> Recipe:
+    about = f"noise by itself and against all others: {places}"
+    return Recipe(name, lambda: Audit(name, "role", about, RUNS, run(), factor=1))
 
 
-def _attack(name: str, about: str, runs: int, run: Run) -> Audit:
-    return Audit(name, "role", about, runs, run, factor=2)
+def _attack(name: str, about: str, runs: int, run: Callable[[], Run]) -> Recipe:
+    return Recipe(name, lambda: Audit(name, "role", about, runs, run(), factor=2))

@@ -49,6 +49,19 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """An audit that is not made yet: tables of noise may take seconds.
+
+    Attributes:
+        name: of the audit.
+        make: makes it.
+    """
+
+    name: str
+    make: Callable[[], Audit]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """An audit and its result."""
 
