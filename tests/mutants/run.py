@@ -100,7 +100,7 @@ def read_list(path: Path = LIST) -> list[Mutant]:
     mutants = []
     for name, fields in tomllib.loads(path.read_text(encoding="utf-8")).items():
         if not isinstance(fields, dict) or set(fields) != {"file", "old", "new", "by"}:
-            raise BadMutant(f"{name}: expected file, old, new and by, got {sorted(fields)}")
+            raise BadMutant(f"{name}: expected file, old, new and by, got {fields}")
         if not fields["by"].startswith(("audit ", "tests/")):
             raise BadMutant(f"{name}: expected by to be an audit's name or a test's id, got {fields['by']!r}")
         mutants.append(Mutant(name, **fields))
@@ -175,7 +175,6 @@ class Scratch:
 
     def _test_fails(self, name: str) -> bool:
         done = self._run("pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", name)
-        if os.environ.get("DBG"): print("\n".join(l for l in done.stdout.splitlines() if l.startswith("FAILED")), file=sys.stderr)
         if done.returncode not in (0, TESTS_FAILED):
             raise BadMutant(f"{name}: expected tests to run, got\n{_tail(done)}")
         return done.returncode == TESTS_FAILED

@@ -91,8 +91,8 @@ def renoised_sums(release: ContinualConfig) -> Run:
         role.restart()
         role.put("rewards", "Rewards", reward_fields(system, 2, UNIT, np.zeros(USERS)))
         role.work()
-        sums = {one["epoch"]: release_sums(system, one)[1:, 0] for one in role.published("releases", "Release")}
-        return np.asarray((sums[0] - sums[max(sums)]) / STEP - 0.5)
+        sums = {one["leaf"]: release_sums(system, one)[1:, 0] for one in role.published("releases", "Release")}
+        return np.asarray((sums[2] - sums[3]) / STEP - 0.5)
 
     once = _cost(system)
     return partial(audit_attack, side_by_side(scores, USERS - 1), once + once, None)

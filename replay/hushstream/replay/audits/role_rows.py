@@ -8,7 +8,7 @@ from typing import Any
 
 from hushstream.replay.audits import role_attacks, role_noise
 from hushstream.replay.audits.row import Audit, Recipe, Run
-from hushstream.systems.collaborative_configuration import ContinualConfig
+from hushstream.systems.collaborative_configuration import ContinualConfig, Trust
 from hushstream.systems.configuration import LiftConfig, ReleaseConfig
 
 EPSILON = 8.0
@@ -20,8 +20,9 @@ RUNS = 300
 FEW_USERS = 8
 """Counters that stand alone are slow to open."""
 
-TARGETS = 15
+TARGETS = 7
 """Steps among which the one that is attacked is drawn."""
+TARGET_EPSILON = 4.0
 
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=8)
 
@@ -84,14 +85,16 @@ def _attacks() -> tuple[Recipe, ...]:
         _attack(
             "random-step-of-the-counter",
             step.format("counter"),
-            2_000,
-            partial(role_attacks.audit_target_leaf, target_release("server", "binary")),
+            4_000,
+            partial(role_attacks.audit_target_leaf, target_release("server")),
+            factor=1,
         ),
         _attack(
             "random-step-at-the-edge",
             step.format("learner"),
-            1_000,
-            partial(role_attacks.audit_target_leaf, target_release("edge", "negative-digit")),
+            4_000,
+            partial(role_attacks.audit_target_leaf, target_release("edge")),
+            factor=1,
         ),
         _attack(
             "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
@@ -102,9 +105,11 @@ def _attacks() -> tuple[Recipe, ...]:
 ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
 
 
-def target_release(trust: Any, mechanism: Any) -> ContinualConfig:
+def target_release(trust: Trust) -> ContinualConfig:
     """A counter of which every step may be attacked."""
-    return _release(trust=trust, mechanism=mechanism, horizon=TARGETS, rewards_per_user=TARGETS)
+    return ContinualConfig(
+        trust=trust, mechanism="binary", epsilon=TARGET_EPSILON, horizon=TARGETS, rewards_per_user=TARGETS
+    )
 
 
 def _release(**settings: Any) -> ContinualConfig:
@@ -116,5 +121,5 @@ def _noise(name: str, places: str, run: Callable[[], Run]) -> Recipe:
     return Recipe(name, lambda: Audit(name, "role", about, RUNS, run(), factor=1))
 
 
-def _attack(name: str, about: str, runs: int, run: Callable[[], Run]) -> Recipe:
-    return Recipe(name, lambda: Audit(name, "role", about, runs, run(), factor=2))
+def _attack(name: str, about: str, runs: int, run: Callable[[], Run], factor: int = 2) -> Recipe:
+    return Recipe(name, lambda: Audit(name, "role", about, runs, run(), factor))
