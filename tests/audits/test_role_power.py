@@ -25,24 +25,24 @@ from hushstream.systems.collaborative_release import plan_of
 from hushstream.systems.lift import SUMS, lift_tree
 
 AUDITS = {audit.name: audit for audit in all_audits() if audit.kind == "role"}
-DRAWS = role_noise.LEAVES * role_noise.ENTRIES
+DRAWS = 2 * role_noise.LEAVES * role_noise.ENTRIES
 LIFT_TREE = lift_tree(role_rows.LIFT, 2)
 PLACES = {
     "windows-each-cell": role_noise.PARTITIONS * role_noise.WINDOWS * 2 * CELLS * ARMS,
-    "counted-windows-each-cell": role_noise.PARTITIONS * 2 * CELLS * ARMS,
-    "counted-windows-each-draw": role_noise.LEAVES * 2,
+    "counted-windows-each-cell": 2 * role_noise.PARTITIONS * 2 * CELLS * ARMS,
+    "counted-windows-each-draw": 2 * role_noise.LEAVES * 2,
     "counter-binary-each-draw": DRAWS,
     "counter-negative-digit-each-draw": DRAWS,
     "counter-k-norm-each-draw": DRAWS,
     "counter-honaker-each-draw": DRAWS,
     "counter-blt-each-draw": DRAWS,
-    "counter-each-user": role_noise.STEPS * role_noise.USERS * role_noise.ENTRIES,
-    "counter-honaker-each-user": role_noise.STEPS * role_rows.FEW_USERS * role_noise.ENTRIES,
-    "edge-counters-each-user": role_noise.STEPS * role_noise.USERS * role_noise.ENTRIES,
+    "counter-each-user": 2 * role_noise.STEPS * role_noise.USERS * role_noise.ENTRIES,
+    "counter-honaker-each-user": 2 * role_noise.STEPS * role_rows.FEW_USERS * role_noise.ENTRIES,
+    "edge-counters-each-user": 2 * role_noise.STEPS * role_noise.USERS * role_noise.ENTRIES,
     "noisy-rewards-each-user": role_noise.STEPS * role_noise.USERS,
-    "lift-each-sum": role_noise.PARTITIONS * role_rows.LIFT.releases * SUMS,
+    "lift-each-sum": 2 * role_noise.PARTITIONS * role_rows.LIFT.releases * SUMS,
 }
-"""At most so many places of each audit."""
+"""At most so many places of each audit; with counters every draw and every release is one."""
 
 LAWS = {
     "windows-each-cell": (lattice_sizes(1, LAPLACE_FAMILY), 1.0, 2.0),

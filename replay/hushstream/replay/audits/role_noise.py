@@ -21,14 +21,14 @@ from hushstream.counting import NegativeDigitTree, Plan, PureLength
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audit import AuditResult
 from hushstream.privacy.audit_laws import Sizes, lattice_sizes
-from hushstream.privacy.audit_structure import Noises, audit_structure
+from hushstream.privacy.audit_structure import Name, Noises, audit_structure
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.collaborative import collaborative
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce
 from hushstream.replay.audits.mechanisms import LAPLACE_FAMILY
 from hushstream.replay.audits.releases import ARMS, CELLS, p2b
 from hushstream.replay.audits.row import Run
-from hushstream.replay.audits.unmixed import unmixed
+from hushstream.replay.audits.unmixed import Unmixed, unmixed
 from hushstream.replay.audits.worked import played_lift, played_rewards, played_rows, played_windows
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative import CollaborativeSystem
@@ -58,6 +58,9 @@ FEATURES, UNIT = FeatureConfig(ENTRIES, norm_l1=1.0), np.eye(1, ENTRIES, dtype=n
 Axes = dict[str, Sequence[object]]
 """What places are counted by, outermost first: name of an axis -> its labels."""
 
+Read = Callable[[], NDArray[np.float64]]
+"""Begins journals, and gives the noise of some runs."""
+
 
 def fresh_windows() -> Run:
     """Each cell and sum of several windows of two partitions, all noise drawn afresh."""
@@ -74,56 +77,52 @@ def fresh_windows() -> Run:
 def counted_cells() -> Run:
     """Each cell and sum of the first window of two partitions, through a counter over windows."""
     system, key = p2b(ReleaseConfig(sums="counter", windows=LEAVES, window_slots=SLOTS)), fresh_key()
-    tree = _required(system.window_tree)
-    axes = _cells({"partition": range(PARTITIONS)})
 
     def journal() -> NDArray[np.float64]:
         nonce = fresh_nonce()
-        return np.array([[played_windows(system, key, [NULLS], nonce, p)[0] for p in range(PARTITIONS)]])
+        first = [played_windows(system, key, [NULLS], nonce, partition) for partition in range(PARTITIONS)]
+        return np.stack(first, axis=1)[None]
 
-    first = unmixed(tree, 1)
-    return _run(lambda: journal() * first.solve[0, 0], axes, first.law, system.guarantee().cost)
+    axes = _cells({"partition": range(PARTITIONS)})
+    return _counted(journal, unmixed(_required(system.window_tree), 1), axes, system.guarantee().cost)
 
 
 def counted_windows() -> Run:
-    """Each draw of a counter over windows, on either sum."""
+    """Each draw of a counter over windows, on either sum; cells are runs."""
     system, key = p2b(ReleaseConfig(sums="counter", windows=LEAVES, window_slots=SLOTS)), fresh_key()
-    solved = unmixed(_required(system.window_tree), LEAVES)
 
     def journal() -> NDArray[np.float64]:
         totals = np.cumsum(played_windows(system, key, [NULLS] * LEAVES), axis=0)
-        # Cells are runs, draws and sums are places.
-        return np.moveaxis(solved(totals).reshape(solved.draws, 2, CELLS * ARMS), 2, 0)
+        return np.moveaxis(totals.reshape(LEAVES, 2, CELLS * ARMS), 2, 0)
 
-    axes: Axes = {"draw": range(solved.draws), "sum": ("ones", "zeros")}
-    return _run(journal, axes, solved.law, system.guarantee().cost)
+    axes: Axes = {"sum": ("ones", "zeros")}
+    return _counted(journal, unmixed(_required(system.window_tree), LEAVES), axes, system.guarantee().cost)
 
 
 def counter_draws(release: ContinualConfig) -> Run:
-    """Each draw of every user's trusted counter, and each coordinate of it."""
+    """Each draw of every user's trusted counter, and each coordinate of it; users are runs."""
     system, plan = _long(release)
-    key, solved = fresh_key(), unmixed(plan, LEAVES)
+    key = fresh_key()
 
     def journal() -> NDArray[np.float64]:
-        sums = played_rewards(system, key, UNIT, np.zeros((LEAVES, system.nodes)))
-        return np.swapaxes(solved(sums), 0, 1)
+        return np.moveaxis(played_rewards(system, key, UNIT, np.zeros((LEAVES, system.nodes))), 1, 0)
 
-    axes: Axes = {"draw": range(solved.draws), "entry": range(ENTRIES)}
-    return _run(journal, axes, solved.law, _cost(system), isinstance(plan.budget, PureLength))
+    axes: Axes = {"entry": range(ENTRIES)}
+    return _counted(journal, unmixed(plan, LEAVES), axes, _cost(system), isinstance(plan.budget, PureLength))
 
 
 def counter_users(release: ContinualConfig, users: int = USERS) -> Run:
     """Each user and entry over some steps of a trusted counter, or of learners that hold the counters."""
     system, plan = _long(release, users)
-    key, solved = fresh_key(), unmixed(plan, STEPS)
+    key = fresh_key()
 
     def journal() -> NDArray[np.float64]:
         if release.trust == "edge":
-            return solved(_of_partitions(system, key, STEPS))[None]
-        return solved(played_rewards(system, key, UNIT, np.zeros((STEPS, users))))[None]
+            return _of_partitions(system, key, STEPS)[None]
+        return played_rewards(system, key, UNIT, np.zeros((STEPS, users)))[None]
 
-    axes: Axes = {"draw": range(solved.draws), "user": range(users), "entry": range(ENTRIES)}
-    return _run(journal, axes, solved.law, _cost(system), isinstance(plan.budget, PureLength))
+    axes: Axes = {"user": range(users), "entry": range(ENTRIES)}
+    return _counted(journal, unmixed(plan, STEPS), axes, _cost(system), isinstance(plan.budget, PureLength))
 
 
 def noisy_rewards(release: ContinualConfig) -> Run:
@@ -144,15 +143,15 @@ def noisy_rewards(release: ContinualConfig) -> Run:
 
 def lift_counts(lift: LiftConfig, levels: int) -> Run:
     """Each draw of a lift's counter, on each of its sums, in two partitions."""
-    system, tree = p2b(ReleaseConfig(levels=levels), lift), lift_tree(lift, levels)
-    key, solved = fresh_key(), unmixed(tree, lift.releases)
+    system, key = p2b(ReleaseConfig(levels=levels), lift), fresh_key()
 
     def journal() -> NDArray[np.float64]:
         nonce = fresh_nonce()
-        return np.array([[solved(played_lift(system, key, lift.releases, nonce, p)) for p in range(PARTITIONS)]])
+        counts = [played_lift(system, key, lift.releases, nonce, partition) for partition in range(PARTITIONS)]
+        return np.stack(counts, axis=1)[None]
 
-    axes: Axes = {"partition": range(PARTITIONS), "draw": range(solved.draws), "sum": range(SUMS)}
-    return _run(journal, axes, solved.law, lift_guarantee(lift, levels).cost)
+    axes: Axes = {"partition": range(PARTITIONS), "sum": range(SUMS)}
+    return _counted(journal, unmixed(lift_tree(lift, levels), lift.releases), axes, lift_guarantee(lift, levels).cost)
 
 
 def _cells(outer: Axes) -> Axes:
@@ -187,20 +186,48 @@ def _required(tree: NegativeDigitTree | None) -> NegativeDigitTree:
     return tree
 
 
-def _run(read: Callable[[], NDArray[np.float64]], axes: Axes, law: Sizes, claimed: Cost, vectors: bool = False) -> Run:
-    """The audit of places, float64 (width, *axes) of which ``read`` gives with each journal that it begins.
-
-    With ``vectors`` the last axis is one draw.
-    """
-    labels = [[f"{axis} {label}" for label in names] for axis, names in axes.items()]
-    names = [", ".join(parts) for parts in product(*labels)]
+def _run(read: Read, axes: Axes, law: Sizes, claimed: Cost) -> Run:
+    """The audit of places whose noise ``read`` gives, (width, *axes)."""
+    name = _name(axes)
 
     def run(runs: int, false_alarm: float) -> AuditResult:
-        parts = [read()]
-        parts += [read() for _ in range(-(-runs // len(parts[0])) - 1)]
-        drawn = np.concatenate(parts)[:runs]
-        sizes = np.linalg.norm(drawn, axis=-1).reshape(runs, -1) if vectors else None
-        noises = Noises(drawn.reshape(runs, len(names)), names.__getitem__, sizes)
-        return audit_structure(noises, law, claimed, false_alarm)
+        drawn = _gathered(read, runs).reshape(runs, -1)
+        return audit_structure(Noises(drawn, name), law, claimed, false_alarm)
 
     return run
+
+
+def _counted(read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> Run:
+    """The audit of the draws behind a counter's releases, whose noise ``read`` gives, (width, leaves, *axes).
+
+    What a release has is a sum of draws, which all are symmetric with one mode: it is no smaller in law than one of
+    them (Anderson 1955), so the size of each release is held against the law of a draw, too. With ``vectors`` the last
+    axis is one draw.
+    """
+    name = _name({"draw": range(solved.draws), **axes})
+
+    def run(runs: int, false_alarm: float) -> AuditResult:
+        releases = np.moveaxis(_gathered(read, runs), 1, 0)
+        draws, scaled = solved(releases), (releases.T / solved.spreads).T
+        sizes = [np.linalg.norm(part, axis=-1) if vectors else np.abs(part) for part in (draws, scaled)]
+        each = np.concatenate([_by_run(part) for part in sizes], axis=1)
+        return audit_structure(Noises(_by_run(draws), name, each), solved.law, claimed, false_alarm)
+
+    return run
+
+
+def _by_run(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From (draws, runs, ...) to (runs, places)."""
+    return np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)
+
+
+def _gathered(read: Read, runs: int) -> NDArray[np.float64]:
+    """So many runs, of as many journals as it takes."""
+    parts = [read()]
+    parts += [read() for _ in range(-(-runs // len(parts[0])) - 1)]
+    return np.concatenate(parts)[:runs]
+
+
+def _name(axes: Axes) -> Name:
+    labels = [[f"{axis} {label}" for label in names] for axis, names in axes.items()]
+    return [", ".join(parts) for parts in product(*labels)].__getitem__

@@ -32,12 +32,14 @@ class Unmixed:
         holders: bool (draws, leaves): which draws hold which leaf.
         law: of one draw's size in these units.
         unit: for pure epsilon what is over epsilon in a draw's scale, else its deviation; in lattice units.
+        spreads: float64 (leaves,): the noise of each release in these is no smaller in law than a draw.
     """
 
     solve: NDArray[np.float64]
     holders: NDArray[np.bool_]
     law: Sizes
     unit: float
+    spreads: NDArray[np.float64]
 
     @property
     def draws(self) -> int:
@@ -58,17 +60,21 @@ def unmixed(plan: Plan, leaves: int) -> Unmixed:
     factors = plan.factorisation(leaves)
     if isinstance(plan.budget, Concentrated):
         fine = plan.fine_bits if isinstance(plan, BufferedToeplitz) else 0
-        solve = np.linalg.inv(np.linalg.cholesky(factors.left @ factors.left.T))
+        covariance = factors.left @ factors.left.T
+        solve = np.linalg.inv(np.linalg.cholesky(covariance))
         scale = plan.noise.variance**0.5 * 2.0**-fine
         law = half_normal_sizes(float(plan.budget.rho), GAUSSIAN_FAMILY)
-        return Unmixed(solve / scale, np.tri(leaves, dtype=np.bool_), law, scale)
+        spreads = scale * np.sqrt(np.diag(covariance))
+        return Unmixed(solve / scale, np.tri(leaves, dtype=np.bool_), law, scale, spreads)
     if not isinstance(plan, NegativeDigitTree):
         raise HushstreamError(f"audit: expected a digit tree or Gaussian noise, got {plan.mechanism}")
     inverse = np.linalg.pinv(factors.left)
     # At the end of the releases two nodes may have come together: those are left out.
     alone = np.abs(inverse @ factors.left - np.eye(factors.left.shape[1])).max(axis=1) < 1e-6
     spread = plan.levels * plan.sensitivity
-    return Unmixed(inverse[alone] / spread, factors.right[alone] > 0, _law(plan, spread), spread)
+    return Unmixed(
+        inverse[alone] / spread, factors.right[alone] > 0, _law(plan, spread), spread, np.full(leaves, spread)
+    )
 
 
 def _law(plan: NegativeDigitTree, spread: int) -> Sizes:
