@@ -99,10 +99,21 @@ def _attacks() -> tuple[Recipe, ...]:
         _attack(
             "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
         ),
+        _attack("forked-windows", "a journal rolled back, a window sealed anew", 1_000, role_attacks.forked_windows),
+        *(
+            _attack(
+                f"forked-counter-{mechanism}",
+                "a journal rolled back, other rewards",
+                500,
+                partial(role_attacks.forked_counter, _release(mechanism=mechanism, noise=noise, epsilon=1.0)),
+            )
+            for mechanism, noise in (("binary", "laplace"), ("honaker", "gaussian"), ("blt", "gaussian"))
+        ),
     )
 
 
 ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
+"""Of these few steps a counter has one level, and negative digits: its noise is drawn ahead."""
 
 
 def target_release(trust: Trust) -> ContinualConfig:
@@ -113,7 +124,7 @@ def target_release(trust: Trust) -> ContinualConfig:
 
 
 def _release(**settings: Any) -> ContinualConfig:
-    return ContinualConfig(**{"epsilon": EPSILON, **settings})
+    return ContinualConfig(**{"epsilon": EPSILON, "horizon": 63, "rewards_per_user": 63, **settings})
 
 
 def _noise(name: str, places: str, run: Callable[[], Run]) -> Recipe:

@@ -58,7 +58,11 @@ def played_windows(
 
 
 def played_rewards(
-    system: CollaborativeSystem, key: Key, features: NDArray[np.float32], steps: NDArray[np.float64]
+    system: CollaborativeSystem,
+    key: Key,
+    features: NDArray[np.float32],
+    steps: NDArray[np.float64],
+    nonce: bytes | None = None,
 ) -> NDArray[np.float64]:
     """Sums of every user after each step as a counter publishes them, float64 (steps, users, d).
 
@@ -67,8 +71,9 @@ def played_rewards(
         key: of the counter.
         features: of every row, (d,).
         steps: rewards, (steps, users).
+        nonce: of the journal; a new one unless given.
     """
-    role = PlayedRole(partial(CounterMachine, system, 0, key))
+    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce)
     for number, rewards in enumerate(steps):
         role.put("rewards", "Rewards", reward_fields(system, number, features, rewards))
         role.work()
