@@ -28,6 +28,7 @@ from hushstream.privacy.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
 from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.worked import played_windows
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import InputRecord, InputSlice, Machine, Output, Step
 from hushstream.roles.outcomes import Outcome
@@ -104,14 +105,15 @@ def two_epsilons() -> Run:
 def forked_journal() -> Run:
     """One window of one journal released over two contents, the unit in one of them: noise in common would cancel.
 
-    The other branch holds a slot that the first does not. What both tell is priced as two releases.
+    Each branch has its shuffler, and the other one holds a report that the first does not. What both tell is priced
+    as two releases.
     """
-    system, key = p2b(ReleaseConfig(sums="fresh", epsilon=EPSILONS[0])), fresh_key()
+    release = ReleaseConfig(sums="fresh", epsilon=EPSILONS[0], window_slots=CELLS + 1)
+    system, key = p2b(release), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
-        nonce = fresh_nonce()
-        lost = published(system, key, [slots(present)], nonce)[0, 0, :, TARGET]
-        found = published(system, key, [[*slots(False), Report(0, 1 - TARGET, 1)]], nonce)[0, 0, :, TARGET]
+        nonce, branches = fresh_nonce(), ([*slots(present), None], [*slots(False), Report(0, 1 - TARGET, 1)])
+        lost, found = (played_windows(system, key, [branch], nonce)[0, 0, :, TARGET] for branch in branches)
         difference = lost - found
         return np.asarray((difference == 1).astype(np.float64) - (difference == 0))
 

@@ -12,14 +12,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.contribution.slots import Report
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, laplace_pair, pure
 from hushstream.replay.audits.collaborative import collaborative
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.played_role import PlayedRole
-from hushstream.replay.audits.releases import ARMS, CELLS, TARGET, audit_slot_sums_release, p2b, slots
+from hushstream.replay.audits.releases import ARMS, CELLS, audit_slot_sums_release, p2b
 from hushstream.replay.audits.role_noise import FEATURES, UNIT
 from hushstream.replay.audits.row import Run
 from hushstream.replay.audits.unmixed import Unmixed, unmixed
@@ -99,24 +98,8 @@ def renoised_sums(release: ContinualConfig) -> Run:
     return partial(audit_attack, side_by_side(scores, USERS - 1), once + once, None)
 
 
-def forked_windows() -> Run:
-    """A journal is rolled back and its window sealed again: the unit's slot holds null now, and another slot a report.
-
-    Each release by itself may cost epsilon; under one noise their difference would be the unit's report.
-    """
-    system, key = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS + 1)), fresh_key()
-    other = Report(0, 1 - TARGET, 1)
-
-    def scores(present: bool) -> NDArray[np.float64]:
-        nonce, branches = fresh_nonce(), ([*slots(present), None], [*slots(False), other])
-        first, second = (played_windows(system, key, [branch], nonce)[0, 0, :, TARGET] for branch in branches)
-        return np.asarray(first - second - 0.5)
-
-    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)
-
-
 def forked_counter(release: ContinualConfig) -> Run:
-    """The same of a counter: in the other branch every user gives half a reward where the unit gave 1 or 0.
+    """A journal is rolled back: in the other branch every user gives half a reward where the unit gave 1 or 0.
 
     Both branches together are one adaptive sequence in which a leaf of each is protected: twice the price.
     """

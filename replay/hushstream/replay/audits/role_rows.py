@@ -99,7 +99,6 @@ def _attacks() -> tuple[Recipe, ...]:
         _attack(
             "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
         ),
-        _attack("forked-windows", "a journal rolled back, a window sealed anew", 1_000, role_attacks.forked_windows),
         *(
             _attack(
                 f"forked-counter-{mechanism}",
