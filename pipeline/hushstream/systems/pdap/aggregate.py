@@ -1,0 +1,157 @@
+"""The aggregator: from releases to models. It sees what is published, and holds no key.
+
+A model is the open cells and, for each, 256 tickets. A version says which cells opened and which rows of tickets
+changed; whoever applies all versions in order has the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.pdap.cells import Int64, levels_of
+from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
+from hushstream.systems.pdap.counter import Release
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.estimate import Beliefs, Observed, believe, precisions
+from hushstream.systems.pdap.noise import block_variances
+from hushstream.systems.pdap.partition import Partition
+from hushstream.systems.pdap.pool import permutation, pool_size
+from hushstream.systems.pdap.tickets import TICKETS, draw_tickets, rounded, row_digest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelUpdate:
+    """A version of the model, as what changed.
+
+    Attributes:
+        version: counts from 0; the first opens the root.
+        opened: cells that opened, in the order of their rows.
+        changed: rows whose tickets are new, ascending; those of opened cells are among them.
+        tickets: int64 (len(changed), 256), each row sorted.
+        pool: how many arms may be shown.
+    """
+
+    version: int
+    opened: Int64
+    changed: Int64
+    tickets: Int64
+    pool: int
+
+
+class Aggregate:
+    """All that was released so far, and the model that follows from it."""
+
+    def __init__(self, config: PdapConfig, arms: Int64 | None = None) -> None:
+        """Before the first release.
+
+        Args:
+            config: of the deployment.
+            arms: which may ever be shown, all vendors' by default; a vendor that keeps to itself gives its own.
+        """
+        cells = config.cells
+        self.partition = Partition(config.grid, cells.split_at, cells.growth, cells.cap)
+        self.decisions = 0
+        self._config = config
+        self._owners = config.owners
+        self._variances = np.array(block_variances(config))
+        order = permutation(config.arms, pdap_digest(config))
+        self._order = order if arms is None else order[np.isin(order, arms)]
+        self._withdrawn: frozenset[int] = frozenset()
+        self._observed = Observed.none()
+        self._rewards, self._counted = 0, 0
+        self._version = -1
+        self._rows = 0
+        self._digests: list[bytes] = []
+
+    def withdraw(self, arms: frozenset[int]) -> None:
+        """Say which arms may not be shown from the next version on; a public fact. It replaces what was said before.
+
+        Raises:
+            PdapError: an unknown arm, or none would be left.
+        """
+        if any(not 0 <= arm < self._config.arms for arm in arms):
+            raise PdapError(f"arms: expected numbers from 0 to {self._config.arms - 1}, got another")
+        if not set(self._order.tolist()) - arms:
+            raise PdapError("arms: expected one at least that may be shown, got none")
+        self._withdrawn = arms
+
+    def fold(self, release: Release) -> None:
+        """Take what a window published.
+
+        Raises:
+            PdapError: a cell that is not on this grid.
+        """
+        blocks, levels = release.blocks, self._config.release.reward_levels
+        self._config.grid.require(blocks.cells)
+        precision = precisions(
+            blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
+        )
+        rows = np.array([self.partition.row(cell) for cell in blocks.cells.tolist()], dtype=np.int64)
+        means = blocks.sums / (blocks.counts * levels)
+        self._observed = self._observed.plus(Observed(rows, blocks.arms, precision, precision * means))
+        self._rewards += int(blocks.sums.sum())
+        self._counted += int(blocks.counts.sum()) * levels
+        self.decisions += release.outcomes
+        self.partition.observe(release.arrived, release.arrivals)
+        self.partition.grow()
+
+    @property
+    def pool(self) -> Int64:
+        """The arms that may be shown now."""
+        allowed = self._order
+        if self._withdrawn:
+            allowed = allowed[~np.isin(allowed, list(self._withdrawn))]
+        least = self._config.release.kappa / max(self._config.level_epsilons)
+        return allowed[: pool_size(len(allowed), self.decisions, least)]
+
+    def beliefs(self) -> Beliefs:
+        """What is believed of the pool in every open cell."""
+        terms = self._config.estimate
+        levels = self._config.cells.levels
+        return believe(
+            self.partition.by_level(),
+            self._observed,
+            self.pool,
+            self._owners,
+            self.grand_mean,
+            terms,
+            steps_to(levels, terms.arm_steps),
+            steps_to(levels, terms.vendor_steps),
+        )
+
+    @property
+    def grand_mean(self) -> float:
+        """Mean reward of all released blocks, from 0 to 1; 0 before the first one."""
+        return min(1.0, max(0.0, self._rewards / self._counted)) if self._counted else 0.0
+
+    def publish(self, greedy: bool = False) -> ModelUpdate:
+        """The next version.
+
+        Args:
+            greedy: at the end of learning every ticket goes to the arm with the largest mean.
+        """
+        found, temper = self.beliefs(), 0.0 if greedy else self._config.estimate.temper
+        mu, sd = rounded(found.mean), rounded(found.deviation)
+        digests = [
+            row_digest(cell, found.pool, mu[row], sd[row], temper) for row, cell in enumerate(self.partition.cells)
+        ]
+        known = len(self._digests)
+        changed = [row for row, digest in enumerate(digests) if row >= known or digest != self._digests[row]]
+        tickets = [draw_tickets(digests[row], found.pool, mu[row], sd[row], temper) for row in changed]
+        opened = self.partition.cells[known:]
+        self._version, self._digests = self._version + 1, digests
+        return ModelUpdate(
+            self._version,
+            np.array(opened, dtype=np.int64),
+            np.array(changed, dtype=np.int64),
+            np.array(tickets, dtype=np.int64).reshape(len(changed), TICKETS),
+            len(found.pool),
+        )
+
+    def best(self) -> NDArray[np.int64]:
+        """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""
+        found = self.beliefs()
+        return np.asarray(found.pool[rounded(found.mean).argmax(axis=1)])
