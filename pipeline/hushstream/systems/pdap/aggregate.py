@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
 from hushstream.systems.pdap.counter import Release
@@ -90,13 +91,34 @@ class Aggregate:
             blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
         )
         rows = np.array([self.partition.row(cell) for cell in blocks.cells.tolist()], dtype=np.int64)
-        means = blocks.sums / (blocks.counts * levels)
+        means = self._bounded_means(rows, blocks, precision)
         self._observed = self._observed.plus(Observed(rows, blocks.arms, precision, precision * means))
         self._rewards += int(blocks.sums.sum())
         self._counted += int(blocks.counts.sum()) * levels
         self.decisions += release.outcomes
         self.partition.observe(release.arrived, release.arrivals)
         self.partition.grow()
+
+    def _bounded_means(self, rows: Int64, blocks: Blocks, precision: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Block means, each no further from what was expected than noise with such heavy tails may pull a belief.
+
+        Let the value have the prior variance v, and the mean be observed with scatter and noise of variance 1/P, the
+        noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by
+        x v P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x
+        counts up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the wildest noise.
+        """
+        means = blocks.sums / (blocks.counts * self._config.release.reward_levels)
+        if not len(means):
+            return means
+        arms, column = np.unique(blocks.arms, return_inverse=True)
+        found = self._believe(arms)
+        expected = found.mean[rows, column]
+        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, column]
+        # The variance of Laplace noise is twice the square of its scale.
+        scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
+        with np.errstate(divide="ignore"):
+            reach = (variance + 1.0 / precision) / scales
+        return np.asarray(expected + np.clip(means - expected, -reach, reach))
 
     @property
     def pool(self) -> Int64:
@@ -109,12 +131,15 @@ class Aggregate:
 
     def beliefs(self) -> Beliefs:
         """What is believed of the pool in every open cell."""
+        return self._believe(self.pool)
+
+    def _believe(self, arms: Int64) -> Beliefs:
         terms = self._config.estimate
         levels = self._config.cells.levels
         return believe(
             self.partition.by_level(),
             self._observed,
-            self.pool,
+            arms,
             self._owners,
             self.grand_mean,
             terms,

@@ -66,12 +66,14 @@ class Beliefs:
     Attributes:
         pool: (p,) arms.
         mean: (rows, p).
-        deviation: (rows, p) standard deviations.
+        deviation: (rows, p) standard deviations around the vendor's mean.
+        doubt: (rows, p) variance of the vendor's mean itself.
     """
 
     pool: Int64
     mean: Float64
     deviation: Float64
+    doubt: Float64
 
 
 def precisions(counts: Int64, variances: Float64, sigma2: float) -> Float64:
@@ -103,7 +105,7 @@ def believe(
         vendor_steps: of a vendor's mean.
     """
     rows = sum(len(level[0]) for level in levels)
-    means = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
+    means, doubts = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
     mu, sd = np.empty((rows, len(pool))), np.empty((rows, len(pool)))
     for begin in range(0, len(pool), _COLUMNS_AT_ONCE):
         arms = pool[begin : begin + _COLUMNS_AT_ONCE]
@@ -113,7 +115,7 @@ def believe(
         deviation, variance = posterior(levels, precision, weighted, terms.arm_variance, arm_steps)
         mu[:, begin : begin + len(arms)] = around + deviation
         sd[:, begin : begin + len(arms)] = np.sqrt(variance)
-    return Beliefs(pool, mu, sd)
+    return Beliefs(pool, mu, sd, doubts[:, owners[pool]])
 
 
 def vendor_means(
@@ -124,8 +126,8 @@ def vendor_means(
     grand: float,
     terms: EstimateConfig,
     steps: Sequence[float],
-) -> Float64:
-    """The mean of each vendor's arms in each cell, (rows, vendors)."""
+) -> tuple[Float64, Float64]:
+    """The mean of each vendor's arms in each cell and its variance, (rows, vendors)."""
     vendors = int(owners.max()) + 1
     weights = 1.0 / (terms.arm_spread + 1.0 / observed.precision)
     prior = terms.prior_share * grand
@@ -133,8 +135,8 @@ def vendor_means(
     precision = _added(place, weights, rows * vendors).reshape(rows, vendors)
     offsets = weights * (observed.weighted / observed.precision - prior)
     weighted = _added(place, offsets, rows * vendors).reshape(rows, vendors)
-    means, _ = posterior(levels, precision, weighted, terms.vendor_variance, steps)
-    return prior + means
+    means, variances = posterior(levels, precision, weighted, terms.vendor_variance, steps)
+    return prior + means, variances
 
 
 def _added(places: Int64, values: Float64, size: int) -> Float64:

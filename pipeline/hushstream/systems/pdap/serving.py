@@ -116,15 +116,27 @@ class Serving:
         Raises:
             PdapError: as `choose`.
         """
-        if self._index is None:
-            raise PdapError("serving: expected a model, got none yet")
+        index = self._known()
         paths = self._grid.paths(contexts)
-        rows = self._index.rows(paths)
+        rows = index.rows(paths)
         return Decisions(
             self._tickets[rows, numbers],
             self._counts[rows, numbers],
             self._cells[rows],
-            self._index.arrivals(paths, rows),
+            index.arrivals(paths, rows),
             numbers,
             self.version,
         )
+
+    def rows(self, contexts: NDArray[np.floating]) -> Int64:
+        """The row of the deepest open cell over each context, (n,).
+
+        Raises:
+            PdapError: as `choose`.
+        """
+        return self._known().rows(self._grid.paths(contexts))
+
+    def _known(self) -> CellIndex:
+        if self._index is None:
+            raise PdapError("serving: expected a model, got none yet")
+        return self._index
