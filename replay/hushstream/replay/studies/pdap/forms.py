@@ -28,7 +28,6 @@ from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
 from hushstream.systems.pdap.counter import Counter, Release
 from hushstream.systems.pdap.estimate import Observed
-from hushstream.systems.pdap.noise import BlockNoise
 
 HORIZON = 1 << 20
 """Leaves that each per-event counter is made for."""
@@ -161,6 +160,3 @@ class Selected(Aggregate):
         super().__init__(config)
         self._variances = np.zeros_like(self._variances)
         self.counter = SelectedCounter(config, key)
-
-
-__all__ = ["HORIZON", "BlockNoise", "PerEvent", "Selected", "SelectedCounter", "TreeNoise", "exact_noise"]
