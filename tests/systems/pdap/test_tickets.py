@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom, norm
 
-from hushstream.systems.pdap.tickets import TICKETS, draw_tickets, rounded, row_digest, ticket_counts
+from hushstream.systems.pdap.tickets import TICKETS, CellBeliefs, draw_tickets, rounded, ticket_counts
 
 POOL = np.array([7, 3, 11])
 
 
-def drawn(mu, sd, pool=POOL, temper=1.0, cell=0):
-    mu, sd = rounded(np.asarray(mu, float)), rounded(np.asarray(sd, float))
-    return draw_tickets(row_digest(cell, pool, mu, sd, temper), pool, mu, sd, temper)
+def drawn(mu, sd, pool=POOL, temper=1.0, cell=0, doubt=(0.0,), owners=None):
+    rows = [rounded(np.asarray(row, float)) for row in (mu, sd, doubt)]
+    owned = np.zeros(len(pool), dtype=np.int64) if owners is None else np.array(owners)
+    beliefs = CellBeliefs(cell, pool, owned, *rows, temper)
+    return draw_tickets(beliefs, beliefs.digest())
 
 
 def test_the_same_row_has_the_same_tickets_and_any_other_row_others():
@@ -37,6 +39,23 @@ def test_of_two_arms_each_wins_as_often_as_its_draw_is_larger():
     chance = norm.cdf(0.1 / (temper * 0.1 * 2**0.5))
     wins = int((drawn(mu, sd, POOL[:2], temper) == 7).sum())
     assert binom.ppf(1e-9, TICKETS, chance) <= wins <= binom.ppf(1 - 1e-9, TICKETS, chance)
+
+
+def test_a_vendors_doubt_moves_all_its_arms_together():
+    # Two vendors of twenty equal arms each, and no other doubt: in each ticket one vendor's draw decides. Vendors win
+    # as often as each other; the bounds leave out 1e-9 on either side.
+    pool, owners = np.arange(40), np.repeat([0, 1], 20)
+    tickets = drawn(np.full(40, 0.5), np.zeros(40), pool, doubt=(0.1, 0.1), owners=owners)
+    # Among equals the first wins, so one arm of each vendor has tickets.
+    assert set(tickets.tolist()) == {0, 20}
+    wins = int((tickets == 0).sum())
+    assert binom.ppf(1e-9, TICKETS, 0.5) <= wins <= binom.ppf(1 - 1e-9, TICKETS, 0.5)
+
+
+def test_a_vendor_that_is_doubted_is_tried_though_its_mean_is_low():
+    mu, sd, owners = [0.5, 0.2, 0.2], [0.01] * 3, [0, 1, 1]
+    assert (drawn(mu, sd, doubt=(0.01, 0.01), owners=owners) == 7).all()
+    assert (drawn(mu, sd, doubt=(0.01, 0.3), owners=owners) != 7).sum() > 10
 
 
 def test_counts_are_of_each_tickets_own_arm():

@@ -20,7 +20,7 @@ from hushstream.systems.pdap.estimate import Beliefs, Observed, believe, precisi
 from hushstream.systems.pdap.noise import block_variances
 from hushstream.systems.pdap.partition import Partition
 from hushstream.systems.pdap.pool import permutation, pool_size
-from hushstream.systems.pdap.tickets import TICKETS, draw_tickets, rounded, row_digest
+from hushstream.systems.pdap.tickets import TICKETS, CellBeliefs, draw_tickets, rounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,6 @@ class Aggregate:
         self._observed = Observed.none()
         self._rewards, self._counted = 0, 0
         self._version = -1
-        self._rows = 0
         self._digests: list[bytes] = []
 
     def withdraw(self, arms: frozenset[int]) -> None:
@@ -113,7 +112,7 @@ class Aggregate:
         arms, column = np.unique(blocks.arms, return_inverse=True)
         found = self._believe(arms)
         expected = found.mean[rows, column]
-        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, column]
+        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, self._owners[blocks.arms]] ** 2
         # The variance of Laplace noise is twice the square of its scale.
         scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
         with np.errstate(divide="ignore"):
@@ -158,14 +157,11 @@ class Aggregate:
         Args:
             greedy: at the end of learning every ticket goes to the arm with the largest mean.
         """
-        found, temper = self.beliefs(), 0.0 if greedy else self._config.estimate.temper
-        mu, sd = rounded(found.mean), rounded(found.deviation)
-        digests = [
-            row_digest(cell, found.pool, mu[row], sd[row], temper) for row, cell in enumerate(self.partition.cells)
-        ]
+        cells = self._by_cell(0.0 if greedy else self._config.estimate.temper)
+        digests = [beliefs.digest() for beliefs in cells]
         known = len(self._digests)
         changed = [row for row, digest in enumerate(digests) if row >= known or digest != self._digests[row]]
-        tickets = [draw_tickets(digests[row], found.pool, mu[row], sd[row], temper) for row in changed]
+        tickets = [draw_tickets(cells[row], digests[row]) for row in changed]
         opened = self.partition.cells[known:]
         self._version, self._digests = self._version + 1, digests
         return ModelUpdate(
@@ -173,8 +169,17 @@ class Aggregate:
             np.array(opened, dtype=np.int64),
             np.array(changed, dtype=np.int64),
             np.array(tickets, dtype=np.int64).reshape(len(changed), TICKETS),
-            len(found.pool),
+            len(cells[0].pool),
         )
+
+    def _by_cell(self, temper: float) -> list[CellBeliefs]:
+        found = self.beliefs()
+        mean, deviation, doubt = rounded(found.mean), rounded(found.deviation), rounded(found.doubt)
+        owners = self._owners[found.pool]
+        return [
+            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
+            for row, cell in enumerate(self.partition.cells)
+        ]
 
     def best(self) -> NDArray[np.int64]:
         """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""

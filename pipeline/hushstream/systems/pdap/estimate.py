@@ -67,7 +67,7 @@ class Beliefs:
         pool: (p,) arms.
         mean: (rows, p).
         deviation: (rows, p) standard deviations around the vendor's mean.
-        doubt: (rows, p) variance of the vendor's mean itself.
+        doubt: (rows, vendors) standard deviations of the vendors' means themselves.
     """
 
     pool: Int64
@@ -115,7 +115,7 @@ def believe(
         deviation, variance = posterior(levels, precision, weighted, terms.arm_variance, arm_steps)
         mu[:, begin : begin + len(arms)] = around + deviation
         sd[:, begin : begin + len(arms)] = np.sqrt(variance)
-    return Beliefs(pool, mu, sd, doubts[:, owners[pool]])
+    return Beliefs(pool, mu, sd, np.sqrt(doubts))
 
 
 def vendor_means(

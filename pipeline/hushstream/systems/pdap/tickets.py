@@ -1,17 +1,20 @@
 """Tickets: 256 arms for each cell, each the winner of one draw from what is believed of the arms.
 
-Ticket t of a cell is argmax over the pool of mu + temper sd z, z standard normal: Thompson sampling, drawn ahead, so
-a decision is a look into a table and its propensity is a whole number of 256ths. Beliefs are rounded to a grid before
-they are used, in single precision, whose sums and products are the same on every machine; the draws come from
-ChaCha20 under a public key made of the cell and its rounded beliefs. So a row's tickets are a function of the row,
-and only rows whose beliefs or pool changed are drawn again. The coins need not be secret: tickets are made of what
-was released.
+Ticket t of a cell is argmax over the pool of mu + temper (sd z + doubt z'), z standard normal for each arm and z' for
+each vendor: Thompson sampling, drawn ahead, so a decision is a look into a table and its propensity is a whole number
+of 256ths. Without a vendor's own doubt, one whose first arms were poor would never be tried again.
+
+Beliefs are rounded to a grid before they are used, in single precision, whose sums and products are the same on every
+machine; the draws come from ChaCha20 under a public key made of the cell and its rounded beliefs. So a row's tickets
+are a function of the row, and only rows whose beliefs or pool changed are drawn again. The coins need not be secret:
+tickets are made of what was released.
 
 Source: Thompson 1933; the tempered posterior as in Phan, Abbasi-Yadkori, Domke 2019.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
@@ -37,31 +40,58 @@ def rounded(values: Float64) -> Float32:
     return np.asarray(np.rint(values * BELIEF_STEPS) / BELIEF_STEPS, dtype=np.float32)
 
 
-def row_digest(cell: int, pool: Int64, mu: Float32, sd: Float32, temper: float) -> bytes:
-    """32 bytes that stand for a cell, its pool, what is believed of it and how it is drawn; they key its draws."""
-    head = cell.to_bytes(8, "little") + len(pool).to_bytes(8, "little") + np.float64(temper).tobytes()
-    hasher = blake2b(head, digest_size=32, person=b"hush-pdap-cell")
-    hasher.update(pool.astype("<i8").tobytes() + mu.astype("<f4").tobytes() + sd.astype("<f4").tobytes())
-    return hasher.digest()
+@dataclass(frozen=True, slots=True, eq=False)
+class CellBeliefs:
+    """What is believed in one cell, rounded.
+
+    Attributes:
+        cell: its number.
+        pool: (p,) arms.
+        owners: (p,) the vendor of each.
+        mean: (p,).
+        deviation: (p,) of each arm around its vendor's mean.
+        doubt: (vendors,) standard deviation of each vendor's mean.
+        temper: multiplies both; 0 gives every ticket to the arm with the largest mean.
+    """
+
+    cell: int
+    pool: Int64
+    owners: Int64
+    mean: Float32
+    deviation: Float32
+    doubt: Float32
+    temper: float
+
+    def digest(self) -> bytes:
+        """32 bytes that stand for all of it; they key its draws."""
+        sizes = (self.cell, len(self.pool), len(self.doubt))
+        head = b"".join(size.to_bytes(8, "little") for size in sizes) + np.float64(self.temper).tobytes()
+        hasher = blake2b(head, digest_size=32, person=b"hush-pdap-cell")
+        for whole in (self.pool, self.owners):
+            hasher.update(whole.astype("<i8").tobytes())
+        for number in (self.mean, self.deviation, self.doubt):
+            hasher.update(number.astype("<f4").tobytes())
+        return hasher.digest()
 
 
-def draw_tickets(digest: bytes, pool: Int64, mu: Float32, sd: Float32, temper: float) -> Int64:
+def draw_tickets(beliefs: CellBeliefs, digest: bytes) -> Int64:
     """The arms of one cell's tickets, int64 (256,), sorted.
 
     Args:
-        digest: of the row, see `row_digest`.
-        pool: (p,) arms.
-        mu: (p,) their rounded means.
-        sd: (p,) their rounded deviations.
-        temper: multiplies the deviations; 0 gives every ticket to the arm with the largest mean.
+        beliefs: of the cell.
+        digest: theirs.
     """
-    words = np.empty((TICKETS, len(pool)), dtype="<u2")
+    arms, vendors = len(beliefs.pool), len(beliefs.doubt)
+    words = np.empty((TICKETS, arms + vendors), dtype="<u2")
     # The key stands for this row alone and is used once, so nonce and counter begin at zero.
     Cipher(ChaCha20(digest, bytes(16)), mode=None).encryptor().update_into(bytes(words.nbytes), words.data.cast("B"))
-    scores = _normals()[words]
-    scores *= sd * np.float32(temper)
-    scores += mu
-    return np.sort(pool[scores.argmax(axis=1)])
+    normals = _normals()
+    scores = normals[words[:, :arms]]
+    scores *= beliefs.deviation
+    scores += (normals[words[:, arms:]] * beliefs.doubt)[:, beliefs.owners]
+    scores *= np.float32(beliefs.temper)
+    scores += beliefs.mean
+    return np.sort(beliefs.pool[scores.argmax(axis=1)])
 
 
 @lru_cache(maxsize=1)

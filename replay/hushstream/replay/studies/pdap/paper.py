@@ -100,7 +100,7 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
 
 
 @dataclass(slots=True, eq=False)
-class _Cell:
+class PaperCell:
     """What a vendor knows in one cell: of its items, and of its neighbours."""
 
     level: int
@@ -111,9 +111,9 @@ class _Cell:
     asked: list[int]
     answers: list[float]
 
-    def child(self) -> _Cell:
+    def child(self) -> PaperCell:
         """A cell one level below, with the same knowledge and no arrivals."""
-        return _Cell(
+        return PaperCell(
             self.level + 1,
             0,
             self.shown.copy(),
@@ -124,10 +124,11 @@ class _Cell:
         )
 
 
-class _Run:
+class PaperRun:
     """All vendors of one run, one context at a time."""
 
     def __init__(self, task: PaperTask, world: Vendors) -> None:
+        """Before the first context."""
         self._task = task
         self._world = world
         # The same coins at every epsilon: what differs between rows is not chance.
@@ -138,12 +139,12 @@ class _Run:
         self._cells = [self._start() for _ in range(task.vendors)]
         self._time = 1
 
-    def _start(self) -> dict[int, _Cell]:
+    def _start(self) -> dict[int, PaperCell]:
         first = 0 if self._task.form != "DUP" else UNIFORM_LEVEL
         arms, others = self._task.arms, self._task.vendors
         # DUP's cells are made when they are first met; the root stands for all of them until then.
         empty = np.zeros(arms, dtype=np.int64), np.zeros(arms)
-        return {ROOT: _Cell(first, 0, *empty, [0] * others, [0] * others, [0.0] * others)}
+        return {ROOT: PaperCell(first, 0, *empty, [0] * others, [0] * others, [0.0] * others)}
 
     def serve(self, arrivals: Arrivals) -> float:
         """Answer contexts in order; the sum of the click probabilities of what was shown."""
@@ -160,21 +161,21 @@ class _Run:
     def _one(self, path: list[int], point: list[float], home: int) -> float:
         if self._task.form == "random":
             return self._show(int(self._coins.integers(len(self._world.owners))), point)[0]
-        cell = self._cell(home, path)
+        cell = self.cell(home, path)
         arm, neighbour, read = self._choose(cell, home)
         if neighbour is None:
             chance, click = self._show(home * self._task.arms + arm, point)
             cell.shown[arm] += 1
             cell.clicks[arm] += click
         else:
-            chance, click = self._forwarded(neighbour, path, point)
+            chance, click = self.forward(neighbour, path, point)
             if read:
                 cell.asked[neighbour] += 1
                 cell.answers[neighbour] += self._noised(click, cell.level) if self._private else click
         self._arrived(home, path, cell)
         return chance
 
-    def _choose(self, cell: _Cell, home: int) -> tuple[int, int | None, bool]:
+    def _choose(self, cell: PaperCell, home: int) -> tuple[int, int | None, bool]:
         """Algorithm 1, lines 4 to 16: an item of one's own, or a neighbour, and whether its answer is read."""
         form, growth = self._task.form, 2.0 ** (2 * ALPHA * cell.level)
         least = int(cell.shown.argmin())
@@ -194,7 +195,7 @@ class _Run:
                 return 0, vendor, True
         return self._exploit(cell, others)
 
-    def _exploit(self, cell: _Cell, others: Sequence[int]) -> tuple[int, int | None, bool]:
+    def _exploit(self, cell: PaperCell, others: Sequence[int]) -> tuple[int, int | None, bool]:
         best = max(others, key=lambda vendor: cell.answers[vendor] / max(1, cell.asked[vendor]))
         if self._task.form == "neighbour-only":
             return 0, best, True
@@ -210,9 +211,9 @@ class _Run:
         running = np.cumsum(weights)
         return int(np.searchsorted(running, self._coins.random() * running[-1]))
 
-    def _forwarded(self, vendor: int, path: list[int], point: list[float]) -> tuple[float, int]:
-        """Algorithm 2."""
-        cell = self._cell(vendor, path)
+    def forward(self, vendor: int, path: list[int], point: list[float]) -> tuple[float, int]:
+        """Algorithm 2: ``vendor`` answers another's context; the click probability of what it shows, and the click."""
+        cell = self.cell(vendor, path)
         least = int(cell.shown.argmin())
         few = CONTROL * 2.0 ** (2 * ALPHA * cell.level) * math.log(self._time) / self._task.arms
         arm = least if cell.shown[least] < few else int((cell.clicks / np.maximum(cell.shown, 1)).argmax())
@@ -244,7 +245,8 @@ class _Run:
         gamma = others * rounds**2 * math.log(others * self._horizon * rounds / SIGMA) / self._epsilon(level)
         return float(2.0 ** (ALPHA * level) * gamma / 4)
 
-    def _cell(self, vendor: int, path: list[int]) -> _Cell:
+    def cell(self, vendor: int, path: list[int]) -> PaperCell:
+        """What ``vendor`` knows where a context lies, whose cells from the root down are ``path``."""
         known = self._cells[vendor]
         if self._task.form == "DUP":
             cell = path[UNIFORM_LEVEL]
@@ -253,7 +255,7 @@ class _Run:
             return known[cell]
         return known[next(cell for cell in path if cell in known)]
 
-    def _arrived(self, vendor: int, path: list[int], cell: _Cell) -> None:
+    def _arrived(self, vendor: int, path: list[int], cell: PaperCell) -> None:
         cell.arrivals += 1
         if self._task.form == "DUP" or cell.level == LEVELS or cell.arrivals < SPLIT_AT * 2.0 ** (GROWTH * cell.level):
             return
@@ -272,7 +274,7 @@ def play_paper(task: PaperTask) -> dict[int, float]:
     """Mean click probability over the first N contexts after training, for each N of ``tests``."""
     world = _world((task.vendors, task.arms, task.seed))
     draws = Draws(task.seed, "pdap-paper-contexts").generator()
-    run = _Run(task, world)
+    run = PaperRun(task, world)
     run.serve(world.arrivals(task.training, draws))
     found, earned, before = {}, 0.0, 0
     for total in task.tests:

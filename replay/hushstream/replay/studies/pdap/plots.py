@@ -87,7 +87,7 @@ def draw_table(rows: Sequence[Row], figure: Figure) -> None:
     for kind, name in (
         ("plain", "no privacy"),
         ("paper", f"as in the paper ({NOT_PRIVATE})"),
-        ("sound", "disjoint blocks, epsilon holds"),
+        ("sound", "disjoint blocks, greedy: epsilon holds"),
     ):
         axes.bar([0], [0], color=_BARS[kind], label=name)
     axes.set_title(f"after {last:,} further contexts; numbers below names are epsilons")

@@ -56,6 +56,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     settings = (
         f"The log terms of G1 to G3 are multiplied by {CONTROL:g}: as printed, exploring would outlast the run."
         " alpha .5, A 2,500, p .7; DUP 4 x 4.",
+        "Accuracy of the paper's forms: of all answers to N further contexts; of blocks: greedy, after the training.",
         "P-DAP and GP-DAP are NOT PRIVATE AS STATED: exact argmaxes tell a click at any epsilon (delta 1).",
         "Not reproduced: P-DAP rising with epsilon, and GP-DAP above P-DAP.",
         *SETTINGS,
