@@ -32,6 +32,11 @@ def keyed(settings, key=KEY):
     return KeyedBlockNoise(key, address(settings), block_scales(settings))
 
 
+def names(first, count):
+    """Public names of events, by number."""
+    return np.array([list(number.to_bytes(16, "big")) for number in range(first, first + count)], dtype=np.uint8)
+
+
 class Deployment:
     """Counter, aggregator and serving in a closed loop; clicks follow the arm's number alone."""
 
@@ -61,7 +66,9 @@ class Deployment:
         chances = 0.1 + 0.8 * found.arms / self.config.arms
         clicks = (self.draws.random(len(chances)) < chances).astype(np.int64)
         clicks = clicks if change is None else change(clicks)
-        self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks))
+        self.counter.take(
+            Outcomes(found.cells, found.arrivals, found.arms, clicks, names(self.counter.taken, len(clicks)))
+        )
         self.releases.append(self.counter.close(self.counter.window))
         self.aggregate.fold(self.releases[-1])
         self.publish()

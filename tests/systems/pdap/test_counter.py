@@ -14,29 +14,32 @@ from hushstream.systems.pdap.counter import Counter, Outcomes
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.noise import block_variances
 
+NONE = bytes(32)
 
-def outcomes(count=20, arm=0, reward=0, cell=ROOT, arrival=1 << 57):
+
+def outcomes(count=20, arm=0, reward=0, cell=ROOT, arrival=1 << 57, name=0):
     whole = [np.full(count, value, dtype=np.int64) for value in (cell, arrival, arm, reward)]
-    return Outcomes(*whole)
+    return Outcomes(*whole, np.full((count, 16), name, dtype=np.uint8))
 
 
 class TestNoise:
     def test_the_same_blocks_in_the_same_window_get_the_same_noise(self, pdap):
         settings = pdap.config()
         blocks = Blocks(*(np.arange(1, 5) if name else np.full(4, ROOT) for name in range(4)))
-        assert np.array_equal(pdap.keyed(settings)(3, blocks), pdap.keyed(settings)(3, blocks))
+        assert np.array_equal(pdap.keyed(settings)(3, blocks, NONE), pdap.keyed(settings)(3, blocks, NONE))
 
     def test_any_other_content_window_key_or_address_has_other_noise(self, pdap):
         settings = pdap.config(epsilon=0.01)
         noise = pdap.keyed(settings)
         blocks = Blocks(*(np.arange(1, 65) if name else np.full(64, ROOT) for name in range(4)))
-        drawn = [noise(3, blocks), noise(4, blocks), pdap.keyed(settings, seeded_key(4, "counter"))(3, blocks)]
+        drawn = [noise(3, blocks, NONE), noise(4, blocks, NONE), noise(3, blocks, bytes(31) + b"1")]
+        drawn.append(pdap.keyed(settings, seeded_key(4, "counter"))(3, blocks, NONE))
         for name in ("arms", "counts", "sums"):
             column = getattr(blocks, name).copy()
             column[-1] += 1
-            drawn.append(noise(3, replace(blocks, **{name: column})))
+            drawn.append(noise(3, replace(blocks, **{name: column}), NONE))
         for part in ({"epoch": 1}, {"partition": 1}, {"genesis_nonce": bytes(31) + b"1"}):
-            drawn.append(replace(noise, address=replace(noise.address, **part))(3, blocks))
+            drawn.append(replace(noise, address=replace(noise.address, **part))(3, blocks, NONE))
         # 64 draws of scale 100 agree by chance with probability below 1e-100.
         assert len({one.tobytes() for one in drawn}) == len(drawn)
 
@@ -48,8 +51,47 @@ class TestNoise:
         for level, variance in enumerate(block_variances(settings)):
             cells = np.full(20_000, level << 57)
             blocks = Blocks(cells, np.arange(20_000), np.ones(20_000, dtype=np.int64), np.zeros(20_000, dtype=np.int64))
-            seen = pdap.keyed(settings)(0, blocks)
+            seen = pdap.keyed(settings)(0, blocks, NONE)
             assert np.mean(seen.astype(float) ** 2) / levels**2 == pytest.approx(variance, rel=0.095)
+
+
+class TestForks:
+    """Histories that share a journal's beginning: what both release must not be subtracted out of one another."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"reward": 1}, {"name": 9}, {"arrival": (1 << 57) | 2}],
+        ids=["another reward", "other events with equal sums", "other arrivals"],
+    )
+    def test_another_history_meets_other_noise_in_every_later_window(self, pdap, change):
+        settings = pdap.config(epsilon=0.01)
+        noises = []
+        for first in (outcomes(400), outcomes(400, **change)):
+            seen = []
+
+            def kept(window, blocks, history, seen=seen):
+                seen.append(pdap.keyed(settings)(window, blocks, history))
+                return seen[-1]
+
+            counter = Counter(settings, kept)
+            counter.take(first)
+            counter.close(0)
+            # The same outcomes in both from here on.
+            for arm in range(20):
+                counter.take(outcomes(300, arm=arm, name=1))
+            counter.close(1)
+            noises.append(np.concatenate(seen))
+        # 21 draws of scale 100 agree by chance with probability below 1e-40.
+        assert not np.array_equal(noises[0][1:], noises[1][1:])
+
+    def test_batches_of_any_size_make_one_history(self, pdap):
+        settings = pdap.config(epsilon=0.01)
+        whole, parts = (Counter(settings, pdap.keyed(settings)) for _ in range(2))
+        one = replace(outcomes(400), names=pdap.names(0, 400))
+        whole.take(one)
+        for first in range(0, 400, 7):
+            parts.take(one.take(slice(first, first + 7)))
+        assert whole.close(0).blocks.canonical() == parts.close(0).blocks.canonical()
 
 
 class TestCoupling:
@@ -60,8 +102,8 @@ class TestCoupling:
         settings = pdap.config(epsilon=0.5, first_window=150)
         drawn = {}
 
-        def recorded(number, blocks):
-            noise = pdap.keyed(settings)(number, blocks)
+        def recorded(number, blocks, history):
+            noise = pdap.keyed(settings)(number, blocks, history)
             drawn[number] = (blocks, noise)
             return noise
 
@@ -73,7 +115,7 @@ class TestCoupling:
             plain.window()
         moved = []
 
-        def taken_back(number, blocks):
+        def taken_back(number, blocks, history):
             exact, noise = drawn[number]
             difference = blocks.sums - exact.sums
             assert all(
@@ -101,7 +143,7 @@ class TestCoupling:
         settings = pdap.config(epsilon=0.5, first_window=150)
         sums = []
         for reward in (0, 1):
-            counter = Counter(settings, lambda window, blocks: np.zeros(len(blocks), dtype=np.int64))
+            counter = Counter(settings, lambda window, blocks, history: np.zeros(len(blocks), dtype=np.int64))
             counter.take(outcomes(19))
             counter.take(outcomes(1, reward=reward))
             sums.append(counter.close(0).blocks.sums)
@@ -120,7 +162,7 @@ class TestWindows:
 
     def test_what_was_released_is_forgotten_and_what_is_too_small_waits(self, pdap):
         settings = pdap.config(epsilon=0.1)
-        counter = Counter(settings, lambda window, blocks: np.zeros(len(blocks), dtype=np.int64))
+        counter = Counter(settings, lambda window, blocks, history: np.zeros(len(blocks), dtype=np.int64))
         counter.take(outcomes(29, arm=1, reward=1))
         counter.take(outcomes(40, arm=2, reward=1))
         first = counter.close(0).blocks
@@ -183,6 +225,13 @@ class TestBadInput:
         ):
             with pytest.raises(PdapError, match="four int64 columns"):
                 counter.take(bad)
+
+    def test_names_of_another_form_are_refused(self, pdap):
+        counter = Counter(pdap.config(), pdap.keyed(pdap.config()))
+        good = outcomes()
+        for bad in (good.names[:5], good.names[:, :8], good.names.astype(np.int64)):
+            with pytest.raises(PdapError, match="expected names uint8"):
+                counter.take(replace(good, names=bad))
 
     def test_beyond_the_horizon_nothing_is_taken(self, pdap):
         settings = pdap.config(horizon=25)

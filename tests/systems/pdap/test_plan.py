@@ -18,7 +18,11 @@ def test_no_block_will_ever_be_released_is_said_and_holds(pdap, epsilon, outcome
     released = 0
     while len(ones):
         some = slice(0, counter.room)
-        counter.take(Outcomes(zeros[some], ones[some] << 57, zeros[some], zeros[some]))
+        counter.take(
+            Outcomes(
+                zeros[some], ones[some] << 57, zeros[some], zeros[some], pdap.names(counter.taken, len(ones[some]))
+            )
+        )
         ones, zeros = ones[some.stop :], zeros[some.stop :]
         if not counter.room:
             released += len(counter.close(counter.window).blocks)

@@ -30,8 +30,10 @@ Guarantee:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.privacy.noise import checked_add
 from hushstream.systems.pdap.blocks import Blocks, close, gathered
@@ -39,6 +41,9 @@ from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.noise import BlockNoise
+
+NAME_BYTES = 16
+_HISTORY_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,12 +55,14 @@ class Outcomes:
         arrivals: where its arrival is counted: a child of that cell, or the cell itself on the last level.
         arms: shown.
         rewards: in reward levels, 0 where nobody clicked.
+        names: uint8 (n, 16), the public name of each event; it names one event ever.
     """
 
     cells: Int64
     arrivals: Int64
     arms: Int64
     rewards: Int64
+    names: NDArray[np.uint8]
 
     def __len__(self) -> int:
         """How many."""
@@ -63,7 +70,14 @@ class Outcomes:
 
     def take(self, rows: slice | Int64) -> Outcomes:
         """Some of them."""
-        return Outcomes(self.cells[rows], self.arrivals[rows], self.arms[rows], self.rewards[rows])
+        return Outcomes(self.cells[rows], self.arrivals[rows], self.arms[rows], self.rewards[rows], self.names[rows])
+
+    def rows(self) -> bytes:
+        """Every row as 48 bytes, one after the other: the same however the rows were cut into batches."""
+        columns = [
+            one.astype("<i8")[:, None].view(np.uint8) for one in (self.cells, self.arrivals, self.arms, self.rewards)
+        ]
+        return np.hstack([self.names, *columns]).tobytes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,6 +122,8 @@ class Counter:
         self._pending = Blocks.none()
         self._fresh: list[Blocks] = []
         self._arrivals: list[Int64] = []
+        self._rows: list[bytes] = []
+        self._history = bytes(_HISTORY_BYTES)
 
     @property
     def room(self) -> int:
@@ -125,6 +141,7 @@ class Counter:
         ones = np.ones(len(outcomes), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
+        self._rows.append(outcomes.rows())
         self.taken += len(outcomes)
 
     def close(self, window: int) -> Release:
@@ -140,12 +157,16 @@ class Counter:
             raise PdapError(f"window: expected {self.window} to close, got {window}")
         waiting = gathered([self._pending, *self._fresh])
         blocks, self._pending = close(self._grid, waiting, self._config.least_counts)
-        noised = Blocks(blocks.cells, blocks.arms, blocks.counts, checked_add(blocks.sums, self._noise(window, blocks)))
+        # Of all outcomes ever, not of the blocks alone: two histories with other events and equal sums would else
+        # meet one noise, and show that their sums are equal.
+        self._history = blake2b(self._history + b"".join(self._rows), digest_size=_HISTORY_BYTES).digest()
+        noise = self._noise(window, blocks, self._history)
+        noised = Blocks(blocks.cells, blocks.arms, blocks.counts, checked_add(blocks.sums, noise))
         arrived, arrivals = np.unique(
             np.concatenate([*self._arrivals, np.zeros(0, dtype=np.int64)]), return_counts=True
         )
         release = Release(window, noised, arrived, arrivals.astype(np.int64), int(arrivals.sum()))
-        self._fresh, self._arrivals = [], []
+        self._fresh, self._arrivals, self._rows = [], [], []
         self.window += 1
         return release
 
@@ -158,6 +179,8 @@ class Counter:
         columns = (outcomes.cells, outcomes.arrivals, outcomes.arms, outcomes.rewards)
         if any(column.dtype != np.int64 or column.shape != (len(outcomes),) for column in columns):
             raise PdapError("outcomes: expected four int64 columns of one length, got others")
+        if outcomes.names.dtype != np.uint8 or outcomes.names.shape != (len(outcomes), NAME_BYTES):
+            raise PdapError(f"outcomes: expected names uint8 {(len(outcomes), NAME_BYTES)}, got others")
         if self.taken + len(outcomes) > self._config.release.horizon:
             raise PdapError(
                 f"outcomes: expected at most {self._config.release.horizon} ever, got {self.taken} and"

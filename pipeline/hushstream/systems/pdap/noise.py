@@ -15,8 +15,8 @@ from hushstream.systems.pdap.configuration import PdapConfig
 
 MECHANISM = "blocks"
 
-BlockNoise = Callable[[int, Blocks], Int64]
-"""(window, blocks with exact sums) -> what is added to their sums, int64 (n,)."""
+BlockNoise = Callable[[int, Blocks, bytes], Int64]
+"""(window, blocks with exact sums, digest of all outcomes so far) -> what is added to their sums, int64 (n,)."""
 
 
 def block_scales(config: PdapConfig) -> tuple[tuple[int, int], ...]:
@@ -34,8 +34,9 @@ def block_variances(config: PdapConfig) -> tuple[float, ...]:
 class KeyedBlockNoise:
     """Discrete Laplace noise of one counter.
 
-    The address of a window's noise holds a keyed digest of its blocks, exact sums included: a journal that was rolled
-    back and went on with other outcomes meets other noise, and what both histories share cannot be subtracted out.
+    The address of a window's noise holds a keyed digest of its blocks, exact sums included, and of all outcomes ever
+    taken, names included: a journal that was rolled back and went on with others meets other noise, and what both
+    histories share cannot be subtracted out. An outcome that both release costs epsilon in each.
 
     Attributes:
         key: of the counter's zone.
@@ -47,11 +48,11 @@ class KeyedBlockNoise:
     address: NoiseAddress
     scales: tuple[tuple[int, int], ...]
 
-    def __call__(self, window: int, blocks: Blocks) -> Int64:
+    def __call__(self, window: int, blocks: Blocks, history: bytes) -> Int64:
         """See `BlockNoise`."""
         parameters = {
             **self.address.parameters,
-            "content": self.key.digest("pdap-blocks", blocks.canonical()),
+            "content": self.key.digest("pdap-blocks", history, blocks.canonical()),
             "scales": ",".join(f"{top}/{bottom}" for top, bottom in self.scales),
         }
         stream = KeyedStream(self.key, replace(self.address, window=window, parameters=parameters))

@@ -23,7 +23,7 @@ from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.row import Audit, Run
 from hushstream.replay.studies.pdap.paper import PaperRun, PaperTask, paper_guarantee
-from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdap.worlds import names, vendors
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.cells import ROOT, Int64
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
@@ -119,7 +119,7 @@ def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
 
 def _take(counter: Counter, arms: Int64, rewards: Int64) -> None:
     root = np.full(len(arms), ROOT, dtype=np.int64)
-    counter.take(Outcomes(root, root, arms, rewards))
+    counter.take(Outcomes(root, root, arms, rewards, names(counter.taken, len(arms))))
 
 
 def public_attack(rig: Rig) -> Attack:

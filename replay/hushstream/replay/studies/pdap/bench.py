@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # s
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.pdap.play import keyed_noise
+from hushstream.replay.studies.pdap.worlds import names as names_from
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter import Counter, Outcomes
@@ -55,7 +56,8 @@ class _Deployment:
             part = slice(first, first + batch)
             some = contexts[part]
             found = self.serving.choose(some, users[part], range(len(some)))
-            self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part]))
+            named = names_from(self.counter.taken, len(some))
+            self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part], named))
         return time.thread_time() - begin
 
     def turn(self) -> float:

@@ -17,7 +17,7 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.studies.pdap.forms import PerEvent, Selected, exact_noise
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
-from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Int64, VendorWorld, vendors
+from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Int64, VendorWorld, names, vendors
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import (
@@ -182,7 +182,8 @@ def _play_some(
             found = chain.serving.answer(some.contexts, numbers)
             chances = world.means(some, found.arms, progress)
             clicks = (generator.random(len(some)) < chances).astype(np.int64)
-            chain.take(Outcomes(found.cells, found.arrivals, found.arms, clicks), some.homes)
+            named = names(chain.taken, len(some))
+            chain.take(Outcomes(found.cells, found.arrivals, found.arms, clicks, named), some.homes)
             earned += float(chances.sum())
     return earned
 

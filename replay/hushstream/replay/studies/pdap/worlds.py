@@ -51,6 +51,13 @@ class Arrivals:
         return Arrivals(self.contexts[rows], self.homes[rows], self.users[rows])
 
 
+def names(first: int, count: int) -> NDArray[np.uint8]:
+    """Names of ``count`` simulated events from number ``first`` on, uint8 (count, 16)."""
+    numbers = np.zeros((count, 2), dtype="<i8")
+    numbers[:, 0] = np.arange(first, first + count)
+    return numbers.view(np.uint8)
+
+
 class VendorWorld(Protocol):
     """Vendors, their items and their users."""
 
