@@ -21,6 +21,7 @@ from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
 from hushstream.replay.audits.role_rows import role_recipes
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run
+from hushstream.replay.studies.pdap import audits as pdap_audits
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
 from hushstream.systems.configuration import LiftConfig, ReleaseConfig
@@ -89,7 +90,7 @@ def _chosen(names: Sequence[str]) -> list[Recipe]:
 
 
 def _recipes() -> tuple[Recipe, ...]:
-    cheap, attacked = (*_mechanisms(), *_counters(), *_releases()), _attacks()
+    cheap, attacked = (*_mechanisms(), *_counters(), *_releases(), *pdap_audits.audits()), _attacks()
     return (*map(_made, cheap), *_collaborative(), *role_recipes(), *map(_made, attacked))
 
 

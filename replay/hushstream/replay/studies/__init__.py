@@ -1,0 +1,1 @@
+"""What is learned about each system in simulations: worlds, experiments, audits, advice."""
