@@ -349,3 +349,28 @@ def test_noise_is_the_same_on_every_platform(
 def test_the_toeplitz_counter_takes_rho_alone() -> None:
     with pytest.raises(BadPlan, match="budget in rho"):
         BufferedToeplitz(budget=PureEpsilon(1), horizon=100)
+
+
+@pytest.mark.parametrize("leaves", [0, -1, 5000, True, 1.0])
+def test_a_block_of_no_leaves_is_refused(leaves: int) -> None:
+    with pytest.raises(BadPlan, match="leaves_per_block: expected a whole number from 1"):
+        BufferedToeplitz(budget=Concentrated(0.5, 1e-6), leaves_per_block=leaves)
+    with pytest.raises(BadPlan, match="nodes_per_block: expected a whole number from 1"):
+        NegativeDigitTree(budget=PureEpsilon(1), nodes_per_block=leaves)
+
+
+def test_a_toeplitz_counter_of_ten_thousand_coordinates_holds_less_than_a_megabyte(
+    key: Key, address: NoiseAddress
+) -> None:
+    plan = BufferedToeplitz(
+        budget=Concentrated(0.5, 1e-6), dimension=10_000, sensitivity=1 << 12, horizon=32, leaves_per_block=1
+    )
+    counter = plan.open(key, address)
+    leaf = np.ones((1, plan.dimension), dtype=np.int64)
+    for _ in range(3):
+        counter.add(leaf)
+        counter.release()
+    held = sum(value.nbytes for value in vars(counter).values() if isinstance(value, np.ndarray))
+    assert held < 1_000_000
+    # What a block of leaves would hold beside the arrays is gone once it is used up.
+    assert vars(counter)["_block"] is None

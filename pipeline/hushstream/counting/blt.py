@@ -44,7 +44,7 @@ from hushstream.counting.statement import Neighbours
 from hushstream.privacy.noise import Parameter
 from hushstream.privacy.promise import Deployment, Guarantee
 
-_LEAVES_PER_BLOCK = 64
+LARGEST_BLOCK = 1 << 12
 _FINE_BITS = 30
 """The fine lattice has about 2^30 units to the sensitivity: at T = 2^30 and d = 2,500 roundings cost 0.2 % of it."""
 
@@ -62,12 +62,23 @@ _LOW = (1 << _HALF_BITS) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferedToeplitz(Plan):
-    """BLT with 4 or 6 buffers, for a budget in rho."""
+    """BLT with 4 or 6 buffers, for a budget in rho.
+
+    Attributes:
+        leaves_per_block: leaves whose fresh noise comes from one keyed stream and is kept until they are used up: more
+            cost fewer calls, fewer cost less memory (8 bytes for each coordinate and leaf). Part of the noise address.
+    """
 
     mechanism: ClassVar[str] = "buffered linear Toeplitz"
     source: ClassVar[str] = "Dvijotham et al. 2024"
 
+    leaves_per_block: int = 64
+
     def _check(self) -> None:
+        if type(self.leaves_per_block) is not int or not 1 <= self.leaves_per_block <= LARGEST_BLOCK:
+            raise BadPlan(
+                f"leaves_per_block: expected a whole number from 1 to {LARGEST_BLOCK}, got {self.leaves_per_block!r}"
+            )
         if not isinstance(self.budget, Concentrated):
             raise BadPlan(f"buffered linear Toeplitz: expected a budget in rho, got {self.budget}")
         # A buffer's spread is below 4 sigma (its filter's L2 norm): 2^62 is then beyond 2^5 spreads.
@@ -124,7 +135,7 @@ class BufferedToeplitz(Plan):
             "shape_horizon": self.shape.horizon,
             "fine_bits": self.fine_bits,
             "guard_bits": _GUARD_BITS,
-            "leaves_per_block": _LEAVES_PER_BLOCK,
+            "leaves_per_block": self.leaves_per_block,
         }
 
     def mean_square(self, leaves: int) -> float:
@@ -176,20 +187,27 @@ class BltCounter(Counter):
         self._fine = plan.fine_bits
         self._factors, self._shifts = _columns(plan.shape.dyadic)
         self._buffers = np.zeros((len(plan.shape.dyadic), plan.dimension), dtype=np.int64)
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled: NDArray[np.int64] | None = None
         self._total = np.zeros(plan.dimension, dtype=np.int64)
+        self._leaves_per_block = plan.leaves_per_block
         self._block: tuple[int, NDArray[np.int64]] | None = None
 
     def feedback(self) -> NDArray[np.int64]:
         """g_t: what the buffers take from the next fresh noise, in fine units, int64 (dimension,)."""
-        return np.asarray(np.add.reduce(self._scaled[0], axis=0) >> _GUARD_BITS)
+        return np.asarray(np.add.reduce(self._products()[0], axis=0) >> _GUARD_BITS)
 
     def push(self, correlated: NDArray[np.int64]) -> None:
         """Fold y_t into the buffers and the running sum."""
-        self._buffers -= self._scaled[1]
+        self._buffers -= self._products()[1]
         self._buffers += correlated << _GUARD_BITS
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled = None
         self._total += correlated
+
+    def _products(self) -> NDArray[np.int64]:
+        """Buffers by their weights and by their gaps, held from `feedback` to `push` alone: twice the buffers."""
+        if self._scaled is None:
+            self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        return self._scaled
 
     def _advance(self, steps: int) -> None:
         for fresh in self._draw(steps):
@@ -213,14 +231,19 @@ class BltCounter(Counter):
     def _draw(self, steps: int) -> NDArray[np.int64]:
         """Fresh noise of the next leaves, int64 (steps, dimension)."""
         first, end = self.leaves, self.leaves + steps
-        low, high = first // _LEAVES_PER_BLOCK, (end - 1) // _LEAVES_PER_BLOCK
+        size = self._leaves_per_block
+        low, high = first // size, (end - 1) // size
         parts = [self._block[1]] if self._block is not None and self._block[0] == low else []
         missing = [(block,) for block in range(low + len(parts), high + 1)]
         if missing:
-            drawn = self._nodes.draw(missing, _LEAVES_PER_BLOCK).reshape(-1, self.plan.dimension)
+            drawn = self._nodes.draw(missing, size).reshape(-1, self.plan.dimension)
             parts.append(drawn)
-            self._block = high, drawn[-_LEAVES_PER_BLOCK:]
-        return np.concatenate(parts)[first - low * _LEAVES_PER_BLOCK : end - low * _LEAVES_PER_BLOCK]
+            self._block = high, drawn[-size:]
+        rows = np.concatenate(parts)[first - low * size : end - low * size]
+        if end % size == 0:
+            # Used up: a block of one leaf would otherwise be kept as long as the counter.
+            self._block = None
+        return rows
 
     def _dump_extra(self) -> bytes:
         return self._buffers.astype("<i8").tobytes() + self._total.astype("<i8").tobytes()
@@ -233,7 +256,7 @@ class BltCounter(Counter):
             )
         held = np.frombuffer(extra, dtype="<i8").astype(np.int64).reshape(rows, self.plan.dimension)
         self._buffers, self._total = held[:-1].copy(), held[-1].copy()
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled = None
         self._block = None
 
 
