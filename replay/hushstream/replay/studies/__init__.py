@@ -1,0 +1,1 @@
+"""Studies: for each system its worlds, its closed loop, experiments, audits and benchmark."""

@@ -1,0 +1,179 @@
+"""A stream played through the sound form: slots to domains, releases to the aggregate, versions back.
+
+Domains run in step with the stream's order: a domain releases as soon as its leaf is full, and a version is published
+as soon as it is due. The stages are those of `hushstream.systems.pdol`, on keyed noise; what fails is named in
+`Faults`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.noise import NONCE_BYTES
+from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.worlds.draws import Draws
+from hushstream.systems.pdol.aggregate import Aggregate
+from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
+from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.gradient import predictions, scores
+from hushstream.systems.pdol.local import EXPERTS, AdaGrad, NodePredictors
+from hushstream.systems.pdol.node import NodeRelease, NodeState
+
+LAST_QUARTER = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong on the way.
+
+    Attributes:
+        late: a version arrives so many versions late.
+        dead: so many domains die halfway through the stream, for good.
+        lost: share of the releases that never arrive.
+        byzantine: so many domains send sums of large random numbers in place of theirs.
+    """
+
+    late: int = 0
+    dead: int = 0
+    lost: float = 0.0
+    byzantine: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Share of labels predicted right before they were seen.
+
+    Attributes:
+        whole: over the whole stream.
+        last: over its last quarter.
+    """
+
+    whole: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One run.
+
+    Attributes:
+        released: by the published model.
+        node: by the nodes' votes; None where they were not asked for.
+        experts: of each of `EXPERTS` at the nodes; empty where they were not asked for.
+        zeros: share of weights that are zero in the last version.
+        versions: how many were published.
+        screened: releases that were impossibly long.
+    """
+
+    released: Accuracy
+    node: Accuracy | None
+    experts: dict[str, Accuracy]
+    zeros: float
+    versions: int
+    screened: int
+
+
+def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
+    """Of all predictions in order."""
+    return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
+
+
+def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
+    """Every domain before its first slot, each under a key of its own that follows from ``seed``."""
+    digest, plan = pdol_digest(config), plan_of(config.sharing, config.records.dimension)
+    silent, size = config.sharing.counter == "exact", config.sharing.slots_per_release
+    domains = []
+    for domain in range(config.domains):
+        address = counter_address(config, digest, bytes(NONCE_BYTES), 0, domain, 0)
+        counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
+        domains.append(NodeState(domain, counters, size))
+    return domains
+
+
+def play(stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = Faults()) -> Played:
+    """Play a stream once; see the module."""
+    return _Play(stream, config, seed, faults).run()
+
+
+class _Play:
+    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults) -> None:
+        self._stream, self._config, self._faults = stream, config, faults
+        self._domains = open_domains(config, seed)
+        self._aggregate = Aggregate(config)
+        self._versions = deque([self._aggregate.model.weights], maxlen=faults.late + 1)
+        self._draw = Draws(seed, "faults").generator()
+        self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
+        dead = self._draw.permutation(config.domains)[: faults.dead]
+        self._dead_from = {int(domain): len(stream) // 2 for domain in dead}
+        self._wild = set(range(config.domains - faults.byzantine, config.domains))
+        node_mode = config.prediction.place == "node"
+        self._predictors = NodePredictors(stream.node_count, stream.dimension, config.prediction) if node_mode else None
+
+    def run(self) -> Played:
+        stream = self._stream
+        released = np.zeros(len(stream), dtype=np.int8)
+        said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
+        for low, high in self._steps():
+            rows, model = stream.rows.part(low, high), self._versions[0]
+            released[low:high] = predictions(scores(rows, model))
+            if self._predictors is not None:
+                said[low:high] = self._predictors.step(stream.nodes[low:high], rows, model)
+            self._fold(low, high, model)
+        labels = stream.rows.labels
+        right = said == labels[:, None]
+        node = None if self._predictors is None else accuracy(right[:, -1])
+        experts = {} if node is None else {name: accuracy(right[:, at]) for at, name in enumerate(EXPERTS)}
+        last, screened = self._aggregate.model, self._aggregate.screened
+        zeros = float(np.mean(last.weights == 0))
+        return Played(accuracy(released == labels), node, experts, zeros, last.version, screened)
+
+    def _steps(self) -> list[tuple[int, int]]:
+        """Runs of consecutive records of different nodes: what may be taken side by side."""
+        found, low, nodes = [], 0, self._stream.nodes
+        seen: set[int] = set()
+        for place, node in enumerate(nodes.tolist()):
+            if node in seen:
+                found.append((low, place))
+                low, seen = place, set()
+            seen.add(node)
+        return [*found, (low, len(nodes))]
+
+    def _fold(self, low: int, high: int, model: npt.NDArray[np.int32]) -> None:
+        rows = self._stream.rows
+        for place, owner in enumerate(self._owners[low:high].tolist(), low):
+            if place >= self._dead_from.get(owner, len(rows)):
+                continue
+            domain = self._domains[owner]
+            domain.fold(rows.part(place, place + 1), model)
+            if not domain.room:
+                self._send(domain.release())
+
+    def _send(self, release: NodeRelease) -> None:
+        if self._draw.random() < self._faults.lost:
+            return
+        if release.domain in self._wild:
+            release = self._forged(release)
+        self._aggregate.on_release(release)
+        if self._aggregate.due:
+            self._versions.append(self._aggregate.publish().weights)
+
+    def _forged(self, release: NodeRelease) -> NodeRelease:
+        values = self._draw.integers(-(1 << 24), 1 << 24, size=len(release.values))
+        return NodeRelease(release.domain, release.generation, release.leaves, release.slots, values, release.last)
+
+
+def play_central(stream: RecordStream, rate: float) -> Accuracy:
+    """One AdaGrad learner that sees every record, without privacy."""
+    learner, node = AdaGrad(1, stream.dimension, rate), np.zeros(1, dtype=np.int64)
+    right = np.zeros(len(stream), dtype=bool)
+    for place in range(len(stream)):
+        row = stream.rows.part(place, place + 1)
+        found = learner.scores(node, row)
+        right[place] = (1 if found[0] > 0 else -1) == row.labels[0]
+        learner.learn(node, row, found)
+    return accuracy(right)
