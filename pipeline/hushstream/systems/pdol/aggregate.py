@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting.sums import LARGEST_SUM, largest_size
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
-from hushstream.systems.pdol.counters import noise_of
+from hushstream.systems.pdol.counters import Noise, noise_of
 from hushstream.systems.pdol.errors import BadRelease
 from hushstream.systems.pdol.node import NodeRelease
 from hushstream.systems.pdol.screen import longest, too_long
@@ -64,10 +64,15 @@ class Model:
 class Aggregate:
     """Folds releases; see the module's docstring. It holds public values alone."""
 
-    def __init__(self, config: PdolConfig) -> None:
-        """Before the first release."""
+    def __init__(self, config: PdolConfig, noise: Noise | None = None) -> None:
+        """Before the first release.
+
+        Args:
+            config: of the sound form.
+            noise: of the releases; None for that of the configured counter.
+        """
         self._config = config
-        self._noise = noise_of(config.sharing, config.records.dimension)
+        self._noise = noise_of(config.sharing, config.records.dimension) if noise is None else noise
         shape = config.domains, config.records.dimension
         self._sums = np.zeros(shape, dtype=np.int64)
         self._leaves = np.zeros(config.domains, dtype=np.int64)

@@ -161,7 +161,7 @@ class GossipConfig:
         rounds: T, records of a node.
         graph: ring, torus, random-regular (4 neighbours each) or complete.
         graph_seed: of the random graph.
-        step: alpha_1; alpha_t = step / sqrt(t).
+        step: alpha_1; alpha_t = step / sqrt(t), up to the next eighth of an octave.
         lasso: lambda; weights below alpha_t lambda are zero.
         gradient_at: own (a node predicts and takes its gradient at its own parameters before the noise, as the paper
             prints it) or sent (at the parameters that it sent).
@@ -173,7 +173,7 @@ class GossipConfig:
     rounds: int
     graph: GraphName = "torus"
     graph_seed: int = 0
-    step: float = 1.0
+    step: float = 12.0
     lasso: float = 0.0
     gradient_at: Literal["own", "sent"] = "own"
 

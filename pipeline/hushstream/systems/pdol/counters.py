@@ -78,7 +78,7 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
             budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon, leaves_per_block=1
         )
     # The weighted sum over all domains is one int64 (see `aggregate`): this is far above any real setting.
-    largest = sharing.horizon * sharing.slots_per_release * UNIT + 64 * math.sqrt(_figures(plan).variance)
+    largest = sharing.horizon * sharing.slots_per_release * UNIT + 64 * math.sqrt(figures_of(plan).variance)
     if largest > 1 << LARGEST_SUM_BITS:
         raise ConfigurationError(
             f"sharing: expected sums below 2^{LARGEST_SUM_BITS}, got a horizon, B or noise that may exceed them"
@@ -89,11 +89,16 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
 @lru_cache(maxsize=64)
 def noise_of(sharing: SharingConfig, dimension: int) -> Noise:
     """The figures of a counter's noise; see the module's docstring."""
-    return SILENT if sharing.counter == "exact" else _figures(plan_of(sharing, dimension))
+    return SILENT if sharing.counter == "exact" else figures_of(plan_of(sharing, dimension))
 
 
 @lru_cache(maxsize=64)
-def _figures(plan: Plan) -> Noise:
+def figures_of(plan: Plan) -> Noise:
+    """The figures of any counter of this kind.
+
+    Raises:
+        ConfigurationError: a counter of another kind.
+    """
     if isinstance(plan, BufferedToeplitz):
         steps = _steps(plan)
         fresh = plan.noise.variance * 4.0**-plan.fine_bits

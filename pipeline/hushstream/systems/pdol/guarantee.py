@@ -27,12 +27,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hushstream.counting import Neighbours
+from hushstream.counting.calibration import residue_units
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
 from hushstream.systems.pdol.counters import plan_of
 from hushstream.systems.pdol.errors import PdolError
+from hushstream.systems.pdol.gossip import noise_law
 
 NEIGHBOURS = Neighbours(
     relation="null-slot: neighbours differ in the content of one slot at one node, a labelled record or null",
@@ -105,8 +107,8 @@ def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
 
 
 def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
-    one = Cost(epsilon_micro(gossip_epsilon(gossip)), 0)
     records = config.records.records_per_user
+    one, life = (_gossip_cost(config, gossip, count) for count in (1, records))
     own = gossip.gradient_at == "own"
     claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2015, Theorem 1")
     hidden = ("what nodes predict is seen by nobody: it follows parameters without noise",) if own else ()
@@ -118,7 +120,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         unit="one record",
         cost=one,
         report_against_report=one,
-        lifetime=Lifetime(records, 1, Cost(epsilon_micro(gossip_epsilon(gossip, records)), delta)),
+        lifetime=Lifetime(records, 1, life),
         sensitivity=2,
         norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
         zone="edge",
@@ -129,6 +131,14 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         private_as_stated=not own,
         claimed=claim if own else None,
     )
+
+
+def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
+    """The true epsilon, and the delta of the noise's tables for all that is drawn of one node."""
+    micro = epsilon_micro(gossip_epsilon(gossip, records))
+    changed = gossip.rounds * config.records.dimension if gossip.gradient_at == "own" else config.records.dimension
+    first = noise_law(gossip, 1, config.records.dimension)
+    return Cost(micro, residue_units(records * changed * first.residue, micro))
 
 
 def _nothing(config: PdolConfig) -> Guarantee:

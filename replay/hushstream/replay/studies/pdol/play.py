@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.counting import Plan
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import NONCE_BYTES
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdol.aggregate import Aggregate
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
-from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.counters import Counters, counter_address, figures_of, plan_of
 from hushstream.systems.pdol.gradient import predictions, scores
 from hushstream.systems.pdol.local import EXPERTS, AdaGrad, NodePredictors
 from hushstream.systems.pdol.node import NodeRelease, NodeState
@@ -83,9 +84,9 @@ def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
     return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
 
 
-def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
+def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> list[NodeState]:
     """Every domain before its first slot, each under a key of its own that follows from ``seed``."""
-    digest, plan = pdol_digest(config), plan_of(config.sharing, config.records.dimension)
+    digest, plan = pdol_digest(config), plan or plan_of(config.sharing, config.records.dimension)
     silent, size = config.sharing.counter == "exact", config.sharing.slots_per_release
     domains = []
     for domain in range(config.domains):
@@ -95,16 +96,29 @@ def open_domains(config: PdolConfig, seed: int) -> list[NodeState]:
     return domains
 
 
-def play(stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = Faults()) -> Played:
-    """Play a stream once; see the module."""
-    return _Play(stream, config, seed, faults).run()
+NO_FAULTS = Faults()
+
+
+def play(
+    stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = NO_FAULTS, plan: Plan | None = None
+) -> Played:
+    """Play a stream once; see the module.
+
+    Args:
+        stream: what arrives.
+        config: of the sound form.
+        seed: of the keys.
+        faults: what goes wrong.
+        plan: of a counter that the configuration does not offer; None for its own.
+    """
+    return _Play(stream, config, seed, faults, plan).run()
 
 
 class _Play:
-    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults) -> None:
+    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults, plan: Plan | None) -> None:
         self._stream, self._config, self._faults = stream, config, faults
-        self._domains = open_domains(config, seed)
-        self._aggregate = Aggregate(config)
+        self._domains = open_domains(config, seed, plan)
+        self._aggregate = Aggregate(config, None if plan is None else figures_of(plan))
         self._versions = deque([self._aggregate.model.weights], maxlen=faults.late + 1)
         self._draw = Draws(seed, "faults").generator()
         self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
