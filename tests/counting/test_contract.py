@@ -334,6 +334,8 @@ GOLDEN = {
     "honaker-k-norm": ([149, 60, -50], "e102731ef7b94316d5876a91d9cf3ca0"),
     "negative-k-norm": ([-116, -140, 84], "c097d27f4a1df38c03a7177155fd1898"),
     "blt": ([-4, -5, -9], "17354847e703042604652ce51c856b5a"),
+    "blt-leaf-by-leaf": ([-2, -3, -3], "4fc9ec2efdae154bbf553fb928a236e6"),
+    "negative-small-blocks": ([3, 16, -24], "795eb0b8ead2282435181d846dbf304d"),
     "blt-scalar": ([-1, -3, 0], "36c54adc916f0546517f65dc7ffe3026"),
 }
 

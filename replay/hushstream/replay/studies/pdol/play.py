@@ -125,47 +125,64 @@ class _Play:
         dead = self._draw.permutation(config.domains)[: faults.dead]
         self._dead_from = {int(domain): len(stream) // 2 for domain in dead}
         self._wild = set(range(config.domains - faults.byzantine, config.domains))
+        self._waiting: list[list[int]] = [[] for _ in range(config.domains)]
+        self._released = np.zeros(len(stream), dtype=np.int8)
         node_mode = config.prediction.place == "node"
         self._predictors = NodePredictors(stream.node_count, stream.dimension, config.prediction) if node_mode else None
 
     def run(self) -> Played:
         stream = self._stream
-        released = np.zeros(len(stream), dtype=np.int8)
         said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
         for low, high in self._steps():
-            rows, model = stream.rows.part(low, high), self._versions[0]
-            released[low:high] = predictions(scores(rows, model))
             if self._predictors is not None:
-                said[low:high] = self._predictors.step(stream.nodes[low:high], rows, model)
-            self._fold(low, high, model)
+                rows = stream.rows.part(low, high)
+                said[low:high] = self._predictors.step(stream.nodes[low:high], rows, self._versions[0])
+            for place, domain in enumerate(self._owners[low:high].tolist(), low):
+                self._arrive(place, domain)
+        self._flush()
         labels = stream.rows.labels
         right = said == labels[:, None]
         node = None if self._predictors is None else accuracy(right[:, -1])
         experts = {} if node is None else {name: accuracy(right[:, at]) for at, name in enumerate(EXPERTS)}
         last, screened = self._aggregate.model, self._aggregate.screened
         zeros = float(np.mean(last.weights == 0))
-        return Played(accuracy(released == labels), node, experts, zeros, last.version, screened)
+        return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
 
     def _steps(self) -> list[tuple[int, int]]:
-        """Runs of consecutive records of different nodes: what may be taken side by side."""
-        found, low, nodes = [], 0, self._stream.nodes
+        """Runs of consecutive records of different nodes, which their own learners may take side by side."""
+        if self._predictors is None:
+            return [(0, len(self._stream))]
+        found, low = [], 0
         seen: set[int] = set()
-        for place, node in enumerate(nodes.tolist()):
+        for place, node in enumerate(self._stream.nodes.tolist()):
             if node in seen:
                 found.append((low, place))
                 low, seen = place, set()
             seen.add(node)
-        return [*found, (low, len(nodes))]
+        return [*found, (low, len(self._stream))]
 
-    def _fold(self, low: int, high: int, model: npt.NDArray[np.int32]) -> None:
-        rows = self._stream.rows
-        for place, owner in enumerate(self._owners[low:high].tolist(), low):
-            if place >= self._dead_from.get(owner, len(rows)):
-                continue
-            domain = self._domains[owner]
-            domain.fold(rows.part(place, place + 1), model)
-            if not domain.room:
-                self._send(domain.release())
+    def _arrive(self, place: int, domain: int) -> None:
+        """Records wait until their leaf is full or the model changes, and are folded at the model they met."""
+        waiting = self._waiting[domain]
+        waiting.append(place)
+        if place >= self._dead_from.get(domain, len(self._stream)):
+            return
+        if len(waiting) == self._domains[domain].room:
+            self._fold(domain)
+            self._send(self._domains[domain].release())
+
+    def _fold(self, domain: int) -> None:
+        places, self._waiting[domain] = np.array(self._waiting[domain], dtype=np.int64), []
+        rows, model = self._stream.rows.take(places), self._versions[0]
+        self._released[places] = predictions(scores(rows, model))
+        alive = places < self._dead_from.get(domain, len(self._stream))
+        if alive.any():
+            self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
+
+    def _flush(self) -> None:
+        for domain, waiting in enumerate(self._waiting):
+            if waiting:
+                self._fold(domain)
 
     def _send(self, release: NodeRelease) -> None:
         if self._draw.random() < self._faults.lost:
@@ -174,6 +191,7 @@ class _Play:
             release = self._forged(release)
         self._aggregate.on_release(release)
         if self._aggregate.due:
+            self._flush()
             self._versions.append(self._aggregate.publish().weights)
 
     def _forged(self, release: NodeRelease) -> NodeRelease:
