@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.systems.pdol.conftest import DIMENSION, HORIZON, SLOTS, config_of, node_of, random_model, records
 
 from hushstream.counting import Concentrated
 from hushstream.systems.pdol.aggregate import WEIGHT_BITS, Aggregate, Taken
@@ -16,7 +17,6 @@ from hushstream.systems.pdol.counters import figures_of, noise_of, plan_of
 from hushstream.systems.pdol.errors import BadRelease
 from hushstream.systems.pdol.node import NodeRelease
 from hushstream.systems.pdol.screen import longest, too_long
-from tests.systems.pdol.conftest import DIMENSION, HORIZON, SLOTS, config_of, node_of, random_model, records
 
 
 def released(domain: int, leaves: int, values: np.ndarray, generation: int = 0) -> NodeRelease:

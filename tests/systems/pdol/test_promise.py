@@ -177,12 +177,14 @@ SECTIONS = {
 
 @pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in BAD.items() for value in values])
 def test_impossible_settings_are_refused_by_name(path: tuple[str, ...], value: object) -> None:
-    options: dict = {"deployment": "x", "nodes": 64, "records": RecordConfig(5)}
     with pytest.raises(ConfigurationError, match=f"{'.'.join(path)}: expected"):
-        if len(path) == 1:
-            PdolConfig(**{**options, path[0]: value})
-        else:
-            PdolConfig(**{**options, path[0]: SECTIONS[path[0]](**{path[1]: value})})
+        _configured(path, value)
+
+
+def _configured(path: tuple[str, ...], value: object) -> PdolConfig:
+    options: dict = {"deployment": "x", "nodes": 64, "records": RecordConfig(5)}
+    section = value if len(path) == 1 else SECTIONS[path[0]](**{path[1]: value})
+    return PdolConfig(**{**options, path[0]: section})
 
 
 def test_a_configuration_is_read_and_unknown_keys_are_refused() -> None:

@@ -156,19 +156,30 @@ class GossipNode:
         """
         if len(rows) != 1 or self.round > self._gossip.rounds:
             raise PdolError(f"gossip: expected one slot in one of {self._gossip.rounds} rounds, got {len(rows)}")
-        slot = admit(rows, len(self._own))[0]
-        alpha = step_of(self._gossip, self.round)
-        score = self._score(slot, alpha)
-        label = int(slot.labels[0])
-        mixed = (self._weights @ self._known) >> MIXING_BITS
-        if label * score < _MARGIN:
-            moved = np.abs(alpha * slot.values) >> LATTICE_BITS
-            mixed[slot.indices] += label * np.sign(slot.values) * moved
+        seen, mixed = self._next(rows)
         self._own = mixed
         sent = mixed + noise
         self.on_parameters(self.node, self.round, sent)
         self.round += 1
-        return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), sent
+        return seen, sent
+
+    def peek(self, rows: Rows) -> NDArray[np.int64]:
+        """theta_(t+1), without noise and without going on: as sensitive as the records, for attacks alone."""
+        return self._next(rows)[1]
+
+    def mixed(self) -> NDArray[np.int64]:
+        """sum_j a_ij theta~_t^j: sent parameters alone, this node's own among them."""
+        return np.asarray((self._weights @ self._known) >> MIXING_BITS)
+
+    def _next(self, rows: Rows) -> tuple[Seen, NDArray[np.int64]]:
+        slot = admit(rows, len(self._own))[0]
+        alpha = step_of(self._gossip, self.round)
+        score, label = self._score(slot, alpha), int(slot.labels[0])
+        mixed = self.mixed()
+        if label * score < _MARGIN:
+            moved = np.abs(alpha * slot.values) >> LATTICE_BITS
+            mixed[slot.indices] += label * np.sign(slot.values) * moved
+        return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), mixed
 
     def weights(self) -> NDArray[np.int64]:
         """w_t, int64 (n,) in units of 2^-20."""

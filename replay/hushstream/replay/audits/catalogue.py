@@ -19,6 +19,7 @@ from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
 from hushstream.replay.audits.row import Audit, Effort, Row, Run
+from hushstream.replay.studies.pdol import audits as pdol_audits
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
 from hushstream.systems.configuration import LiftConfig, ReleaseConfig
@@ -54,7 +55,7 @@ K_NORM_RUNS = 600
 
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
-    return (*_mechanisms(), *_counters(), *_releases(), *_collaborative(), *_attacks())
+    return (*_mechanisms(), *_counters(), *_releases(), *_collaborative(), *pdol_audits.audits(), *_attacks())
 
 
 def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
