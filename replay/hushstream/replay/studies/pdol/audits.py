@@ -60,9 +60,11 @@ SEEN, HORIZON = 5, 8
 EPSILON, DELTA = 8.0, 1e-6
 """At so large an epsilon few runs find half of the noise."""
 
-GOSSIP_ROUNDS = 12
-SURE = 2.5
-"""The attacker on the paper's form says yes where the likelihood ratio is above e to this."""
+GOSSIP_ROUNDS = {"own": 8, "sent": 4}
+"""Where gradients are taken at sent parameters, only a fault could tell of the record in later rounds."""
+
+SURE = {"own": 2.0, "sent": 0.9}
+"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise tells at most 1."""
 
 _ROUNDING = 1 / 12
 """Variance that rounding a release to the lattice adds."""
@@ -185,7 +187,7 @@ def _targets(present: bool) -> Rows:
 
 def gossip_config(gradient_at: str) -> PdolConfig:
     """Two nodes, one feature."""
-    form = GossipConfig(1.0, GOSSIP_ROUNDS, "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
+    form = GossipConfig(1.0, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
     return PdolConfig("audit", 2, RecordConfig(1), gossip=form, public_dataset=True)
 
 
@@ -208,7 +210,7 @@ class _GossipAttack:
         nonce, node = fresh_nonce(), self._node(0, self._mixing, self._config)
         guesses = [self._node(0, self._mixing, self._config) for _ in range(2)]
         row, total = _signed(1 if present else -1, UNIT), 0.0
-        for number in range(1, GOSSIP_ROUNDS + 1):
+        for number in range(1, self._gossip.rounds + 1):
             law = noise_law(self._gossip, number, 1)
             address = gossip_address(self._config, self._digest, nonce, 0, 0, number)
             sent = node.step(row, draw_noise(law, [self._key], [address], 1)[0])[1]
@@ -219,11 +221,7 @@ class _GossipAttack:
             scale = law.numerator / law.denominator
             total += (abs(float(sent[0]) - own[0]) - abs(float(sent[0]) - own[1])) / scale
             row = self._between(own, number)
-        return total - (SURE if self._gossip.gradient_at == "own" else self._level())
-
-    def _level(self) -> float:
-        # One noise of scale 2 tells at most this; more is possible where later sums hold the record again.
-        return 0.9
+        return total - SURE[self._gossip.gradient_at]
 
     def _between(self, own: list[float], number: int) -> Rows:
         """A record whose margin lies between the two parameters, or null where none can."""
