@@ -102,7 +102,7 @@ class MixesOwnBeforeNoise(GossipNode):
 
 @pytest.mark.slow
 def test_the_papers_claim_is_broken_and_gradients_at_what_was_sent_keep_it() -> None:
-    """Claimed 1: an attacker over 8 rounds proves more, and never more than the true 4.5."""
+    """Claimed 1: an attacker over 16 rounds proves more, and never more than the true 8.5."""
     paper = next(audit for audit in audits() if audit.name == "pdol-paper")
     row = paper("quick", FALSE_ALARM)
     assert row.claim_broken

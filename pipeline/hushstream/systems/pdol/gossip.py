@@ -154,24 +154,33 @@ class GossipNode:
         Raises:
             PdolError: not one slot, or the last round is over.
         """
-        if len(rows) != 1 or self.round > self._gossip.rounds:
-            raise PdolError(f"gossip: expected one slot in one of {self._gossip.rounds} rounds, got {len(rows)}")
-        seen, mixed = self._next(rows)
-        self._own = mixed
-        sent = mixed + noise
-        self.on_parameters(self.node, self.round, sent)
-        self.round += 1
+        seen, own = self._next(rows)
+        sent = own + noise
+        self._go_on(own, sent)
         return seen, sent
 
-    def peek(self, rows: Rows) -> NDArray[np.int64]:
-        """theta_(t+1), without noise and without going on: as sensitive as the records, for attacks alone."""
-        return self._next(rows)[1]
+    def follow(self, rows: Rows, sent: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Go through a round again whose parameters went out already, as a restarted node does by its journal.
+
+        Returns:
+            theta_(t+1) before its noise: as sensitive as the records, int64 (n,).
+        """
+        own = self._next(rows)[1]
+        self._go_on(own, sent)
+        return own
 
     def mixed(self) -> NDArray[np.int64]:
         """sum_j a_ij theta~_t^j: sent parameters alone, this node's own among them."""
         return np.asarray((self._weights @ self._known) >> MIXING_BITS)
 
+    def _go_on(self, own: NDArray[np.int64], sent: NDArray[np.int64]) -> None:
+        self._own = own
+        self.on_parameters(self.node, self.round, sent)
+        self.round += 1
+
     def _next(self, rows: Rows) -> tuple[Seen, NDArray[np.int64]]:
+        if len(rows) != 1 or self.round > self._gossip.rounds:
+            raise PdolError(f"gossip: expected one slot in one of {self._gossip.rounds} rounds, got {len(rows)}")
         slot = admit(rows, len(self._own))[0]
         alpha = step_of(self._gossip, self.round)
         score, label = self._score(slot, alpha), int(slot.labels[0])

@@ -10,7 +10,7 @@ the Gaussian noise. A prediction that only one hypothesis gives decides by itsel
 against the product and against every mutant: a gradient, a mixture or a prediction that holds sums without noise
 shows in later leaves at once.
 
-*The paper's form.* One feature, two nodes; the first record of a node is y = 1 or y = -1. The attacker sees what the
+*The paper's form.* Two features, two nodes; the first record of a node is x or -x. The attacker sees what the
 node sends, and chooses its later records between its two possible parameters, so that the next gradient tells them
 apart.
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import Family, gaussian_curve, laplace_pair, pure
+from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
@@ -45,7 +45,14 @@ from hushstream.systems.pdol.configuration import (
     pdol_digest,
 )
 from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
+from hushstream.systems.pdol.gossip import (
+    PARAMETER_BITS,
+    GossipNode,
+    draw_noise,
+    gossip_address,
+    noise_law,
+    require_gossip,
+)
 from hushstream.systems.pdol.gradient import predictions, scores
 from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.guarantee import guarantee_of
@@ -60,12 +67,18 @@ SEEN, HORIZON = 5, 8
 EPSILON, DELTA = 8.0, 1e-6
 """At so large an epsilon few runs find half of the noise."""
 
-GOSSIP_ROUNDS = {"own": 8, "sent": 4}
+GOSSIP_ROUNDS = {"own": 16, "sent": 4}
 """Where gradients are taken at sent parameters, only a fault could tell of the record in later rounds."""
 
-SURE = {"own": 2.0, "sent": 0.9}
-"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise tells at most 1."""
+SURE = {"own": 2.5, "sent": 0.9}
+"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise tells at most
+1."""
 
+FEATURES = 2
+"""Of the paper's form: with two, a record of norm 1 can be put across the margin wherever the parameters are."""
+
+_EVEN = np.full(FEATURES, FEATURES**-0.5)
+_ONE = float(1 << PARAMETER_BITS)
 _ROUNDING = 1 / 12
 """Variance that rounding a release to the lattice adds."""
 
@@ -113,7 +126,7 @@ def domain_attack(config: PdolConfig, domain: Domain) -> Attack:
         sums = [np.array([values for values, _, _ in guess], dtype=np.float64) for guess in (without, there)]
         centre, difference = (sums[0] + sums[1]) / 2, sums[1] - sums[0]
         score = np.einsum("tf,tu,uf->f", released - centre, inverse, difference)
-        return score + _surely(seen, without, there)
+        return np.asarray(score + _surely(seen, without, there), dtype=np.float64)
 
     return side_by_side(attack, ABREAST)
 
@@ -188,13 +201,15 @@ def _targets(present: bool) -> Rows:
 def gossip_config(gradient_at: str) -> PdolConfig:
     """Two nodes, one feature."""
     form = GossipConfig(1.0, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
-    return PdolConfig("audit", 2, RecordConfig(1), gossip=form, public_dataset=True)
+    return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form, public_dataset=True)
 
 
 def audit_gossip(gradient_at: str, node: type[GossipNode] = GossipNode) -> Run:
     """The paper's form: its first record one way or the other, everything that the node sends seen."""
     config = gossip_config(gradient_at)
-    family = pure(lambda epsilon: laplace_pair(epsilon).power) if gradient_at == "sent" else None
+    family = (
+        pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power) if gradient_at == "sent" else None
+    )
     return partial(audit_attack, each_run(_GossipAttack(config, node).score), guarantee_of(config).cost, family)
 
 
@@ -209,41 +224,40 @@ class _GossipAttack:
         """Logarithm of the likelihood ratio, less what the attacker wants to be sure of."""
         nonce, node = fresh_nonce(), self._node(0, self._mixing, self._config)
         guesses = [self._node(0, self._mixing, self._config) for _ in range(2)]
-        row, total = _signed(1 if present else -1, UNIT), 0.0
+        firsts = [_record(sign * _EVEN) for sign in (-1, 1)]
+        row, total = firsts[present], 0.0
         for number in range(1, self._gossip.rounds + 1):
-            law = noise_law(self._gossip, number, 1)
+            law = noise_law(self._gossip, number, FEATURES)
             address = gossip_address(self._config, self._digest, nonce, 0, 0, number)
-            sent = node.step(row, draw_noise(law, [self._key], [address], 1)[0])[1]
-            own = []
-            for sign, guess in zip((-1, 1), guesses, strict=True):
-                known = _signed(sign, UNIT) if number == 1 else row
-                own.append(_follow(guess, known, sent))
+            sent = node.step(row, draw_noise(law, [self._key], [address], FEATURES)[0])[1]
+            known = firsts if number == 1 else [row, row]
+            own = [guess.follow(one, sent).astype(np.float64) for guess, one in zip(guesses, known, strict=True)]
             scale = law.numerator / law.denominator
-            total += (abs(float(sent[0]) - own[0]) - abs(float(sent[0]) - own[1])) / scale
-            row = self._between(own, number)
+            total += float((np.abs(sent - own[0]) - np.abs(sent - own[1])).sum()) / scale
+            row = self._probe(own[0] / _ONE, own[1] / _ONE)
         return total - SURE[self._gossip.gradient_at]
 
-    def _between(self, own: list[float], number: int) -> Rows:
-        """A record whose margin lies between the two parameters, or null where none can."""
-        middle = (own[0] + own[1]) / 2 / (1 << 20)
-        if self._gossip.gradient_at == "sent" or own[0] == own[1] or abs(middle) <= 1:
+    def _probe(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> Rows:
+        """A record of norm 1 that loses nothing at one of the two parameters, and something at the other; or null."""
+        gap, middle = second - first, (first + second) / 2
+        if self._gossip.gradient_at == "sent" or not gap.any():
             return null_rows(1)
-        return _signed(1 if middle > 0 else -1, max(1, round(UNIT / abs(middle))))
+        length = float(np.hypot(*middle))
+        if length <= 1:
+            along = gap / np.hypot(*gap)
+            return _record(along) if along @ middle + along @ gap / 2 > 1 else null_rows(1)
+        unit = middle / length
+        aside = np.array([-unit[1], unit[0]]) * math.sqrt(1 - 1 / length**2)
+        return _record(max((unit / length + aside, unit / length - aside), key=lambda one: abs(float(one @ gap))))
 
 
-def _follow(guess: GossipNode, row: Rows, sent: NDArray[np.int64]) -> float:
-    """What the node had before its noise, if a hypothesis is true; the guess goes on from what was really sent."""
-    quiet = guess.peek(row)
-    guess.step(row, sent - quiet)
-    return float(quiet[0])
-
-
-def _signed(label: int, value: int) -> Rows:
+def _record(values: NDArray[np.float64]) -> Rows:
+    """y = 1 with these values, cut toward zero; -x with y = 1 is x with y = -1."""
     return Rows(
-        np.array([0, 1], dtype=np.int64),
-        np.zeros(1, dtype=np.int32),
-        np.array([value], dtype=np.int64),
-        np.array([label], dtype=np.int8),
+        np.array([0, FEATURES], dtype=np.int64),
+        np.arange(FEATURES, dtype=np.int32),
+        np.trunc(values * UNIT).astype(np.int64),
+        np.ones(1, dtype=np.int8),
     )
 
 

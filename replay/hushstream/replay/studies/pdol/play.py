@@ -18,7 +18,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import NONCE_BYTES
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.worlds.draws import Draws
-from hushstream.systems.pdol.aggregate import Aggregate
+from hushstream.systems.pdol.aggregate import WEIGHT_BITS, Aggregate
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 from hushstream.systems.pdol.counters import Counters, counter_address, figures_of, plan_of
 from hushstream.systems.pdol.gradient import predictions, scores
@@ -37,12 +37,14 @@ class Faults:
         dead: so many domains die halfway through the stream, for good.
         lost: share of the releases that never arrive.
         byzantine: so many domains send sums of large random numbers in place of theirs.
+        unweighted: all counters weigh alike, however few slots they have had.
     """
 
     late: int = 0
     dead: int = 0
     lost: float = 0.0
     byzantine: int = 0
+    unweighted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,21 @@ def play(
     return _Play(stream, config, seed, faults, plan).run()
 
 
+class EqualWeights(Aggregate):
+    """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
+
+    def weights(self) -> tuple[npt.NDArray[np.int64], int]:
+        """See `Aggregate.weights`."""
+        weights, frozen = super().weights()
+        return np.where(weights > 0, 1 << WEIGHT_BITS, 0).astype(np.int64), (1 << WEIGHT_BITS) * (frozen > 0)
+
+
 class _Play:
     def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults, plan: Plan | None) -> None:
         self._stream, self._config, self._faults = stream, config, faults
         self._domains = open_domains(config, seed, plan)
-        self._aggregate = Aggregate(config, None if plan is None else figures_of(plan))
+        aggregate = EqualWeights if faults.unweighted else Aggregate
+        self._aggregate = aggregate(config, None if plan is None else figures_of(plan))
         self._versions = deque([self._aggregate.model.weights], maxlen=faults.late + 1)
         self._draw = Draws(seed, "faults").generator()
         self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
@@ -127,39 +139,23 @@ class _Play:
         self._wild = set(range(config.domains - faults.byzantine, config.domains))
         self._waiting: list[list[int]] = [[] for _ in range(config.domains)]
         self._released = np.zeros(len(stream), dtype=np.int8)
+        self._said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
+        self._flushed = 0
         node_mode = config.prediction.place == "node"
         self._predictors = NodePredictors(stream.node_count, stream.dimension, config.prediction) if node_mode else None
 
     def run(self) -> Played:
         stream = self._stream
-        said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
-        for low, high in self._steps():
-            if self._predictors is not None:
-                rows = stream.rows.part(low, high)
-                said[low:high] = self._predictors.step(stream.nodes[low:high], rows, self._versions[0])
-            for place, domain in enumerate(self._owners[low:high].tolist(), low):
-                self._arrive(place, domain)
-        self._flush()
+        for place, domain in enumerate(self._owners.tolist()):
+            self._arrive(place, domain)
+        self._flush(len(stream))
         labels = stream.rows.labels
-        right = said == labels[:, None]
+        right = self._said == labels[:, None]
         node = None if self._predictors is None else accuracy(right[:, -1])
         experts = {} if node is None else {name: accuracy(right[:, at]) for at, name in enumerate(EXPERTS)}
         last, screened = self._aggregate.model, self._aggregate.screened
         zeros = float(np.mean(last.weights == 0))
         return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
-
-    def _steps(self) -> list[tuple[int, int]]:
-        """Runs of consecutive records of different nodes, which their own learners may take side by side."""
-        if self._predictors is None:
-            return [(0, len(self._stream))]
-        found, low = [], 0
-        seen: set[int] = set()
-        for place, node in enumerate(self._stream.nodes.tolist()):
-            if node in seen:
-                found.append((low, place))
-                low, seen = place, set()
-            seen.add(node)
-        return [*found, (low, len(self._stream))]
 
     def _arrive(self, place: int, domain: int) -> None:
         """Records wait until their leaf is full or the model changes, and are folded at the model they met."""
@@ -169,7 +165,7 @@ class _Play:
             return
         if len(waiting) == self._domains[domain].room:
             self._fold(domain)
-            self._send(self._domains[domain].release())
+            self._send(self._domains[domain].release(), place + 1)
 
     def _fold(self, domain: int) -> None:
         places, self._waiting[domain] = np.array(self._waiting[domain], dtype=np.int64), []
@@ -179,19 +175,35 @@ class _Play:
         if alive.any():
             self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
 
-    def _flush(self) -> None:
+    def _flush(self, end: int) -> None:
+        """Everything that arrived before ``end`` meets the model as it is: another follows, or nothing."""
+        self._predict_at_nodes(self._flushed, end)
+        self._flushed = end
         for domain, waiting in enumerate(self._waiting):
             if waiting:
                 self._fold(domain)
 
-    def _send(self, release: NodeRelease) -> None:
+    def _predict_at_nodes(self, low: int, high: int) -> None:
+        """At one model a node's records follow one another, and nodes do not meet: their first ones go side by side."""
+        if self._predictors is None or low == high:
+            return
+        nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
+        order = np.argsort(nodes, kind="stable")
+        first = np.searchsorted(nodes[order], nodes[order])
+        turn = np.empty(len(nodes), dtype=np.int64)
+        turn[order] = np.arange(len(nodes)) - first
+        for number in range(int(turn.max()) + 1):
+            now = np.flatnonzero(turn == number)
+            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0])
+
+    def _send(self, release: NodeRelease, end: int) -> None:
         if self._draw.random() < self._faults.lost:
             return
         if release.domain in self._wild:
             release = self._forged(release)
         self._aggregate.on_release(release)
         if self._aggregate.due:
-            self._flush()
+            self._flush(end)
             self._versions.append(self._aggregate.publish().weights)
 
     def _forged(self, release: NodeRelease) -> NodeRelease:

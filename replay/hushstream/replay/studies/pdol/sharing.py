@@ -106,6 +106,7 @@ def _settings(quick: bool) -> list[Setting]:
     if quick:
         return [Setting("epsilon", "sparse-synthetic", _synthetic(2_000), (1.0, None), nodes=8)]
     nineteen, six, synthetic = _tmc("class19"), _tmc("class06"), _synthetic(100_000)
+    alike = Faults(unweighted=True)
     faulty = {
         "late": Faults(late=1),
         "dead": Faults(dead=8),
@@ -122,6 +123,7 @@ def _settings(quick: bool) -> list[Setting]:
         *(Setting("records", "sparse-synthetic", _synthetic(count), (1.0, 8.0)) for count in (25_000, 400_000)),
         Setting("one counter", "tmc-binary/class19", nineteen, (1.0,), domains=1),
         Setting("zipf", "tmc-binary/class19", nineteen, (1.0,), sizes="zipf"),
+        Setting("zipf, unweighted", "tmc-binary/class19", nineteen, (1.0,), faults=alike, sizes="zipf"),
     ]
 
 
@@ -200,6 +202,8 @@ def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
     for part in ("dead", "lost"):
         change = abs(of("released", nineteen, 8.0, part) - at_eight)
         found.append(at_most(f"TMC 19, epsilon 8, change by {part}", [change], "accuracy", 0.01))
+    gain = of("released", nineteen, 1.0, "zipf") - of("released", nineteen, 1.0, "zipf, unweighted")
+    found.append(at_least("TMC 19, nodes of Zipf's sizes, epsilon 1, gain by weights", [gain], "accuracy", 0.02))
     one = of("released", nineteen, 1.0, "one counter")
     found.append(at_most("TMC 19, one counter at epsilon 1 off 64 at 8", [abs(one - at_eight)], "accuracy", 0.01))
     return found
