@@ -249,3 +249,21 @@ def test_a_version_is_due_after_as_many_releases_as_are_asked_for() -> None:
     assert aggregate.due
     assert aggregate.publish().version == 1
     assert not aggregate.due
+
+
+def test_the_others_do_not_wait_for_domains_that_are_dead() -> None:
+    aggregate = Aggregate(config_of(nodes=4))
+    for domain in (0, 1, 2):
+        aggregate.on_release(released(domain, 1, some_values(domain)))
+        assert not aggregate.due
+    aggregate.on_release(released(0, 2, some_values(0)))
+    assert aggregate.due
+    aggregate.publish()
+    aggregate.on_release(released(1, 2, some_values(1)))
+    assert not aggregate.due
+    lively = Aggregate(config_of(nodes=8))
+    for leaves in (1, 2, 3, 4):
+        # One lively domain does not make versions of its own: half of all that is asked for must have come.
+        assert not lively.due
+        lively.on_release(released(0, leaves, some_values(0)))
+    assert lively.due

@@ -83,13 +83,19 @@ class Aggregate:
         self._energy = np.zeros(shape[1])
         self._taken = 0
         self._since = 0
+        self._heard = np.zeros(config.domains, dtype=np.int64)
         self.screened = 0
         self.model = Model(0, np.zeros(shape[1], dtype=np.int32), 0)
 
     @property
     def due(self) -> bool:
-        """Whether enough releases came for another version."""
-        return self._since >= self._config.releases_per_version
+        """Whether enough releases came for another version.
+
+        A domain's second one says that a round is over: where some are dead or their releases lost, the others do not
+        wait for them, as long as half of what is asked for has come.
+        """
+        wanted = self._config.releases_per_version
+        return self._since >= wanted or (bool((self._heard > 1).any()) and 2 * self._since >= wanted)
 
     def on_release(self, release: NodeRelease) -> Taken:
         """Take a release, unless it is stale or impossibly long.
@@ -104,6 +110,7 @@ class Aggregate:
             return Taken.STALE
         # All releases count toward the next version, so that a screened domain does not hold up the others.
         self._since += 1
+        self._heard[domain] += 1
         fresh = release.generation > held[0]
         before = 0 if fresh else held[1]
         difference = release.values if fresh else release.values - self._sums[domain]
@@ -130,6 +137,7 @@ class Aggregate:
         self._energy += (direction - self._direction).astype(np.float64) ** 2
         self._direction = direction
         self._since = 0
+        self._heard[:] = 0
         self.model = Model(self.model.version + 1, self._weigh(weights, frozen), self._taken)
         return self.model
 
@@ -154,6 +162,7 @@ class Aggregate:
             "leaves": self._leaves.copy(),
             "generations": self._generations.copy(),
             "frozen": self._frozen.copy(),
+            "heard": self._heard.copy(),
             "direction": self._direction.copy(),
             "energy": self._energy.copy(),
             "model": self.model.weights.copy(),
@@ -173,7 +182,7 @@ class Aggregate:
                 raise BadRelease(f"aggregate state: expected {name} of {array.dtype} and shape {array.shape}")
         self._sums, self._leaves = _int64(state["sums"]), _int64(state["leaves"])
         self._generations, self._frozen = _int64(state["generations"]), _int64(state["frozen"])
-        self._direction = _int64(state["direction"])
+        self._direction, self._heard = _int64(state["direction"]), _int64(state["heard"])
         self._energy = np.array(state["energy"], dtype=np.float64)
         frozen, taken, since, screened, version, releases = (int(number) for number in _int64(state["counts"]))
         self._frozen_counters, self._taken, self._since, self.screened = frozen, taken, since, screened

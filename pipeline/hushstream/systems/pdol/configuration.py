@@ -104,7 +104,8 @@ class ModelConfig:
     Attributes:
         radius: R, scales the weights; null for 1.5, and for 0.5 without noise.
         threshold: a coordinate below so many deviations of the noise on the weighted sum is zero.
-        releases_per_version: a version is published after so many releases; null for one of each domain.
+        releases_per_version: a version is published after so many releases (half of them do, once a domain has sent its
+            second one); null for one of each domain.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
