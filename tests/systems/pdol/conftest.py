@@ -30,7 +30,7 @@ def node_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> NodeState:
     address = counter_address(config, pdol_digest(config), bytes(32), 0, domain, 0)
     silent = config.sharing.counter == "exact"
     counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
-    return NodeState(domain, counters, config.sharing.slots_per_release)
+    return NodeState(domain, counters, config.slots_of(domain))
 
 
 def records(count: int, seed: int = 0, dimension: int = DIMENSION) -> Rows:

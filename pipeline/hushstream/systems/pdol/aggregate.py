@@ -8,7 +8,7 @@
 
 Dual averaging with the steps of AdaGrad (Xiao 2010; Duchi, Hazan, Singer 2011), on noised sums; a_i is the share of
 information in a sum of T_i unit vectors under noise of energy n (sigma f Delta)^2, so counters with little to say are
-muted. Frozen counters are counters like any other: all of them are full, so they have one weight and one sum.
+muted. Frozen counters are counters like any other; those of one domain are all full, so they have one weight and sum.
 
 *The model is the same on every machine.* A_i is a whole number of 2^-16, G a sum of int64 products: exact, in any
 order. The rest is additions, products, quotients and square roots of single doubles, each of which IEEE 754 fixes,
@@ -77,8 +77,9 @@ class Aggregate:
         self._sums = np.zeros(shape, dtype=np.int64)
         self._leaves = np.zeros(config.domains, dtype=np.int64)
         self._generations = np.zeros(config.domains, dtype=np.int64)
-        self._frozen = np.zeros(shape[1], dtype=np.int64)
-        self._frozen_counters = 0
+        self._frozen = np.zeros(shape, dtype=np.int64)
+        self._frozen_counters = np.zeros(config.domains, dtype=np.int64)
+        self._sizes = np.array([config.slots_of(domain) for domain in range(config.domains)], dtype=np.float64)
         self._direction = np.zeros(shape[1], dtype=np.int64)
         self._energy = np.zeros(shape[1])
         self._taken = 0
@@ -114,7 +115,7 @@ class Aggregate:
         fresh = release.generation > held[0]
         before = 0 if fresh else held[1]
         difference = release.values if fresh else release.values - self._sums[domain]
-        size, dimension = self._config.sharing.slots_per_release, len(difference)
+        size, dimension = self._config.slots_of(domain), len(difference)
         if too_long(difference, longest(self._noise, size, dimension, before, release.leaves)):
             self.screened += 1
             return Taken.SCREENED
@@ -133,7 +134,7 @@ class Aggregate:
         """
         weights, frozen = self.weights()
         self._require_room()
-        direction = -(weights @ self._sums) - frozen * self._frozen
+        direction = -(weights @ self._sums) - frozen @ self._frozen
         self._energy += (direction - self._direction).astype(np.float64) ** 2
         self._direction = direction
         self._since = 0
@@ -141,27 +142,26 @@ class Aggregate:
         self.model = Model(self.model.version + 1, self._weigh(weights, frozen), self._taken)
         return self.model
 
-    def weights(self) -> tuple[NDArray[np.int64], int]:
-        """A_i of the current counters, int64 (D,), and of each frozen one, in units of 2^-16."""
-        size = self._config.sharing.slots_per_release
-        unknown = len(self._frozen) * (self._noise.variance / float(UNIT * UNIT))
-        slots = self._leaves.astype(np.float64) * size
+    def weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A_i of the current counter of each domain and of each of its frozen ones, int64 (D,), in units of 2^-16."""
+        unknown = self._config.records.dimension * (self._noise.variance / float(UNIT * UNIT))
+        slots = self._leaves.astype(np.float64) * self._sizes
         shares = slots / np.maximum(slots + unknown, 1.0)
-        full = float(size * self._config.sharing.horizon)
-        frozen = full / (full + unknown) if self._frozen_counters else 0.0
-        most = max(float(shares.max()), frozen)
-        if most == 0.0:
-            return np.zeros(len(shares), dtype=np.int64), 0
-        return np.rint(shares / most * _ONE).astype(np.int64), round(frozen / most * _ONE)
+        full = self._sizes * float(self._config.sharing.horizon)
+        frozen = np.where(self._frozen_counters > 0, full / (full + unknown), 0.0)
+        most = max(float(shares.max()), float(frozen.max()), 2.0**-60)
+        current, stand = np.rint(shares / most * _ONE), np.rint(frozen / most * _ONE)
+        return current.astype(np.int64), stand.astype(np.int64)
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
         """Everything that later versions depend on, as arrays by name."""
-        counts = np.array([self._frozen_counters, self._taken, self._since, self.screened, *_numbers(self.model)])
+        counts = np.array([self._taken, self._since, self.screened, self.model.version, self.model.releases])
         return {
             "sums": self._sums.copy(),
             "leaves": self._leaves.copy(),
             "generations": self._generations.copy(),
             "frozen": self._frozen.copy(),
+            "frozen_counters": self._frozen_counters.copy(),
             "heard": self._heard.copy(),
             "direction": self._direction.copy(),
             "energy": self._energy.copy(),
@@ -184,12 +184,13 @@ class Aggregate:
         self._generations, self._frozen = _int64(state["generations"]), _int64(state["frozen"])
         self._direction, self._heard = _int64(state["direction"]), _int64(state["heard"])
         self._energy = np.array(state["energy"], dtype=np.float64)
-        frozen, taken, since, screened, version, releases = (int(number) for number in _int64(state["counts"]))
-        self._frozen_counters, self._taken, self._since, self.screened = frozen, taken, since, screened
+        taken, since, screened, version, releases = (int(number) for number in _int64(state["counts"]))
+        self._taken, self._since, self.screened = taken, since, screened
+        self._frozen_counters = _int64(state["frozen_counters"])
         self.model = Model(version, np.array(state["model"], dtype=np.int32), releases)
 
-    def _weigh(self, weights: NDArray[np.int64], frozen: int) -> NDArray[np.int32]:
-        squares = int(weights @ weights) + self._frozen_counters * frozen * frozen
+    def _weigh(self, weights: NDArray[np.int64], frozen: NDArray[np.int64]) -> NDArray[np.int32]:
+        squares = int(weights @ weights) + int(frozen * self._frozen_counters @ frozen)
         deviation = math.sqrt(self._noise.variance) * math.sqrt(float(squares))
         size = np.abs(self._direction).astype(np.float64) - self._config.model.threshold * deviation
         signed = np.copysign(np.maximum(size, 0.0), self._direction.astype(np.float64))
@@ -197,7 +198,7 @@ class Aggregate:
         return np.rint(signed * (self._config.radius * UNIT) / steps).astype(np.int32)
 
     def _require_room(self) -> None:
-        largest = largest_size(self._sums) * len(self._sums) + largest_size(self._frozen[None])
+        largest = (largest_size(self._sums) + largest_size(self._frozen)) * len(self._sums)
         if largest << WEIGHT_BITS > LARGEST_SUM:
             raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")
 
@@ -207,8 +208,8 @@ class Aggregate:
         It is weighed as a full one, also where its last releases were lost on the way.
         """
         if self._leaves[domain]:
-            self._frozen += self._sums[domain]
-            self._frozen_counters += 1
+            self._frozen[domain] += self._sums[domain]
+            self._frozen_counters[domain] += 1
         self._generations[domain] = generation
 
     def _check(self, release: NodeRelease) -> None:
@@ -217,12 +218,8 @@ class Aggregate:
             raise BadRelease(f"release: expected a domain below {self._config.domains}, got {release.domain}")
         if release.generation < 0 or not 1 <= release.leaves <= sharing.horizon:
             raise BadRelease(f"release: expected 1 to {sharing.horizon} leaves, got {release.leaves}")
-        if values.dtype != np.int64 or values.shape != self._frozen.shape:
-            raise BadRelease(f"release: expected int64 of shape {self._frozen.shape}, got {values.dtype}")
-
-
-def _numbers(model: Model) -> tuple[int, int]:
-    return model.version, model.releases
+        if values.dtype != np.int64 or values.shape != self._direction.shape:
+            raise BadRelease(f"release: expected int64 of shape {self._direction.shape}, got {values.dtype}")
 
 
 def _int64(array: NDArray[np.generic]) -> NDArray[np.int64]:

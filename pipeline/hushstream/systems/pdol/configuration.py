@@ -69,7 +69,8 @@ class SharingConfig:
         counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise, for public data alone).
         epsilon: of one record against none, over all releases of all nodes.
         delta: at which epsilon is stated.
-        slots_per_release: B, the slots of a domain that are summed in one leaf of its counter.
+        slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
+            each domain, so that those with more records need no more counters than the others.
         horizon: K, the leaves of a counter; after them its last release stands, and a new counter takes later records.
         domains: how many counters there are; null for one each node. Nodes are dealt to domains evenly, in order.
     """
@@ -79,7 +80,7 @@ class SharingConfig:
     counter: CounterName = "blt"
     epsilon: float = 1.0
     delta: float = 1e-6
-    slots_per_release: int = 128
+    slots_per_release: int | tuple[int, ...] = 128
     horizon: int = 32
     domains: int | None = None
 
@@ -91,10 +92,17 @@ class SharingConfig:
         require(self.epsilon <= 20, "sharing.epsilon", "at most 20 (more protects nobody)", self.epsilon)
         delta = number("sharing.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
-        whole("sharing.slots_per_release", self.slots_per_release, 1, 1 << 20)
+        for slots in self.sizes:
+            whole("sharing.slots_per_release", slots, 1, 1 << 20)
         whole("sharing.horizon", self.horizon, 1, LARGEST_HORIZON)
         if self.domains is not None:
             whole("sharing.domains", self.domains, 1, 1 << 16)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """B: the one of all domains, or that of each."""
+        slots = self.slots_per_release
+        return slots if isinstance(slots, tuple) else (slots,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,10 @@ class PdolConfig:
         require(self.system == "pdol", "system", "pdol", self.system)
         expected = f"at most one for each of {self.nodes} nodes"
         require(self.domains <= self.nodes, "sharing.domains", expected, self.sharing.domains)
+        several = isinstance(self.sharing.slots_per_release, tuple)
+        expected = f"one number, or one for each of {self.domains} domains"
+        fits = not several or len(self.sharing.sizes) == self.domains
+        require(fits, "sharing.slots_per_release", expected, len(self.sharing.sizes))
         private = self.public_dataset or self.sharing.counter != "exact"
         require(private, "sharing.counter", "one with noise, as the data set is not marked public", "exact")
         if self.gossip is not None:
@@ -254,6 +266,11 @@ class PdolConfig:
         if self.model.radius is not None:
             return self.model.radius
         return 0.5 if self.sharing.counter == "exact" else 1.5
+
+    def slots_of(self, domain: int) -> int:
+        """B of a domain."""
+        sizes = self.sharing.sizes
+        return sizes[domain] if len(sizes) > 1 else sizes[0]
 
     def domain_of(self, node: int) -> int:
         """The domain of a node: nodes are dealt in order, as evenly as they go."""

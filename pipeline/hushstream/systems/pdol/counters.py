@@ -78,7 +78,7 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
             budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon, leaves_per_block=1
         )
     # The weighted sum over all domains is one int64 (see `aggregate`): this is far above any real setting.
-    largest = sharing.horizon * sharing.slots_per_release * UNIT + 64 * math.sqrt(figures_of(plan).variance)
+    largest = sharing.horizon * max(sharing.sizes) * UNIT + 64 * math.sqrt(figures_of(plan).variance)
     if largest > 1 << LARGEST_SUM_BITS:
         raise ConfigurationError(
             f"sharing: expected sums below 2^{LARGEST_SUM_BITS}, got a horizon, B or noise that may exceed them"
@@ -145,7 +145,7 @@ def counter_address(
         genesis_nonce=nonce,
         system=SYSTEM,
         mechanism=MECHANISM,
-        parameters={"slots_per_release": config.sharing.slots_per_release},
+        parameters={"slots_per_release": config.slots_of(domain)},
         config_digest=digest,
         epoch=epoch,
         window=generation,

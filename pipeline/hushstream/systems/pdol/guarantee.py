@@ -62,7 +62,7 @@ def guarantee_of(config: PdolConfig) -> Guarantee:
     return replace(
         promise,
         mechanism=f"hinge gradients at the published model, summed in {config.domains} counters,"
-        f" {config.sharing.slots_per_release} slots to a leaf, each: {promise.mechanism}",
+        f" {_sizes(config)} slots to a leaf, each: {promise.mechanism}",
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
         conditions=(
             *promise.conditions,
@@ -157,6 +157,11 @@ def _nothing(config: PdolConfig) -> Guarantee:
         residue_units=0,
         not_protected=("anything",),
     )
+
+
+def _sizes(config: PdolConfig) -> str:
+    least, most = min(config.sharing.sizes), max(config.sharing.sizes)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _by_place(config: PdolConfig) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def _transcript(
     plan, aggregate = domain.plan or plan_of(config.sharing, ABREAST), Aggregate(config)
     address = counter_address(config, pdol_digest(config), fresh_nonce(), 0, 0, 0)
     counters = Counters(plan, key or fresh_key(), address, silent=key is None)
-    node, steps = domain.node(0, counters, config.sharing.slots_per_release), []
+    node, steps = domain.node(0, counters, config.slots_of(0)), []
     for leaf in range(SEEN):
         model = aggregate.model.weights if models is None else models[leaf]
         rows = _targets(present) if leaf == 0 else _probes(PROBES)

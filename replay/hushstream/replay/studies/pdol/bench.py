@@ -59,11 +59,11 @@ def _config(slots: int) -> PdolConfig:
 def _domain(config: PdolConfig, seed: int) -> NodeState:
     plan = plan_of(config.sharing, config.records.dimension)
     address = counter_address(config, pdol_digest(config), bytes(32), 0, seed, 0)
-    return NodeState(0, Counters(plan, seeded_key(seed, "bench"), address), config.sharing.slots_per_release)
+    return NodeState(0, Counters(plan, seeded_key(seed, "bench"), address), config.slots_of(0))
 
 
 def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
-    domain, slots = _domain(config, seed), config.sharing.slots_per_release
+    domain, slots = _domain(config, seed), config.slots_of(0)
     model = np.random.default_rng(seed).integers(-4096, 4096, DIMENSION + 1).astype(np.int32)
 
     def run() -> None:

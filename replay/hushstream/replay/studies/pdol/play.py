@@ -89,12 +89,12 @@ def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
 def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> list[NodeState]:
     """Every domain before its first slot, each under a key of its own that follows from ``seed``."""
     digest, plan = pdol_digest(config), plan or plan_of(config.sharing, config.records.dimension)
-    silent, size = config.sharing.counter == "exact", config.sharing.slots_per_release
+    silent = config.sharing.counter == "exact"
     domains = []
     for domain in range(config.domains):
         address = counter_address(config, digest, bytes(NONCE_BYTES), 0, domain, 0)
         counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
-        domains.append(NodeState(domain, counters, size))
+        domains.append(NodeState(domain, counters, config.slots_of(domain)))
     return domains
 
 
@@ -119,10 +119,11 @@ def play(
 class EqualWeights(Aggregate):
     """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
 
-    def weights(self) -> tuple[npt.NDArray[np.int64], int]:
+    def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """See `Aggregate.weights`."""
         weights, frozen = super().weights()
-        return np.where(weights > 0, 1 << WEIGHT_BITS, 0).astype(np.int64), (1 << WEIGHT_BITS) * (frozen > 0)
+        current, stand = (np.where(one > 0, 1 << WEIGHT_BITS, 0).astype(np.int64) for one in (weights, frozen))
+        return current, stand
 
 
 class _Play:

@@ -29,9 +29,14 @@ PAPER = "Li et al. 2015 (Distributed Private Online Learning for Social Big Data
 def sharing_config(
     stream: RecordStream, epsilon: float | None, *, domains: int | None = None, counter: str = "blt", node: bool = False
 ) -> PdolConfig:
-    """The sound form on a stream: `HORIZON` leaves for each domain; an epsilon of None is no noise."""
+    """The sound form on a stream: `HORIZON` leaves for each domain; an epsilon of None is no noise.
+
+    Leaves are as long as the records of their domain ask for: public counts, as `advise` and the weights need them.
+    """
     counters = stream.node_count if domains is None else domains
-    slots = -(-len(stream) // (counters * HORIZON))
+    records = np.bincount(stream.nodes * counters // stream.node_count, minlength=counters)
+    sizes = tuple(max(1, -(-int(count) // HORIZON)) for count in records)
+    slots = sizes[0] if len(set(sizes)) == 1 else sizes
     kind = "exact" if epsilon is None else counter
     return PdolConfig(
         deployment="experiment",
