@@ -24,7 +24,7 @@ from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.guarantee import person_cost
 
 WORST = 4.0
-"""How far off the crossing has been found, either way: 3.5 times later (TMC2007), 2.5 times earlier (10,000 features)."""
+"""How far off the crossing has been found: 3.5 times later on TMC2007, 2.5 times earlier at 10,000 features."""
 
 
 @dataclass(frozen=True, slots=True)
