@@ -97,10 +97,9 @@ def p2b(folder: Path, given: argparse.Namespace) -> Deployed:
         "encoder": {"codes": given.codes},
         "slot": {"after_interactions": world.rounds},
         "release": {"window_slots": given.window_slots},
-        "public_dataset": True,
     }
     loop = ClosedLoop(world, Plan(given.users, 0, ("cold",), in_flight=64))
-    return Deployed(prepare(folder, parse_config(values)), loop, given.users * world.rounds)
+    return Deployed(prepare(folder, parse_config(values), public_dataset="synthetic"), loop, given.users * world.rounds)
 
 
 def colin(folder: Path, given: argparse.Namespace) -> Deployed:
@@ -116,11 +115,11 @@ def colin(folder: Path, given: argparse.Namespace) -> Deployed:
         "settle_seconds": NEVER_SECONDS,
         "feedback": {"reward_wait_seconds": NEVER_SECONDS},
         "release": {"rows": given.rows, "rewards_per_user": given.rounds + 1},
-        "public_dataset": True,
     }
     config = parse_config(values)
     loop = CollaborativeLoop(world, CollaborativePlan(given.rounds, given.rounds_per_phase))
-    return Deployed(prepare(folder, config, relation_graph(world, "colin")), loop, given.users * given.rounds)
+    system = prepare(folder, config, relation_graph(world, "colin"), public_dataset="colin")
+    return Deployed(system, loop, given.users * given.rounds)
 
 
 SYSTEMS = {"p2b": p2b, "colin": colin}

@@ -254,11 +254,10 @@ def _prepared(folder: Path, world: World) -> System:
             "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
             "feedback": {"reward_wait_seconds": 0.4},
             "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
-            "public_dataset": True,
         }
     )
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(make_folder, folder, config).result()
+        pool.submit(make_folder, folder, config, public_dataset="synthetic").result()
     return load(folder)
 
 

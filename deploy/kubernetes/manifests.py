@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.ops.acl_rules import Principals, rules_of
+from hushstream.agents.role_topics import marks_of
+from hushstream.ops.acl_rules import Principals, accounts_of, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone as KeyZone
-from hushstream.schemas.topics import TOPICS, Role, physical
+from hushstream.schemas.topics import TOPICS, physical
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
 
@@ -34,6 +35,8 @@ _NOT_PRUNED = {
 """With a KafkaTopic goes the topic, and with it what was released and paid: what prunes by itself leaves it alone."""
 _KEYS = "/var/lib/hushstream/keys"
 _STATE = "/var/lib/hushstream/state"
+_MARKS = "/var/lib/hushstream/marks"
+"""Apart from the state: a snapshot of the one that is restored brings back no old mark of the other."""
 _DEPLOYMENT = "/etc/hushstream/deployment"
 _CA = "/etc/hushstream/ca"
 _PASSWORD = "/etc/hushstream/password"
@@ -74,12 +77,12 @@ def topics(system: System) -> list[Manifest]:
 
 def principals_of(system: System, duties: Sequence[str] = ()) -> tuple[str, ...]:
     """What ``--principals`` must be given where users have the names of these manifests."""
-    names = (*system.roles, Role.CLIENT, Role.OPERATOR, *duties)
+    names = (*accounts_of(system), *duties)
     return tuple(f"{name}=User:{name_of(system, name)}" for name in names)
 
 
 def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
-    """One KafkaUser for each role, the client and the operator, with the rights that the declarations give it.
+    """One KafkaUser for each role, the client, the operator and who reads a zone's dead letters, with declared rights.
 
     Args:
         system: the deployment.
@@ -112,23 +115,27 @@ def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
 
 
 def workers(system: System) -> list[Manifest]:
-    """One StatefulSet for each role: every worker has a state volume of its own."""
+    """One StatefulSet for each role: every worker has a state volume of its own, and one for its release marks."""
     found = []
     for role in system.roles:
-        claim = {
-            "metadata": {"name": "state"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Gi"}}},
-        }
+        claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if marks_of(role) else [])]
         spec = {
             "serviceName": name_of(system, role),
             "replicas": 1,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels(system, role)},
             "template": {"metadata": {"labels": labels(system, role)}, "spec": _pod(system, role)},
-            "volumeClaimTemplates": [claim],
+            "volumeClaimTemplates": claims,
         }
         found.append(_object("apps/v1", "StatefulSet", name_of(system, role), spec, labels(system, role)))
     return found
+
+
+def _claim(name: str, size: str) -> Manifest:
+    return {
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}},
+    }
 
 
 def services(system: System) -> list[Manifest]:
@@ -216,6 +223,7 @@ def _pod(system: System, role: RoleName) -> Manifest:
     name, keys = name_of(system, role), keys_of(system, role)
     mounts = [
         {"name": "state", "mountPath": _STATE},
+        *([{"name": "marks", "mountPath": _MARKS}] if marks_of(role) else []),
         {"name": "deployment", "mountPath": _DEPLOYMENT, "readOnly": True},
         {"name": "ca", "mountPath": _CA, "readOnly": True},
         {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
@@ -283,7 +291,8 @@ def _arguments(role: RoleName) -> list[str]:
     # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
     ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS)]
     ports += ["--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
-    return ["worker", str(role), "--deployment", _DEPLOYMENT, "--state", _STATE, *ports]
+    marks = ["--paid-marks", _MARKS] if marks_of(role) else []
+    return ["worker", str(role), "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *ports]
 
 
 def _environment(user: str) -> Mapping[str, str]:

@@ -18,12 +18,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.prepared import (
     ENCODER,
+    PUBLIC_DATASET,
     RELATION,
     SEALING,
     read_encoder,
+    read_public_dataset,
     read_relation,
     read_sealing,
     write_encoder,
+    write_public_dataset,
     write_relation,
     write_sealing,
 )
@@ -147,29 +150,44 @@ def write_config(config: AnyConfig, path: Path) -> None:
     path.write_text(yaml.safe_dump(asdict(config), sort_keys=False), encoding="utf-8")
 
 
-def prepare(folder: Path, config: AnyConfig, graph: SocialGraph | None = None, keys: KeySource | None = None) -> System:
+def prepare(
+    folder: Path,
+    config: AnyConfig,
+    graph: SocialGraph | None = None,
+    keys: KeySource | None = None,
+    public_dataset: str | None = None,
+) -> System:
     """Make a deployment's folder: configuration, and what is prepared for it.
 
     For p2b that is the encoder (fitted here, which needs the ``replay`` extra); for a collaborative system the
     relation ``graph`` of its users. Where slots are sealed, the public half of the sealing key among ``keys`` is
-    published in it. What is there already is kept, so that the deployment's digest does not change.
+    published in it. What is there already is kept, so that the deployment's digest does not change. A replay names the
+    ``public_dataset`` that it plays.
 
     Raises:
         ConfigurationError: the folder belongs to another configuration, graph or sealing key; or slots are sealed and
             neither it nor ``keys`` says to whom.
     """
-    make_folder(folder, config, graph, keys)
+    make_folder(folder, config, graph, keys, public_dataset)
     return load(folder)
 
 
 def make_folder(
-    folder: Path, config: AnyConfig, graph: SocialGraph | None = None, keys: KeySource | None = None
+    folder: Path,
+    config: AnyConfig,
+    graph: SocialGraph | None = None,
+    keys: KeySource | None = None,
+    public_dataset: str | None = None,
 ) -> None:
-    """`prepare`, for a process that only makes the folder; raises as that does."""
+    """`prepare`, for a process that only makes the folder; raises as that does.
+
+    ``public_dataset`` names what a replay plays there. A folder stays what it was made for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
+    _keep_purpose(folder, public_dataset)
     write_config(config, path)
     if isinstance(config, P2BConfig):
         if config.slot.sealed and keys is not None:
@@ -184,6 +202,17 @@ def make_folder(
         write_relation(graph, folder / RELATION)
 
 
+def _keep_purpose(folder: Path, public_dataset: str | None) -> None:
+    """Mark a new folder as that of a replay, if it is; refuse one that was made for something else."""
+    found = read_public_dataset(folder / PUBLIC_DATASET)
+    if (folder / CONFIGURATION).exists() and (found is None) != (public_dataset is None):
+        kinds = ("a deployment", "a replay of a public dataset")
+        expected, got = kinds[public_dataset is not None], kinds[found is not None]
+        raise ConfigurationError(f"{folder}: expected the folder of {expected}, got that of {got}")
+    if public_dataset is not None:
+        write_public_dataset(public_dataset, folder / PUBLIC_DATASET)
+
+
 def load(folder: Path) -> System:
     """Read a deployment's folder.
 
@@ -193,7 +222,8 @@ def load(folder: Path) -> System:
     config = read_config(folder / CONFIGURATION)
     if isinstance(config, P2BConfig):
         return read_encoder(config, folder / ENCODER)
-    return CollaborativeSystem.of(config, read_relation(folder / RELATION))
+    public = read_public_dataset(folder / PUBLIC_DATASET) is not None
+    return CollaborativeSystem.of(config, read_relation(folder / RELATION), public)
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:

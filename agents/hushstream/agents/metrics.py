@@ -33,9 +33,10 @@ OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
 _EDGE_ROLES = frozenset({"learner"})
-"""Roles whose batches follow from clicks."""
-_BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of a batch's metrics begin at the edge, and elsewhere."""
+"""Roles whose work follows from clicks."""
+_OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
+"""How the names of what is measured of that work begin at the edge, and elsewhere."""
+_WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 _PRIVATE_INPUTS = frozenset({"clicks"})
 """Inputs whose number of records is content."""
 
@@ -89,7 +90,7 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._batches = _BATCHES[labels.role in _EDGE_ROLES]
+        self._work = _OF_WORK[labels.role in _EDGE_ROLES]
         self._begin_at_zero()
         self._declare()
 
@@ -117,11 +118,11 @@ class Metrics:
         self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
         self._of("hushstream_decisions_total").inc(counts.get("decided", 0))
         self._of("hushstream_windows_sealed_total").inc(counts.get("window", 0))
-        self._of(self._batches + "batch_seconds").observe(seconds)
+        self._of(self._work + "batch_seconds").observe(seconds)
 
     def journaled(self) -> None:
         """One journal record was appended."""
-        self._of(self._batches + "journal_appends_total").inc()
+        self._of(self._work + "journal_appends_total").inc()
 
     def reloaded(self) -> None:
         """A partition is being reloaded from its journal."""
@@ -143,7 +144,7 @@ class Metrics:
 
     def recovered(self, seconds: float) -> None:
         """One partition was brought to the end of its journal."""
-        self._of("hushstream_recovery_seconds").observe(seconds)
+        self._of(self._work + "recovery_seconds").observe(seconds)
 
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
@@ -182,8 +183,8 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
-        elsewhere = _BATCHES[self._labels.role not in _EDGE_ROLES]
-        never = {f"{elsewhere}batch_seconds", f"{elsewhere}journal_appends_total"}
+        elsewhere = _OF_WORK[self._labels.role not in _EDGE_ROLES]
+        never = {elsewhere + name for name in _WORK}
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
                 self._of(spec.name)

@@ -2,7 +2,8 @@
 
 ``encoder.json`` (p2b): the centroids that were fitted once, as whole numbers, since another machine's k-means may
 find others. ``sealing.json`` (p2b with sealed slots): the shuffler's public keys. ``relation.json`` (collaborative
-systems): users in their order, and weighted ties between them.
+systems): users in their order, and weighted ties between them. ``public-dataset.json`` (replays alone): which public
+dataset is replayed in the folder. No configuration can say so, and no command of a deployment writes it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hushstream.systems.values import ConfigurationError
 ENCODER = "encoder.json"
 SEALING = "sealing.json"
 RELATION = "relation.json"
+PUBLIC_DATASET = "public-dataset.json"
 
 
 def write_encoder(system: P2BSystem, path: Path) -> None:
@@ -53,7 +55,28 @@ def read_encoder(config: P2BConfig, path: Path) -> P2BSystem:
             f"{path}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
             f"it belongs to another configuration"
         )
-    return P2BSystem.of(config, lattice, read_sealing(path.with_name(SEALING)) if config.slot.sealed else None)
+    sealing = read_sealing(path.with_name(SEALING)) if config.slot.sealed else None
+    return P2BSystem.of(config, lattice, sealing, read_public_dataset(path.with_name(PUBLIC_DATASET)) is not None)
+
+
+def write_public_dataset(name: str, path: Path) -> None:
+    """Say that a folder replays a public dataset."""
+    path.write_text(json.dumps({"dataset": name}) + "\n", encoding="utf-8")
+
+
+def read_public_dataset(path: Path) -> str | None:
+    """Which public dataset a folder replays; None for a deployment.
+
+    Raises:
+        ConfigurationError: it is damaged.
+    """
+    if not path.exists():
+        return None
+    content = _json(path, "the name of a public dataset")
+    name = content.get("dataset") if isinstance(content, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"{path}: expected the name of a public dataset, got none")
+    return name
 
 
 def write_sealing(key: Key, path: Path) -> None:

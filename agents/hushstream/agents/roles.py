@@ -18,10 +18,10 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.chain import Chained
 from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
 from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
 from hushstream.roles.counter import CounterMachine
+from hushstream.roles.editions import Chained
 from hushstream.roles.learner import LearnerMachine
 from hushstream.roles.machine import Machine
 from hushstream.roles.outcomes import Outcome, Refusal
@@ -29,8 +29,10 @@ from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.collaborative import CollaborativeSystem
+from hushstream.systems.live import require_private
 from hushstream.systems.p2b import P2BSystem
 from hushstream.systems.system import RoleName, System
 
@@ -98,6 +100,12 @@ class MachineMaker:
             return self(partition)
         return self._made(partition, key, self.keys.ring(self.zone))
 
+    def mark_keys(self) -> KeyRing:
+        """The keys under which the marks of the role are sealed (`hushstream.agents.marks`)."""
+        if self.zone is None:
+            raise HushstreamError("release marks: expected a role with a key, got one without")
+        return self.keys.ring(self.zone)
+
     def _made(self, partition: int, key: Key, ring: KeyRing | None) -> Machine:
         machine = self.make(partition, key, ring)
         machine.chain.edition = self.edition
@@ -156,6 +164,24 @@ def _collaborative_machines(role: RoleName, system: CollaborativeSystem, keys: K
     if role == "counter":
         return MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
     return MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
+
+
+def require_live(system: System, keys: KeySource) -> None:
+    """Refuse to run a worker on keys of its own where content of persons leaves un-noised.
+
+    What a replay of a public dataset may show is under a seeded key always, and so is marked wherever it is shown.
+
+    Raises:
+        HushstreamError: the folder is that of a replay; or what is released is not private as stated.
+    """
+    if keys.seed is not None:
+        return
+    if system.public_dataset:
+        raise HushstreamError(
+            f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
+            f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
+        )
+    require_private(system.guarantee(), f"deployment {system.config.deployment}")
 
 
 def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:

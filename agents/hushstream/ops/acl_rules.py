@@ -5,7 +5,9 @@ writer, Read where it is a reader (a journal's role is both), DescribeConfigs on
 them with their declaration before it starts), and Read on its own consumer group. Both rights carry Describe.
 Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
 may look at the settings of every topic, so that ``hushstream topics check --no-acls`` runs under its name (listing
-access rules is a right on the whole cluster, and the administrator's); reading stays as declared.
+access rules is a right on the whole cluster, and the administrator's); reading stays as declared. Each zone's dead
+letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was refused follows from content,
+so no account sees it of two zones.
 
 Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.duties`).
 """
@@ -22,7 +24,7 @@ from hushstream.agents.role_topics import role_topics
 from hushstream.agents.settings import group_of
 from hushstream.ops.duties import DUTIES, Operation
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
+from hushstream.schemas.topics import BESIDE_THE_WORKERS, TOPICS, Role, physical, topics_of
 from hushstream.systems.system import RoleName, System
 
 ADMINISTRATOR = "administrator"
@@ -32,6 +34,9 @@ Kind = Literal["topic", "group"]
 
 _OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
+_RELAY: Mapping[str, Operation] = {"reports": "Write", "models": "Read"}
+"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
+name it writes their slots and fetches models for them."""
 _CARRIED: Mapping[str, frozenset[str]] = {
     "Read": frozenset({"Describe"}),
     "Write": frozenset({"Describe"}),
@@ -166,10 +171,13 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
             deployment does not have.
     """
     rules = set()
-    for topic in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
+    for topic in _topics(system):
         name = physical(prefix, topic)
-        for who in (Role.CLIENT, Role.OPERATOR):
+        for who in BESIDE_THE_WORKERS:
             rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}
+    if "learner" not in system.roles:
+        relay = principals.by_role[Role.LEARNER]
+        rules |= {Rule(relay, "topic", physical(prefix, topic), one) for topic, one in _RELAY.items()}
     for role in system.roles:
         principal = principals.by_role[Role(role)]
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
@@ -179,6 +187,12 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         for topic, allowed in DUTIES[duty](system).items():
             rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in allowed}
     return tuple(sorted(rules))
+
+
+def accounts_of(system: System) -> tuple[Role, ...]:
+    """Who needs a principal by every deployment of this shape: its roles, and who has rights beside the workers."""
+    beside = [who for who in BESIDE_THE_WORKERS if any(_declared(topic, who) for topic in _topics(system))]
+    return (*map(Role, system.roles), *beside)
 
 
 def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:
@@ -198,6 +212,10 @@ def access_differences(
         if one.allows and one.principal not in administrators and _gives_too_much(one, places, wanted):
             found.append(AccessDifference("excess", str(one)))
     return tuple(found)
+
+
+def _topics(system: System) -> tuple[str, ...]:
+    return topics_of(system.name, system.roles, system.public_dataset, system.holdout)
 
 
 def _used(system: System, role: RoleName) -> Mapping[str, set[Operation]]:

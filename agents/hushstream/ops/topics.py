@@ -18,7 +18,7 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import MIN_IN_SYNC, TOPICS, physical, topics_of
+from hushstream.schemas.topics import LASTING_IN_SYNC, MIN_IN_SYNC, TOPICS, physical, topics_of
 from hushstream.systems.system import System
 
 ANY_REPLICATION = -1
@@ -73,7 +73,7 @@ class Difference:
 def partition_counts(system: System) -> dict[str, int]:
     """How many partitions each topic of a deployment has, by logical name, in the order of the declaration."""
     counts = system.counts
-    names = topics_of(system.name, system.roles, system.config.public_dataset, system.holdout)
+    names = topics_of(system.name, system.roles, system.public_dataset, system.holdout)
     return {name: counts[TOPICS[name].count] for name in names}
 
 
@@ -92,8 +92,17 @@ def plan(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: st
     )
 
 
-def differences(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str) -> tuple[Difference, ...]:
-    """What is not as declared: missing topics, other partition counts, other settings."""
+def differences(
+    counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str, least_in_sync: int = 1
+) -> tuple[Difference, ...]:
+    """What is not as declared: missing topics, other partition counts, other settings.
+
+    Args:
+        counts: partitions by logical name (`partition_counts`).
+        existing: what there is, by logical name (`describe`).
+        prefix: of the deployment.
+        least_in_sync: how many copies of what lasts must have a record before it counts as written.
+    """
     found = []
     for topic, count in counts.items():
         name = physical(prefix, topic)
@@ -107,6 +116,9 @@ def differences(counts: Mapping[str, int], existing: Mapping[str, Existing], pre
             value = there.settings.get(setting, "no such setting")
             if value != wanted:
                 found.append(Difference(topic, name, setting, wanted, value))
+        in_sync = int(there.settings.get(MIN_IN_SYNC, "1"))
+        if TOPICS[topic].lasting and in_sync < least_in_sync:
+            found.append(Difference(topic, name, MIN_IN_SYNC, f"{least_in_sync} or more", str(in_sync)))
     return tuple(found)
 
 
@@ -184,13 +196,28 @@ def _request(new: Creation, replication: int, min_in_sync: int | None) -> NewTop
     return request
 
 
-async def check_async(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:
+async def check_async(
+    connection: Connection, counts: Mapping[str, int], one_in_sync: bool = False
+) -> tuple[Difference, ...]:
     """What on the broker is not as declared; empty when all is well.
+
+    Args:
+        connection: where the deployment is.
+        counts: partitions by logical name (`partition_counts`).
+        one_in_sync: take it that where there are several brokers, one copy of what lasts is enough for a record to
+            count: the loss of one broker can then roll a journal back.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
-    return differences(counts, await describe_async(connection, counts), connection.prefix)
+    there = await describe_async(connection, counts)
+    least = LASTING_IN_SYNC if not one_in_sync and await _brokers(connection) > 1 else 1
+    return differences(counts, there, connection.prefix, least)
+
+
+async def _brokers(connection: Connection) -> int:
+    async with connection.admin("describe the cluster") as admin:
+        return len((await admin.describe_cluster())["brokers"])
 
 
 async def warnings_async(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -231,6 +258,6 @@ def warnings(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ..
     return asyncio.run(warnings_async(connection, counts))
 
 
-def check(connection: Connection, counts: Mapping[str, int]) -> tuple[Difference, ...]:
+def check(connection: Connection, counts: Mapping[str, int], one_in_sync: bool = False) -> tuple[Difference, ...]:
     """`check_async`, for code without an event loop."""
-    return asyncio.run(check_async(connection, counts))
+    return asyncio.run(check_async(connection, counts, one_in_sync))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.dead_letters import DEAD_LETTER_TOPICS
 from hushstream.ops.findings import Status, Tally
-from hushstream.roles.chain import CHAIN_BYTES, Digester
+from hushstream.roles.chain import BEGINNING, CHAIN_BYTES, Digester
 from hushstream.roles.machine import (
     InputRange,
     InputRecord,
@@ -30,7 +30,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
-_BLANK = bytes(CHAIN_BYTES)
 _HOLD_TOMBSTONES = ("contexts", "rewards")
 
 
@@ -96,8 +95,8 @@ class _Walker:
         self._machine = machine
         self._digesters = digesters
         self._copy = copy
-        self._authentic: dict[int, set[bytes]] = {-1: {_BLANK}}
-        self._head = _BLANK
+        self._authentic: dict[int, set[bytes]] = {-1: {BEGINNING}}
+        self._head = BEGINNING
         self._sequence = -1
         self._broken = False
         """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from hushstream.feedback.memory import BoundedMap
 from hushstream.roles import aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, in_its_edition
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.editions import in_its_edition
 from hushstream.roles.machine import (
     InputRecord,
     InputSlice,

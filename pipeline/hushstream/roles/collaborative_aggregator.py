@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.roles import collaborative_aggregator_state
-from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields, in_its_edition
+from hushstream.roles.chain import Chain, PublicDigester, digest_outputs, extend_digest, head_fields
+from hushstream.roles.editions import in_its_edition
 from hushstream.roles.machine import (
     InputRecord,
     InputSlice,

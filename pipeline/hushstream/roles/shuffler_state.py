@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hushstream.roles.epochs import EPOCH
 from hushstream.roles.one_input_state import PLACE
 from hushstream.roles.packed import Form
 from hushstream.roles.spending import SPENDING
@@ -9,12 +10,12 @@ from hushstream.roles.state_parts import record
 
 FORM = Form.of(
     "a shuffler's state",
-    5,
+    6,
     record(
         "ShufflerState",
         **PLACE,
         key_id="bytes",
-        epoch="int",
+        epoch=EPOCH,
         windows="bytes",
         running_sums="bytes",
         spending=SPENDING,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
-from hushstream.privacy.guarantee import Guarantee
+from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.systems.budget import BudgetFacts, SpendingTerms
 from hushstream.systems.configuration import PartitionConfig
 
@@ -22,8 +22,6 @@ class DeploymentValues(Protocol):
     def deployment(self) -> str: ...
     @property
     def arms(self) -> int: ...
-    @property
-    def public_dataset(self) -> bool: ...
     @property
     def partitions(self) -> PartitionConfig: ...
 
@@ -44,6 +42,13 @@ class System(Protocol):
         """16 bytes that stand for the configuration and what was prepared."""
 
     @property
+    def public_dataset(self) -> bool:
+        """Whether a public dataset is replayed: only then may content leave un-noised, and only under a seeded key.
+
+        It is a fact about the data of a replay, so no configuration can say it (`hushstream.agents.prepared`).
+        """
+
+    @property
     def roles(self) -> tuple[RoleName, ...]:
         """Its roles, in the order in which data flows."""
 
@@ -57,6 +62,9 @@ class System(Protocol):
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
+
+    def promises(self) -> Promises:
+        """All that is promised of one person: the releases' guarantee and, where there is one, the lift's."""
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:

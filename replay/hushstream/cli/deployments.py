@@ -11,7 +11,16 @@ import typer
 
 from hushstream.agents.deployment import CONFIGURATION, KEYS, AnyConfig, prepare, read_config, read_p2b
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.agents.prepared import ENCODER, RELATION, SEALING, publish_sealing, read_edge_list, read_relation
+from hushstream.agents.prepared import (
+    ENCODER,
+    PUBLIC_DATASET,
+    RELATION,
+    SEALING,
+    publish_sealing,
+    read_edge_list,
+    read_public_dataset,
+    read_relation,
+)
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.contribution.grid import grid_size
@@ -23,7 +32,9 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.budget import BudgetFacts
 from hushstream.systems.collaborative import CollaborativeSystem
 from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
+from hushstream.systems.collaborative_configuration import CollaborativeConfig
 from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.live import require_private
 from hushstream.systems.p2b import P2BSystem, require_record_sizes
 from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.system import System
@@ -39,6 +50,13 @@ NewZones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these 
 DemandedZones = Annotated[
     list[Zone] | None, typer.Option("--zone", help="These zones, whose keys must be there (default: whichever are).")
 ]
+
+
+_COMPRESSION = (
+    "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
+    "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
+    "check` refuse another value, also where it is the broker's default"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -153,7 +171,8 @@ def _promises(path: Path) -> tuple[Promises, tuple[BudgetFacts, ...]]:
     """What a configuration promises, and its budget; a collaborative one may be asked before its graph is there."""
     values = read_config(path)
     if isinstance(values, P2BConfig):
-        return promises_of(values), budgets_of(values)
+        public = read_public_dataset(path.parent / PUBLIC_DATASET) is not None
+        return promises_of(values, public), budgets_of(values)
     nodes = len(read_relation(path.parent / RELATION).users) if (path.parent / RELATION).exists() else 1
     settings = (values.release, values.features, nodes, values.budget)
     return Promises(release_guarantee(*settings)), (budget_facts(*settings),)
@@ -168,9 +187,13 @@ def _ridge(path: Path) -> float | None:
 
 
 def _notes(config: AnyConfig) -> list[str]:
-    """What is allowed and serves nobody."""
-    if isinstance(config, P2BConfig):
-        return _window_notes(config)
+    """What a configuration cannot say and must hold, and what it allows and serves nobody."""
+    own = _window_notes(config) if isinstance(config, P2BConfig) else _horizon_notes(config)
+    return [_COMPRESSION, *own]
+
+
+def _horizon_notes(config: CollaborativeConfig) -> list[str]:
+    """A horizon that the rewards of a user cannot need."""
     if config.release.leaves == config.release.rewards_per_user:
         return []
     return [
@@ -294,9 +317,14 @@ def keys_retire(
 
 
 def _require_possible(config: AnyConfig, path: Path) -> None:
-    """Refuse what each value allows and all together do not: too many codes, records that are too large."""
-    if not isinstance(config, P2BConfig):
-        return
+    """Refuse what each value allows and all together do not: too many codes, too large records, no privacy."""
+    if isinstance(config, P2BConfig):
+        _require_sizes(config, path)
+    if read_public_dataset(path.parent / PUBLIC_DATASET) is None:
+        require_private(_promises(path)[0].releases, str(path))
+
+
+def _require_sizes(config: P2BConfig, path: Path) -> None:
     codes, context = resolve_codes(config), config.context
     most = grid_size(context.dimension, context.digits)
     if codes > most:

@@ -183,9 +183,16 @@ def _audit_one(
 
 def _audit_config(mechanism: Mechanism | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
     from hushstream.agents.deployment import read_config
+    from hushstream.agents.prepared import PUBLIC_DATASET, read_public_dataset
     from hushstream.replay.audits.configured import audit_config
 
-    values = read_config(config_file(config))
+    path = config_file(config)
+    values = read_config(path)
+    if values.system == "p2b" and read_public_dataset(path.parent / PUBLIC_DATASET) is not None:
+        raise HushstreamError(
+            f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
+            f"un-noised beside the release, so no bound on the release's noise speaks of them"
+        )
     if mechanism is not None and (values.system != "p2b" or values.release.mode != mechanism.value):
         got = values.release.mode if values.system == "p2b" else f"system {values.system}"
         raise HushstreamError(

@@ -16,6 +16,7 @@ from hushstream.cli.options import (
     AsJson,
     KeyFolder,
     KeySeed,
+    OneInSync,
     PrincipalsOf,
     key_source,
     print_json,
@@ -129,6 +130,7 @@ def topics_apply(
 @at_place
 def topics_check(
     place: Place,
+    one_in_sync: OneInSync = False,
     principals: PrincipalsOf = None,
     acls: Acls = True,
     json: AsJson = False,
@@ -143,7 +145,7 @@ def topics_check(
     who = Principals.of(principals or ())
     _, system, connection = place
     counts = partition_counts(system)
-    found: list[Difference | AccessDifference] = [*check(connection, counts)]
+    found: list[Difference | AccessDifference] = [*check(connection, counts, one_in_sync)]
     _warn(warnings(connection, counts))
     found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
@@ -247,15 +249,15 @@ def budget(
 ) -> None:
     """What has been spent and is left, by scope and mechanism, beside the configured limits.
 
-    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, or a scope is overspent; 3 a budget
-    is exhausted: nothing more is released out of it, and the roles go on without.
+    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, lacks what marks say was spent, or a
+    scope is overspent; 3 a budget is exhausted: nothing more is released out of it, and the roles go on without.
     """
-    from hushstream.ops.budget import LEDGER_TOPICS, read
+    from hushstream.ops.budget import BUDGET_TOPICS, read
     from hushstream.ops.live import copy
     from hushstream.ops.topics import partition_counts
 
     _, system, connection = place
-    found = read(copy(connection, partition_counts(system), LEDGER_TOPICS), system)
+    found = read(copy(connection, partition_counts(system), BUDGET_TOPICS), system)
     if json:
         print_json(found.as_json())
     else:

@@ -91,11 +91,13 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         config = parse_config(_config(options, world, plan))
         if not isinstance(config, CollaborativeConfig):
             raise HushstreamError(f"config: expected system colin, got {config.system}")
-        if not config.public_dataset:
-            raise HushstreamError("public_dataset: expected true, as regret is an exact figure on rewards; got false")
+        if not world.public:
+            raise HushstreamError(
+                f"dataset: expected a public one, as regret is an exact figure on rewards; got {world.name}"
+            )
         graph = relation_graph(world, config.learner.algorithm)
-        make_folder(folder, config, graph)
-        system = CollaborativeSystem.of(config, graph)
+        make_folder(folder, config, graph, public_dataset=world.name)
+        system = CollaborativeSystem.of(config, graph, public_dataset=True)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
@@ -144,7 +146,6 @@ def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: Coll
         "settle_seconds": NEVER_SECONDS,
         "feedback": {"reward_wait_seconds": NEVER_SECONDS},
         "release": {"rows": 4096, "rewards_per_user": longest},
-        "public_dataset": world.public,
     }
     return merged_values(values, options.config)
 

@@ -19,9 +19,16 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
 MIN_IN_SYNC = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+"""With it a broker that missed records may lead a partition: what was acknowledged is then gone, without a word."""
+
+COMPRESSION, AS_SENT = "compression.type", "producer"
 LASTING_COPIES, LASTING_IN_SYNC = 3, 2
 """Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
 any one broker takes nothing that was acknowledged, and stops nobody."""
+
+_COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
+"""A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _SHORT_MS, _LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
@@ -36,6 +43,11 @@ class Role(StrEnum):
     COUNTER = "counter"
     AGGREGATOR = "aggregator"
     OPERATOR = "operator"
+    LETTERS_EDGE = "letters-edge"
+    LETTERS_SHUFFLER = "letters-shuffler"
+    LETTERS_COUNTER = "letters-counter"
+    LETTERS_SERVER = "letters-server"
+    """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
 
 
 class Zone(StrEnum):
@@ -47,6 +59,18 @@ class Zone(StrEnum):
     SERVER = "server"
     PUBLISHED = "published"
     OPERATOR = "operator"
+
+
+LETTER_READERS: Mapping[Zone, Role] = {
+    Zone.EDGE: Role.LETTERS_EDGE,
+    Zone.SHUFFLER: Role.LETTERS_SHUFFLER,
+    Zone.COUNTER: Role.LETTERS_COUNTER,
+    Zone.SERVER: Role.LETTERS_SERVER,
+}
+"""Each zone's own reader of its dead letters."""
+
+BESIDE_THE_WORKERS = (Role.CLIENT, Role.OPERATOR, *LETTER_READERS.values())
+"""Who writes or reads without running a worker of the deployment."""
 
 
 class PartitionRule(StrEnum):
@@ -119,6 +143,11 @@ class TopicSpec:
             "retention.bytes": "-1",
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
+            UNCLEAN_ELECTION: "false",
+            **(_COMPACTED if self.cleanup == "compact" else {}),
+            # As sent, and nothing is sent compressed: a null slot compresses better than a report, so that sizes on
+            # disk and on the wire would tell one from the other.
+            COMPRESSION: AS_SENT,
         }
 
 
@@ -138,11 +167,11 @@ def topics_of(system: str, roles: Collection[str], public: bool, holdout: bool =
 
     Args:
         system: its name.
-        roles: the roles that it runs; client and operator are always there.
+        roles: the roles that it runs; `BESIDE_THE_WORKERS` are always there.
         public: whether its data is public.
         holdout: whether some of its users are never answered by a model.
     """
-    there = {*roles, Role.CLIENT, Role.OPERATOR}
+    there = {*roles, *BESIDE_THE_WORKERS}
     return tuple(
         spec.name
         for spec in TOPICS.values()
@@ -172,9 +201,15 @@ def _account(name: str, schema: str, writers: tuple[Role, ...], count: Count, **
     return TopicSpec(name, (schema,), writers, (Role.OPERATOR,), Zone.PUBLISHED, rule, count, None, **only)
 
 
+def _marks(role: Role, zone: Zone, count: Count) -> TopicSpec:
+    """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
+    rule, readers = PartitionRule.HOME, (role, Role.OPERATOR)
+    return TopicSpec(f"marks-{zone}", ("ReleaseMark",), (role,), readers, zone, rule, count, None, cleanup="compact")
+
+
 def _dead_letters(role: Role, zone: Zone, count: Count) -> TopicSpec:
     rule, name = PartitionRule.HOME, f"dead-letters-{zone}"
-    return TopicSpec(name, ("DeadLetter",), (role,), (Role.OPERATOR,), zone, rule, count, _LONG_MS)
+    return TopicSpec(name, ("DeadLetter",), (role,), (LETTER_READERS[zone],), zone, rule, count, _LONG_MS)
 
 
 _HOLDOUT: Mapping[str, Any] = {"systems": ("p2b",), "holdout_only": True}
@@ -257,6 +292,9 @@ _SPECS = (
     _account("lift", "Lift", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
     # What learners release themselves is paid for here: no ledger partition has two writers.
     _account("ledger-edge", "LedgerEntry", (Role.LEARNER,), Count.LEARNER, **_HOLDOUT),
+    _marks(Role.LEARNER, Zone.EDGE, Count.LEARNER),
+    _marks(Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
+    _marks(Role.COUNTER, Zone.COUNTER, Count.COUNTER),
     _dead_letters(Role.LEARNER, Zone.EDGE, Count.LEARNER),
     _dead_letters(Role.SHUFFLER, Zone.SHUFFLER, Count.SHUFFLER),
     _dead_letters(Role.COUNTER, Zone.COUNTER, Count.COUNTER),

@@ -68,7 +68,6 @@ HALF = BufferedToeplitz(
     dimension=ABREAST,
     sensitivity=UNIT,
     horizon=HORIZON,
-    leaves_per_block=1,
 )
 MUTANTS = {
     "prediction from parameters without noise": Domain(node=Remembering, predict=from_exact_parameters),

@@ -20,17 +20,18 @@ def config_of(counter: str = "blt", nodes: int = 2, epsilon: float = 8.0, **opti
         nodes,
         RecordConfig(DIMENSION),
         SharingConfig(counter, epsilon, 1e-6, SLOTS, HORIZON),
-        public_dataset=counter == "exact",
         **options,
     )
 
 
-def node_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> NodeState:
+def counters_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> Counters:
     plan = plan_of(config.sharing, config.records.dimension)
     address = counter_address(config, pdol_digest(config), bytes(32), 0, domain, 0)
-    silent = config.sharing.counter == "exact"
-    counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
-    return NodeState(domain, counters, config.slots_of(domain))
+    return Counters(plan, seeded_key(seed, f"domain-{domain}"), address, config.sharing.counter == "exact")
+
+
+def node_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> NodeState:
+    return NodeState(domain, counters_of(config, domain, seed), config.slots_of(domain))
 
 
 def records(count: int, seed: int = 0, dimension: int = DIMENSION) -> Rows:

@@ -18,7 +18,7 @@ ONE = 1 << PARAMETER_BITS
 
 def gossip_config(at: str = "own", nodes: int = 3, rounds: int = 50, **options) -> PdolConfig:
     form = GossipConfig(1.0, rounds, "complete", step=STEP, gradient_at=at, **options)  # type: ignore[arg-type]
-    return PdolConfig("tests", nodes, RecordConfig(DIMENSION), gossip=form, public_dataset=True)
+    return PdolConfig("tests", nodes, RecordConfig(DIMENSION), gossip=form)
 
 
 def node_of(config: PdolConfig, node: int = 0) -> GossipNode:

@@ -68,15 +68,18 @@ def test_who_predicts_at_nodes_is_told_whom_it_protects() -> None:
 
 
 def test_sums_without_noise_promise_nothing() -> None:
-    config = PdolConfig("x", 2, RecordConfig(5), SharingConfig("exact"), public_dataset=True)
-    assert guarantee_of(config).cost.delta_units == 1 << 80
+    config = PdolConfig("x", 2, RecordConfig(5), SharingConfig("exact"))
+    promise = guarantee_of(config)
+    assert promise.cost.delta_units == 1 << 80
+    assert not promise.private_as_stated
+    assert promise.unnoised == ("releases", "models")
     with pytest.raises(PdolError, match="sound form with noise"):
         person_cost(config, [1])
 
 
 def gossip(at: str, **options) -> PdolConfig:
     form = GossipConfig(epsilon=1.0, rounds=200, gradient_at=at)  # type: ignore[arg-type]
-    return PdolConfig("x", 64, RecordConfig(501, **options), gossip=form, public_dataset=True)
+    return PdolConfig("x", 64, RecordConfig(501, **options), gossip=form)
 
 
 def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() -> None:
@@ -142,10 +145,9 @@ def test_the_crossing_is_where_the_expected_gain_begins() -> None:
 BAD = {
     ("nodes",): [0, -1, 1.0, True, 1 << 17],
     ("deployment",): ["", "a b", None],
-    ("public_dataset",): [1, "yes"],
     ("records", "dimension"): [0, 1 << 20, 3.0, True],
     ("records", "records_per_user"): [0, -1, 1.5],
-    ("sharing", "counter"): ["tree", "", "exact"],
+    ("sharing", "counter"): ["tree", ""],
     ("sharing", "epsilon"): [0, -1, NAN, INF, 21, "1"],
     ("sharing", "delta"): [0, 1, -1e-6, NAN],
     ("sharing", "slots_per_release"): [0, 1.0, 1 << 21],
@@ -164,7 +166,7 @@ BAD = {
     ("gossip", "graph_seed"): [-1, 0.5],
     ("gossip", "step"): [0, NAN, 2000],
     ("gossip", "lasso"): [-1, NAN],
-    ("gossip", "gradient_at"): ["own", "released"],
+    ("gossip", "gradient_at"): ["released", ""],
 }
 SECTIONS = {
     "records": lambda **more: RecordConfig(**{"dimension": 5, **more}),

@@ -66,7 +66,8 @@ class SharingConfig:
     """What leaves a domain, and how often.
 
     Attributes:
-        counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise, for public data alone).
+        counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise: for
+            replays of public datasets, not private as stated).
         epsilon: of one record against none, over all releases of all nodes.
         delta: at which epsilon is stated.
         slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
@@ -213,7 +214,6 @@ class PdolConfig:
         model: how releases become a model (sound form).
         prediction: where labels are predicted.
         gossip: the form of the paper in place of the sound one; null for the sound one.
-        public_dataset: allows what only public data may have: no noise, and exact figures.
         system: which system this is a configuration of.
     """
 
@@ -226,14 +226,12 @@ class PdolConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
-    public_dataset: bool = False
     system: Literal["pdol"] = "pdol"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
         whole("nodes", self.nodes, 1, 1 << 16)
-        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "pdol", "system", "pdol", self.system)
         expected = f"at most one for each of {self.nodes} nodes"
         require(self.domains <= self.nodes, "sharing.domains", expected, self.sharing.domains)
@@ -241,13 +239,8 @@ class PdolConfig:
         expected = f"one number, or one for each of {self.domains} domains"
         fits = not several or len(self.sharing.sizes) == self.domains
         require(fits, "sharing.slots_per_release", expected, len(self.sharing.sizes))
-        private = self.public_dataset or self.sharing.counter != "exact"
-        require(private, "sharing.counter", "one with noise, as the data set is not marked public", "exact")
         if self.gossip is not None:
             require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
-            open_to_all = self.gossip.gradient_at == "sent" or self.public_dataset
-            expected = "sent, as the paper's own is not private as stated and the data set is not marked public"
-            require(open_to_all, "gossip.gradient_at", expected, self.gossip.gradient_at)
 
     @property
     def domains(self) -> int:

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, best_tree
 from hushstream.counting.counter import Counter
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig, SharingConfig
+from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.values import ConfigurationError
 
 SYSTEM = "pdol"
@@ -62,9 +63,7 @@ SILENT = Noise(0.0, (), 0.0, 0.0)
 
 @lru_cache(maxsize=64)
 def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
-    """The counter of one domain.
-
-    A block of noise is kept for one leaf only: at n = 10,000 the counter then holds half a megabyte.
+    """The counter of one domain; at n = 10,000 a buffered Toeplitz counter holds half a megabyte.
 
     Raises:
         BadPlan, ConfigurationError: no counter has these settings.
@@ -74,9 +73,7 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
     if sharing.counter == "negative-digit":
         plan = replace(best_tree(budget, sharing.horizon, dimension, UNIT), nodes_per_block=1)
     else:
-        plan = BufferedToeplitz(
-            budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon, leaves_per_block=1
-        )
+        plan = BufferedToeplitz(budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon)
     # The weighted sum over all domains is one int64 (see `aggregate`): this is far above any real setting.
     largest = sharing.horizon * max(sharing.sizes) * UNIT + 64 * math.sqrt(figures_of(plan).variance)
     if largest > 1 << LARGEST_SUM_BITS:
@@ -164,6 +161,18 @@ class Silence:
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
         """See `NodeSource`."""
         return np.zeros((len(blocks), nodes, self._dimension), dtype=np.int64)
+
+    def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
+        """See `NodeSource`."""
+        return np.zeros((len(places), self._dimension), dtype=np.int64)
+
+    def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:
+        """See `NodeSource`: there is nothing to draw from."""
+        raise PdolError(f"sums without noise: expected no draw, got one of {len(places)} nodes")
+
+    def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+        """See `NodeSource`: no noise depends on it."""
+        return [before] * len(leaves)
 
 
 @dataclass(frozen=True, slots=True)

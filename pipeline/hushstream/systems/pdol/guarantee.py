@@ -32,6 +32,7 @@ from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, epsi
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
+from hushstream.systems.pdol.contents import pdol_contents
 from hushstream.systems.pdol.counters import plan_of
 from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.gossip import noise_law
@@ -61,6 +62,7 @@ def guarantee_of(config: PdolConfig) -> Guarantee:
     promise = plan.guarantee(NEIGHBOURS, config.records.records_per_user, "hosted", "edge")
     return replace(
         promise,
+        contents=pdol_contents(config),
         mechanism=f"hinge gradients at the published model, summed in {config.domains} counters,"
         f" {_sizes(config)} slots to a leaf, each: {promise.mechanism}",
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
@@ -130,6 +132,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         conditions=hidden,
         private_as_stated=not own,
         claimed=claim if own else None,
+        contents=pdol_contents(config),
     )
 
 
@@ -144,7 +147,7 @@ def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost
 def _nothing(config: PdolConfig) -> Guarantee:
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
-        mechanism="no noise at all, for public data",
+        mechanism="exact: no noise at all, for replays of public datasets",
         relation=NEIGHBOURS.relation,
         unit=NEIGHBOURS.unit,
         cost=nothing,
@@ -156,6 +159,8 @@ def _nothing(config: PdolConfig) -> Guarantee:
         deployment="hosted",
         residue_units=0,
         not_protected=("anything",),
+        private_as_stated=False,
+        contents=pdol_contents(config),
     )
 
 

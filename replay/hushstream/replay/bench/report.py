@@ -11,6 +11,7 @@ from rich.table import Table
 
 from hushstream.replay.bench.collaborative import collaborative_rows
 from hushstream.replay.bench.counters import counter_rows
+from hushstream.replay.bench.release_times import release_time_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.bench_p2b import compute_rows
@@ -39,6 +40,7 @@ def run_bench(
         rows += counter_rows(progress, rounds)
         rows += collaborative_rows(progress, rounds)
         rows += pdol_rows(progress, rounds)
+        rows += release_time_rows(progress, rounds)
     if "stream" in subjects:
         rows += stream_rows(progress, rounds)
     write_bench(rows, path)

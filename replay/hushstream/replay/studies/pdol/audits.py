@@ -201,7 +201,7 @@ def _targets(present: bool) -> Rows:
 def gossip_config(gradient_at: str) -> PdolConfig:
     """Two nodes, one feature."""
     form = GossipConfig(1.0, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
-    return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form, public_dataset=True)
+    return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form)
 
 
 def audit_gossip(gradient_at: str, node: type[GossipNode] = GossipNode) -> Run:

@@ -44,7 +44,6 @@ def sharing_config(
         records=RecordConfig(stream.dimension),
         sharing=SharingConfig(kind, 1.0 if epsilon is None else epsilon, DELTA, slots, HORIZON, counters),  # type: ignore[arg-type]
         prediction=PredictionConfig("node" if node else "released"),
-        public_dataset=True,
     )
 
 
@@ -56,7 +55,6 @@ def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> Pd
         nodes=stream.node_count,
         records=RecordConfig(stream.dimension),
         gossip=GossipConfig(epsilon=epsilon, rounds=rounds, **options),  # type: ignore[arg-type]
-        public_dataset=True,
     )
 
 
