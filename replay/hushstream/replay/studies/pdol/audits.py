@@ -60,7 +60,7 @@ from hushstream.systems.pdol.node import NodeState
 from hushstream.systems.pdol.rows import Rows, null_rows
 
 ABREAST = 25
-PROBES = 2
+PROBES = 8
 """Probes of each feature in each leaf."""
 
 SEEN, HORIZON = 5, 8
@@ -204,18 +204,29 @@ def gossip_config(gradient_at: str) -> PdolConfig:
     return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form)
 
 
-def audit_gossip(gradient_at: str, node: type[GossipNode] = GossipNode) -> Run:
-    """The paper's form: its first record one way or the other, everything that the node sends seen."""
+def audit_gossip(gradient_at: str, node: type[GossipNode] = GossipNode, sure: float | None = None) -> Run:
+    """The paper's form: its first record one way or the other, everything that the node sends seen.
+
+    Args:
+        gradient_at: own or sent.
+        node: what runs.
+        sure: in place of `SURE`: against a fault that lets out more, the attacker can ask for more.
+    """
     config = gossip_config(gradient_at)
     family = (
         pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power) if gradient_at == "sent" else None
     )
-    return partial(audit_attack, each_run(_GossipAttack(config, node).score), guarantee_of(config).cost, family)
+    return partial(
+        audit_attack,
+        each_run(_GossipAttack(config, node, SURE[gradient_at] if sure is None else sure).score),
+        guarantee_of(config).cost,
+        family,
+    )
 
 
 class _GossipAttack:
-    def __init__(self, config: PdolConfig, node: type[GossipNode]) -> None:
-        self._config, self._node, self._key = config, node, fresh_key()
+    def __init__(self, config: PdolConfig, node: type[GossipNode], sure: float) -> None:
+        self._config, self._node, self._sure, self._key = config, node, sure, fresh_key()
         self._gossip = require_gossip(config)
         self._mixing = mixing_of(self._gossip, config.nodes)
         self._digest = pdol_digest(config)
@@ -235,7 +246,7 @@ class _GossipAttack:
             scale = law.numerator / law.denominator
             total += float((np.abs(sent - own[0]) - np.abs(sent - own[1])).sum()) / scale
             row = self._probe(own[0] / _ONE, own[1] / _ONE)
-        return total - SURE[self._gossip.gradient_at]
+        return total - self._sure
 
     def _probe(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> Rows:
         """A record of norm 1 that loses nothing at one of the two parameters, and something at the other; or null."""
