@@ -22,6 +22,7 @@ from hushstream.replay.audits import attacks, colin_paper, collaborative, counte
 from hushstream.replay.audits.role_rows import role_recipes
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run
 from hushstream.replay.studies.pdap import audits as pdap_audits
+from hushstream.replay.studies.pdol import audits as pdol_audits
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
 from hushstream.systems.configuration import LiftConfig, ReleaseConfig
@@ -90,8 +91,8 @@ def _chosen(names: Sequence[str]) -> list[Recipe]:
 
 
 def _recipes() -> tuple[Recipe, ...]:
-    cheap, attacked = (*_mechanisms(), *_counters(), *_releases(), *pdap_audits.audits()), _attacks()
-    return (*map(_made, cheap), *_collaborative(), *role_recipes(), *map(_made, attacked))
+    cheap = (*_mechanisms(), *_counters(), *_releases(), *pdap_audits.audits(), *pdol_audits.audits())
+    return (*map(_made, cheap), *_collaborative(), *role_recipes(), *map(_made, _attacks()))
 
 
 def _made(audit: Audit) -> Recipe:

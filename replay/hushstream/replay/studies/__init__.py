@@ -1,1 +1,1 @@
-"""What is learned about each system in simulations: worlds, experiments, audits, advice."""
+"""Studies: for each system its worlds, its closed loop, experiments, audits and benchmark."""
