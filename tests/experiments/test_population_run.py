@@ -69,9 +69,14 @@ class AgentCoins:
     def targets(self, users, slot, below):
         return np.array([self._draw("cold", user, "slot-target", slot) % below for user in users], dtype=np.int64)
 
+    def report_ids(self, users, slot):
+        return [self._digest("cold", user, "report-id", slot) for user in users]
+
     def _draw(self, arm, user, purpose, number):
-        key = self._edge.derive("user", f"{arm}-{user}")
-        return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little")
+        return int.from_bytes(self._digest(arm, user, purpose, number), "little")
+
+    def _digest(self, arm, user, purpose, number):
+        return self._edge.derive("user", f"{arm}-{user}").digest(purpose, number.to_bytes(8, "little"))
 
 
 def _by_machines(system, world, edge, shuffler):
