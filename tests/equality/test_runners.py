@@ -130,7 +130,7 @@ def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
 
 
 def is_mark(source: tuple[str, int]) -> bool:
-    """Marks say when a worker sent what: nothing to compute again. Whoever takes a partition up refuses altered ones."""
+    """Marks say when a worker sent what: nothing to compute again. A take-up refuses altered ones."""
     return source[0].startswith("marks-")
 
 
