@@ -17,13 +17,13 @@ import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.client.client import Client, EventLog
+from hushstream.engine.budget import BudgetConfig
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -31,7 +31,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 pytestmark = pytest.mark.slow
 
@@ -73,9 +73,8 @@ async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[P2BSystem, dic
         release=ReleaseConfig(epsilon=1.0, sums="counter", windows=PAID),
         partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
         budget=BudgetConfig(1.5, 1e-6),
-        public_dataset=True,
     )
-    system = prepare(folder, config)
+    system = prepare(folder, config, public_dataset="synthetic")
     assert isinstance(system, P2BSystem)
     found = await asyncio.gather(
         play(system, Place("direct", folder, None, SEED), users_go_on),

@@ -12,20 +12,17 @@ import pytest
 from hushstream.client.client import Client
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.experiments.population_run import (
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.p2b.experiments.population_run import (
     ARMS,
     PopulationError,
     interval,
     run_population,
     run_systems,
 )
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.shuffler import ShufflerMachine
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     LearnerConfig,
@@ -33,7 +30,10 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.server.machine import AggregatorMachine
+from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
 LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
@@ -48,7 +48,6 @@ def _config(**release) -> P2BConfig:
         encoder=EncoderConfig(codes=6),
         slot=SlotConfig(ROUNDS, 1, settle_seconds=1e6),
         release=ReleaseConfig(**release),
-        public_dataset=True,
     )
 
 
@@ -133,7 +132,7 @@ def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
 def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
     world, system = _world(seed=1), P2BSystem.fitted(_config())
     whole = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
-    monkeypatch.setattr("hushstream.replay.experiments.population_run.CHUNK_USERS", 37)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.experiments.population_run.CHUNK_USERS", 37)
     parts = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
     for arm in ARMS:
         np.testing.assert_array_equal(whole.rewards[arm], parts.rewards[arm])
@@ -220,7 +219,6 @@ def test_progress_counts_every_interaction():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"public_dataset": False}, "public"),
         ({"arms": 7}, "7 arms"),
         ({"encoder": EncoderConfig(codes=6, features="onehot")}, "centroid"),
         ({"slot": SlotConfig(ROUNDS + 1, 1)}, "no slot would fall due"),
@@ -229,6 +227,11 @@ def test_progress_counts_every_interaction():
 def test_what_cannot_be_played_is_refused_with_a_reason(change, words):
     with pytest.raises(PopulationError, match=words):
         run_population(dataclasses.replace(_config(), **change), _world(), CONTRIBUTORS, EVALUATED)
+
+
+def test_a_world_that_is_not_public_is_not_played():
+    with pytest.raises(PopulationError, match="expected data marked as public"):
+        run_population(_config(), dataclasses.replace(_world(), public=False), CONTRIBUTORS, EVALUATED)
 
 
 def test_too_few_users_are_refused():

@@ -11,13 +11,13 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.copies import LogCopy, PartitionCopy, whole
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     LiftConfig,
@@ -26,7 +26,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 USERS, ROUNDS, DIMENSION = 40, 6, 4
 KEYS = KeySource(seed=7)
@@ -103,7 +103,6 @@ def configuration(name: str) -> P2BConfig:
         release=ReleaseConfig(epsilon=1.0, window_slots=8),
         lift=LiftConfig(holdout=0.2, every_seconds=0.02),
         partitions=PartitionConfig(learner=2, shuffler=2),
-        public_dataset=True,
     )
 
 
@@ -135,7 +134,7 @@ def foreign_records(log: MemoryLog, system: P2BSystem) -> None:
 
 
 def deploy(name: str, foreign: bool) -> Deployment:
-    system = P2BSystem.fitted(configuration(name))
+    system = P2BSystem.fitted(configuration(name), public_dataset=True)
     log = MemoryLog()
     driver = DirectDriver(log, all_machines(system, KEYS), bytes(32))
     world = make_world("synthetic", users=USERS, seed=3, dimension=DIMENSION, arms=5)

@@ -13,12 +13,19 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import LASTING_COPIES, LASTING_IN_SYNC, MIN_IN_SYNC, TOPICS
+from hushstream.schemas.topics import (
+    COMPRESSION,
+    LASTING_COPIES,
+    LASTING_IN_SYNC,
+    MIN_IN_SYNC,
+    UNCLEAN_ELECTION,
+    Topic,
+)
 
 logger = logging.getLogger(__name__)
 
 _RETENTION = ("retention.ms", "retention.bytes")
-_SAME = ("cleanup.policy",)
+_SAME = ("cleanup.policy", UNCLEAN_ELECTION, COMPRESSION)
 _AT_LEAST = (*_RETENTION, "max.message.bytes")
 _LOG_TIME = "message.timestamp.type"
 
@@ -68,8 +75,8 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
     )
 
 
-async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
-    """Refuse topics that would lose records earlier than declared, or could not take the largest.
+async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) -> None:
+    """Refuse topics that would lose records earlier than declared, unseen or not, take no large ones, or compress.
 
     That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
     that is not on this machine too few copies are a warning in the log, and log times must be the broker's own: whoever
@@ -79,12 +86,12 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         TopicSettingsWrong: names the topic, both values, and what to do.
         AccessDenied: the settings may not be read.
     """
-    names = {settings.physical(topic): topic for topic in topics if topic in TOPICS}
+    names = {settings.physical(topic): topic for topic in topics}
     admin = AIOKafkaAdminClient(**settings.client_options())
     await admin.start()
     try:
         found = await topic_settings(admin, sorted(names))
-        lasting = [] if settings.cluster.on_loopback else [name for name in names if TOPICS[names[name]].lasting]
+        lasting = [] if settings.cluster.on_loopback else [name for name in names if topics[names[name]].lasting]
         described = await admin.describe_topics(lasting) if lasting else []
     finally:
         await admin.close()
@@ -92,7 +99,7 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         logger.warning("%s", warning)
     same = _SAME if settings.cluster.on_loopback else (*_SAME, _LOG_TIME)
     for name, topic in sorted(names.items()):
-        declared = TOPICS[topic].settings()
+        declared = topics[topic].settings()
         for setting in (*same, *_AT_LEAST):
             wanted, there = declared[setting], found[name][setting]
             if there != wanted and (setting in same or _amount(setting, there) < _amount(setting, wanted)):

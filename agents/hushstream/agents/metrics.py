@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
-from hushstream.roles.machine import Output
+from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 
@@ -32,12 +32,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declar
 OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
-_EDGE_ROLES = frozenset({"learner"})
-"""Roles whose batches follow from clicks."""
-_BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of a batch's metrics begin at the edge, and elsewhere."""
-_PRIVATE_INPUTS = frozenset({"clicks"})
-"""Inputs whose number of records is content."""
+_OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
+"""How the names of what is measured of a role's work begin where it follows from content, and elsewhere."""
+_WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
@@ -53,6 +50,8 @@ class Labels:
     Attributes:
         roles: of the deployment.
         edition: in which the worker writes.
+        private_work: whether the role's batches follow from content.
+        private_lag: inputs whose number of records is content.
     """
 
     role: str
@@ -62,6 +61,8 @@ class Labels:
     partitions: int = 0
     roles: Collection[str] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: Collection[str] = ()
 
 
 class Metrics:
@@ -89,7 +90,7 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._batches = _BATCHES[labels.role in _EDGE_ROLES]
+        self._work = _OF_WORK[labels.private_work]
         self._begin_at_zero()
         self._declare()
 
@@ -117,11 +118,11 @@ class Metrics:
         self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
         self._of("hushstream_decisions_total").inc(counts.get("decided", 0))
         self._of("hushstream_windows_sealed_total").inc(counts.get("window", 0))
-        self._of(self._batches + "batch_seconds").observe(seconds)
+        self._of(self._work + "batch_seconds").observe(seconds)
 
     def journaled(self) -> None:
         """One journal record was appended."""
-        self._of(self._batches + "journal_appends_total").inc()
+        self._of(self._work + "journal_appends_total").inc()
 
     def reloaded(self) -> None:
         """A partition is being reloaded from its journal."""
@@ -143,7 +144,7 @@ class Metrics:
 
     def recovered(self, seconds: float) -> None:
         """One partition was brought to the end of its journal."""
-        self._of("hushstream_recovery_seconds").observe(seconds)
+        self._of(self._work + "recovery_seconds").observe(seconds)
 
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
@@ -161,7 +162,9 @@ class Metrics:
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
         metric = (
-            "hushstream_edge_consumer_lag_records" if topic in _PRIVATE_INPUTS else "hushstream_consumer_lag_records"
+            "hushstream_edge_consumer_lag_records"
+            if topic in self._labels.private_lag
+            else "hushstream_consumer_lag_records"
         )
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
@@ -182,8 +185,8 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
-        elsewhere = _BATCHES[self._labels.role not in _EDGE_ROLES]
-        never = {f"{elsewhere}batch_seconds", f"{elsewhere}journal_appends_total"}
+        elsewhere = _OF_WORK[not self._labels.private_work]
+        never = {elsewhere + name for name in _WORK}
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
                 self._of(spec.name)

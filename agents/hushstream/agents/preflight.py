@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
@@ -16,7 +16,7 @@ from hushstream.agents.logs import partition_counts
 from hushstream.agents.reach import check_version, why_unreachable
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import TOPICS
+from hushstream.schemas.topics import Topic
 
 T = TypeVar("T")
 
@@ -33,6 +33,9 @@ class RoleTopics:
         writes: everything it writes besides its journal.
         broadcasts: what each of its machines reads beside its inputs.
         partitions: how many partitions the inputs must have; None accepts what is there.
+        declared: how each of them is declared, by name.
+        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
+        evidence: those of ``writes`` on which it alone writes what leaves its zone: a new journal finds them empty.
     """
 
     inputs: tuple[str, ...]
@@ -40,11 +43,24 @@ class RoleTopics:
     writes: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
     partitions: int | None = None
+    declared: Mapping[str, Topic] = field(default_factory=dict)
+    marks: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What it writes for itself and reads again, one partition for each home."""
+        return (self.journal,) if self.marks is None else (self.journal, self.marks)
 
     @property
     def reads(self) -> frozenset[str]:
         """Everything it reads, its own journal among it."""
-        return frozenset((*self.inputs, self.journal, *self.broadcasts))
+        return frozenset((*self.inputs, *self.own, *self.broadcasts))
+
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """What its outputs are recomputed from and compared with: all but its marks, which follow from no log."""
+        return self.all - {self.marks}
 
     @property
     def all(self) -> frozenset[str]:
@@ -62,13 +78,13 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
         BrokerUnreachable: no broker answered in time.
         BrokerVersionWrong: it speaks another version of the protocol.
         TopicMissing: one does not exist.
-        PartitionCountWrong: an input, or the journal, has another number of partitions than it must.
+        PartitionCountWrong: an input, or what it writes for itself, has another number of partitions than it must.
         AccessDenied: an access rule is missing.
         TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
     """
     wanted = sorted(topics.all)
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
-    needed = {settings.physical(name): operations for name, operations in operations_of(settings.role, topics).items()}
+    needed = {settings.physical(name): operations for name, operations in operations_of(topics).items()}
     await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
     counts = await _answered(settings, lambda: partition_counts(settings, wanted))
     for name in wanted:
@@ -77,20 +93,20 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
                 f"topic {settings.physical(name)} does not exist (or may not be described); create the topics first"
             )
     partitions = topics.partitions if topics.partitions is not None else counts[topics.inputs[0]]
-    for name in (*topics.inputs, topics.journal):
+    for name in (*topics.inputs, *topics.own):
         if counts[name] != partitions:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
-    await _answered(settings, lambda: check_declared(settings, wanted))
+    await _answered(settings, lambda: check_declared(settings, topics.declared))
     return partitions
 
 
-def operations_of(role: str, topics: RoleTopics) -> Mapping[str, set[int]]:
+def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
     """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
-    ticks = {name for name in topics.inputs if name in TOPICS and role in TOPICS[name].writers}
-    writes = {*topics.writes, topics.journal, *ticks}
+    ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
+    writes = {*topics.writes, *topics.own, *ticks}
     return {
         name: {DESCRIBE_CONFIGS} | ({READ} if name in topics.reads else set()) | ({WRITE} if name in writes else set())
         for name in topics.all

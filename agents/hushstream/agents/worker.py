@@ -28,7 +28,7 @@ from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.recovery import MachineFactory, Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
-from hushstream.roles.machine import Machine
+from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
@@ -48,6 +48,8 @@ class Reporting:
         gauges: what to show of a machine, by the names of `hushstream.agents.metrics.ROLE_GAUGES`.
         roles: of the deployment.
         edition: in which the machines write.
+        private_work: whether batches follow from content.
+        private_lag: inputs whose number of records is content.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class Reporting:
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
     roles: tuple[str, ...] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: frozenset[str] = frozenset()
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
@@ -80,8 +84,8 @@ class RoleWorker:
             settings: see `WorkerSettings`.
             make_machine: makes the machine of a home partition.
             topics: what the role reads and writes.
-            observe: called at each named step (decoded, folded, journal_sent, journal_acked, released,
-                committed, snapshot) with the partition and the journal's sequence number.
+            observe: called at each named step (decoded, folded, journal_sent, journal_acked, marking, marked,
+                released, committed, snapshot) with the partition and the journal's sequence number.
             reporting: what to show of the machines.
         """
         self._settings = settings
@@ -130,7 +134,7 @@ class RoleWorker:
         self._app = make_app(self._settings, self._topics.inputs, intake)
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
-            self._settings, self._make_machine, self._topics.inputs,
+            self._settings, self._make_machine, self._topics,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
@@ -226,7 +230,7 @@ class RoleWorker:
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
-            reporting.roles, reporting.edition,
+            reporting.roles, reporting.edition, reporting.private_work, reporting.private_lag,
         )  # fmt: skip
         return Metrics(labels, reporting.reason_of)
 

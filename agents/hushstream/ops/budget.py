@@ -2,7 +2,7 @@
 
 Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
 together is the deployment scope of their partition, under the filter that the roles themselves ask
-(`hushstream.systems.budget` says which charges add up there). A slot is in one window, so windows never add up.
+(`hushstream.engine.budget` says which charges add up there). A slot is in one window, so windows never add up.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
+from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
+from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.budget import BudgetFacts, OwnScope, SpendingTerms, times
-from hushstream.systems.system import System
 
-LEDGER_TOPICS = ("ledger", "ledger-edge")
-"""What ``hushstream.ops.live.copy(connection, counts, LEDGER_TOPICS)`` reads for a budget."""
+_INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; the figures below are too low."
+
+
+def budget_topics(system: System) -> tuple[str, ...]:
+    """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
+    return (*system.ledgers, *mark_topics(system))
+
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
@@ -69,24 +75,6 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A ledger entry that cannot be what a role wrote."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"topic": self.topic, "partition": self.partition, "offset": self.offset, "reason": self.reason}
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"{self.topic}/{self.partition} offset {self.offset}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """What a deployment has spent.
 
@@ -98,6 +86,7 @@ class Budget:
         repeated: identical entries beyond the first (sends are at least once); they cost nothing.
         problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
             since both may have been released.
+        lost: where release marks say that more was spent than the ledger holds.
     """
 
     guarantee: Guarantee
@@ -106,11 +95,16 @@ class Budget:
     charges: tuple[Account, ...]
     repeated: int
     problems: tuple[Problem, ...]
+    lost: tuple[Problem, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is as the roles write it, and no scope spent more than it may."""
-        return not self.problems and all(account.within for account in (*self.deployments, *self.charges))
+        """Whether the ledger is as the roles write it and whole, and no scope spent more than it may."""
+        return (
+            not self.problems
+            and not self.lost
+            and all(account.within for account in (*self.deployments, *self.charges))
+        )
 
     @property
     def exhausted(self) -> tuple[Account, ...]:
@@ -150,6 +144,7 @@ class Budget:
         lifetime = self.guarantee.lifetime
         return {
             "ok": self.ok,
+            "complete": not self.lost,
             "exhausted": [account.scope for account in self.exhausted],
             "releases": dict(self.by_mechanism),
             "repeated": self.repeated,
@@ -160,12 +155,14 @@ class Budget:
             "deployments": [account.as_json() for account in self.deployments],
             "spent": [account.as_json() for account in self.charges],
             "problems": [problem.as_json() for problem in self.problems],
+            "lost": [problem.as_json() for problem in self.lost],
         }
 
     def as_text(self) -> str:
         """The limits, what was spent and is left, and what is wrong; windows of a partition share a line."""
         lifetime = self.guarantee.lifetime
-        lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
+        lines = [_INCOMPLETE] if self.lost else []
+        lines += [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
@@ -176,14 +173,14 @@ class Budget:
         if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")
         lines += [f"Exhausted: {account.scope}: {account.refusing}." for account in self.exhausted]
-        return "\n".join([*lines, *map(str, self.problems)]) + "\n"
+        return "\n".join([*lines, *map(str, (*self.problems, *self.lost))]) + "\n"
 
 
 def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
-        logs: a copy that holds `LEDGER_TOPICS`.
+        logs: a copy that holds `budget_topics`.
         system: the deployment.
     """
     contents: dict[bytes, set[bytes]] = {}
@@ -207,8 +204,9 @@ def read(logs: LogCopy, system: System) -> Budget:
                     book.enter(seen.entry)
         deployments += book.deployments()
         charges += book.charges()
-    promise, facts = system.guarantee(), system.budgets
-    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems))
+    promise, facts = system.promises.releases, system.budgets
+    lost = tuple(gaps(logs, system))
+    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 
 
 class _Seen:
@@ -242,6 +240,7 @@ class _Place(NamedTuple):
     partition: int
     order: int
     renewal: int
+    doubt: str
     scope: str
 
 
@@ -285,7 +284,11 @@ class _Book:
         """The deployment scopes, by partition."""
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
-            paid = {p.renewal for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)}
+            paid = {
+                (p.renewal, p.doubt)
+                for p, c in self._charges.items()
+                if p.partition == partition and c.spent != Cost(0)
+            }
             total = times(terms.limit.price(terms.life), len(paid))
             found.append(
                 Account(

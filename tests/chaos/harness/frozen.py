@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.system import RoleName
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
@@ -33,8 +34,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName
+from hushstream.systems.p2b.deployment import P2BSystem
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -96,13 +96,12 @@ def configuration() -> P2BConfig:
         feedback=FeedbackConfig(reward_wait_seconds=40.0, parked_clicks=6, remembered_events=400),
         release=ReleaseConfig(epsilon=1.0, window_slots=14, window_seconds=12.0, sums="fresh"),
         partitions=PartitionConfig(LEARNERS, SHUFFLERS),
-        public_dataset=True,
     )
 
 
 def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
-    system = prepare(folder, config or configuration())
+    system = prepare(folder, config or configuration(), public_dataset="synthetic")
     assert isinstance(system, P2BSystem)
     frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)

@@ -25,20 +25,19 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.system import System
 from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import Principals
+from hushstream.ops.acl_rules import Principals, accounts_of
 from hushstream.ops.duties import DUTIES
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone
-from hushstream.roles.refusals import DeadLetters
 from hushstream.schemas import codec
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.deployment import P2BSystem
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
@@ -88,15 +87,15 @@ class Shape:
 
 def shape_of(system: str, deployment: str) -> Shape:
     """A small public deployment of a system."""
-    values = {"deployment": deployment, "arms": 3, "public_dataset": True}
+    values = {"deployment": deployment, "arms": 3}
     if system == "p2b":
         config = parse_config(
             {**values, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2},
              "partitions": {"learner": 1, "shuffler": 1}}
         )  # fmt: skip
-        return Shape(P2BSystem.fitted(config))
+        return Shape(P2BSystem.fitted(config, public_dataset=True))
     config = parse_config({**values, "system": "colin", "features": {"dimension": 3}, "partitions": {"learner": 1}})
-    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))))
+    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])), True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["colin", "p2b"])
@@ -186,7 +185,7 @@ def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     of = {name: TOPICS[name] for name in shape.topics.values()}
     unused = {topic for role, topic in UNUSED[shape.name] if role == who}
     written, read = WRITTEN_FOR[shape.name].get(who, set()), READ_FOR[shape.name].get(who, set())
-    there = who in (*shape.roles, "client", "operator")
+    there = who in map(str, accounts_of(shape.system))
     worker = who in shape.roles
     return {
         "Write": {
@@ -316,7 +315,7 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
     await apply_async(kafka.connection("admin", shape.prefix), counts)
     await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)
     refused = codec.encode("Context", {"event_id": "e", "user": "u", "context": bytes(12)})
-    zone_key = KEYS.key(Zone.EDGE)
+    zone_key = KEYS.key("edge")
     letter = DeadLetters("edge", "learner", 0, zone_key, codec.encode).letter("bad_line", "contexts", 0, 0, 0, refused)
     for who, topic, value in (("client", "contexts", refused), ("learner", letter.topic, letter.value)):
         options = kafka.connection(who, shape.prefix).cluster.client_options()
@@ -324,7 +323,14 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
             await producer.send_and_wait(shape.prefix + topic, value, partition=0)
     desk = kafka.connection("requeue-edge", shape.prefix)
     (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}))
-    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server"):
+    for zone in ("edge", "shuffler", "server"):
+        reader = kafka.connection(f"letters-{zone}", shape.prefix)
+        if zone == "edge":
+            assert dead_letters.read(await copy_async(reader, counts, {letter.topic})) == (found,)
+        else:
+            with pytest.raises((AccessDenied, TopicMissing)):
+                await copy_async(reader, counts, {letter.topic})
+    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server", "letters-edge"):
         with pytest.raises((AccessDenied, TopicMissing)):
             await requeue_async(kafka.connection(who, shape.prefix), counts, found, KEYS)
     assert (await requeue_async(desk, counts, found, KEYS)).written

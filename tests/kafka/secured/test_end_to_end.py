@@ -25,6 +25,7 @@ from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartiti
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import RoleName, System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.copies import LogCopy
@@ -33,11 +34,10 @@ from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, check_async, partition_counts
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
-from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.system import RoleName, System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -123,7 +123,6 @@ async def played(
         "arms": 4,
         "context": {"dimension": 4},
         "expected_slots": USERS,
-        "public_dataset": True,
     }
     config |= {
         "encoder": {"codes": 4},
@@ -142,7 +141,9 @@ async def played(
             workers.start(role)
         log = KafkaEventLog(kafka.passwords, f"{name}.", security=kafka.security("client"))
         world = make_world("synthetic", users=USERS, rounds=ROUNDS, dimension=4, arms=4, seed=5)
-        result = await asyncio.wait_for(ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3)).run(log), 60)
+        result = await asyncio.wait_for(
+            ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3, ("cold", "warm_private"))).run(log), 60
+        )
         await _send_bad_records(kafka, name, partition_counts(system))
         pages = await asyncio.to_thread(workers.pages)
     finally:
@@ -246,7 +247,7 @@ async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka: Any, p
     secrets = {f"password of {path.stem}": path.read_bytes() for path in (kafka.folder / "security").glob("*.password")}
     secrets |= {
         f"key of {zone.value}": bytes.fromhex(re.findall(r"[0-9a-f]{64}", key_path(played.keys, zone).read_text())[0])
-        for zone in (Zone.EDGE, Zone.SHUFFLER)
+        for zone in ("edge", "shuffler")
     }
     places = {f"{topic}/{number}": b"\0".join(record.value for record in part.records)
               for (topic, number), part in played.logs.parts.items()}  # fmt: skip

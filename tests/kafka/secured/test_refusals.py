@@ -21,13 +21,13 @@ from hushstream.agents.role_topics import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, check_async, partition_counts
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
@@ -74,10 +74,9 @@ async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: 
             "context": {"dimension": 3},
             "expected_slots": 20,
             "encoder": {"codes": 2},
-            "public_dataset": True,
         }
     )
-    system = prepare(folder, config)
+    system = prepare(folder, config, public_dataset="synthetic")
     admin = kafka.connection("admin", f"{name}.")
     await apply_async(admin, partition_counts(system))
     await acls.apply_async(admin, system, Principals.of())
