@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 MARKS = ("marking", "marked")
 """Steps of roles that note how far they have released; an aggregator holds no key, and notes nothing."""
-STEPS = ("snapshot", "committed", "decoded", "folded", "journal_sent", "journal_acked", *MARKS, "released")
+STEPS = ("snapshot", "committed", *MARKS, "decoded", "folded", "journal_sent", "journal_acked", "released")
 """Those that come at intervals first: when they come, several batches more have been folded."""
 KINDS = {
     "learner": ("server", "learner", 3, 10),
