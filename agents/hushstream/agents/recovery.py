@@ -146,7 +146,7 @@ class Recovery:
             return
         partition = held.machine.journal[1]
         if not standing.knows(held.journal) and held.sequence:
-            # Another owner may have begun it since the marks were read; he noted it before its first record.
+            # Another owner may have begun it since the marks were read, and noted that before the first record.
             async with LogReader(self.settings) as reader:
                 standing = await self.marks.read(partition, reader, commits)
         accepted = self.marks.require(standing, partition, held.journal, held.sequence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
 from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.system import System
+from hushstream.systems.system import ALL_ROLES, System
 
 Fact = tuple[str, str]
 
@@ -114,7 +114,7 @@ def _erasure(system: System) -> str:
 
 
 def _names(system: System, roles: tuple[Role, ...]) -> str:
-    running = {*system.roles, Role.CLIENT, Role.OPERATOR}
-    relay = "whoever relays for users' devices"
-    names = [relay if role is Role.LEARNER and not has_learners(system) else str(role) for role in roles]
-    return ", ".join(name for name in names if name in running or name == relay)
+    """Those of them that the deployment has: the roles that it runs, and whoever is not a role of any system."""
+    relay = {} if has_learners(system) else {Role.LEARNER: "whoever relays for users' devices"}
+    absent = {str(role) for role in ALL_ROLES} - set(system.roles)
+    return ", ".join(relay.get(role, str(role)) for role in roles if role in relay or str(role) not in absent)

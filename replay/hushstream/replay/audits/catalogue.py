@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import get_args
 
 from hushstream.counting import Plan
@@ -18,7 +19,9 @@ from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
-from hushstream.replay.audits.row import Audit, Effort, Row, Run
+from hushstream.replay.audits.role_rows import role_recipes
+from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run
+from hushstream.replay.studies.pdap import audits as pdap_audits
 from hushstream.replay.studies.pdol import audits as pdol_audits
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
@@ -55,7 +58,7 @@ K_NORM_RUNS = 600
 
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
-    return (*_mechanisms(), *_counters(), *_releases(), *_collaborative(), *pdol_audits.audits(), *_attacks())
+    return tuple(recipe.make() for recipe in _recipes())
 
 
 def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
@@ -66,8 +69,8 @@ def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: 
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    for audit in _chosen(names):
-        yield audit(effort, false_alarm)
+    for recipe in _chosen(names):
+        yield recipe.make()(effort, false_alarm)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -79,12 +82,21 @@ def count_audits(names: Sequence[str] = ()) -> int:
     return len(_chosen(names))
 
 
-def _chosen(names: Sequence[str]) -> list[Audit]:
-    known = {audit.name: audit for audit in all_audits()}
+def _chosen(names: Sequence[str]) -> list[Recipe]:
+    known = {recipe.name: recipe for recipe in _recipes()}
     for name in names:
         if name not in known:
             raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
-    return [audit for audit in known.values() if not names or audit.name in names]
+    return [recipe for recipe in known.values() if not names or recipe.name in names]
+
+
+def _recipes() -> tuple[Recipe, ...]:
+    cheap = (*_mechanisms(), *_counters(), *_releases(), *pdap_audits.audits(), *pdol_audits.audits())
+    return (*map(_made, cheap), *_collaborative(), *role_recipes(), *map(_made, _attacks()))
+
+
+def _made(audit: Audit) -> Recipe:
+    return Recipe(audit.name, lambda: audit)
 
 
 def _mechanisms() -> tuple[Audit, ...]:
@@ -166,27 +178,31 @@ def _releases() -> tuple[Audit, ...]:
     )
 
 
-def _collaborative() -> tuple[Audit, ...]:
+def _collaborative() -> tuple[Recipe, ...]:
     """A row for each counter that a configuration may name, under both trusts, with each noise that it may have."""
     rows = [
-        _continual(trust, mechanism, noise)
+        Recipe(f"{trust}-{mechanism}-{noise}", partial(_continual, trust, mechanism, noise))
         for noise, kinds in COUNTERS.items()
         for mechanism in kinds
         for trust in get_args(Trust)
     ]
     return (
         *rows,
-        _noisy_reward("noisy-reward", 1.0, 1_000),
-        _noisy_reward("noisy-reward-laplace", 3.0, 2_000),
-        Audit(
-            "colin-paper",
-            "release",
-            "the first reward, 1 against 0, all releases seen",
-            3_000,
-            colin_paper.audit_paper_tree(),
-            paper_claim=colin_paper.CLAIM,
-            subjects=(colin_paper.EXPOSURE,),
-        ),
+        _made(_noisy_reward("noisy-reward", 1.0, 1_000)),
+        _made(_noisy_reward("noisy-reward-laplace", 3.0, 2_000)),
+        Recipe("colin-paper", _colin_paper),
+    )
+
+
+def _colin_paper() -> Audit:
+    return Audit(
+        "colin-paper",
+        "release",
+        "the first reward, 1 against 0, all releases seen",
+        3_000,
+        colin_paper.audit_paper_tree(),
+        paper_claim=colin_paper.CLAIM,
+        subjects=(colin_paper.EXPOSURE,),
     )
 
 
@@ -202,6 +218,9 @@ def _attacks() -> tuple[Audit, ...]:
         _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
         _attack(
             "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()
+        ),
+        _attack(
+            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows()
         ),
     )
 

@@ -15,6 +15,7 @@ from hushstream.replay.bench.release_times import release_time_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.bench.stream import stream_rows
 from hushstream.replay.experiments.bench_p2b import compute_rows
+from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdol.bench import pdol_rows
 
 SUBJECTS = ("compute", "stream")
@@ -41,6 +42,7 @@ def run_bench(
         rows += collaborative_rows(progress, rounds)
         rows += pdol_rows(progress, rounds)
         rows += release_time_rows(progress, rounds)
+        rows += pdap_rows(progress, rounds)
     if "stream" in subjects:
         rows += stream_rows(progress, rounds)
     write_bench(rows, path)
