@@ -32,7 +32,7 @@ TITLES = {
     COUNT: "The paper's form: accuracy against the number of nodes (Figure 5)",
 }
 CLAIMS = (0.1, 1.0, 10.0, 100.0, 1000.0)
-LASSOS = (0.0, 0.03, 0.1, 0.2, 0.4, 1.0)
+LASSOS = (0.0, 0.3, 1.0, 3.0, 6.0, 12.0)
 NODE_COUNTS = (4, 8, 16, 32, 64)
 
 
