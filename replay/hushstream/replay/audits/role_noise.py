@@ -46,7 +46,7 @@ LEAVES = 63
 
 NULLS = (None,) * SLOTS
 
-USERS, STEPS = 20, 2
+USERS, STEPS = 12, 2
 """Of counters that are held against one another."""
 
 USERS_ABREAST = 50

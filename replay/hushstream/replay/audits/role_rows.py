@@ -24,7 +24,7 @@ TARGETS = 7
 """Steps among which the one that is attacked is drawn."""
 TARGET_EPSILON = 4.0
 
-LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=8)
+LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=4)
 
 
 def role_recipes() -> tuple[Recipe, ...]:
@@ -80,7 +80,11 @@ def _attacks() -> tuple[Recipe, ...]:
     return (
         _attack("windows-through-the-role", slot, 3_000, partial(role_attacks.audit_worked_windows, fresh, 1)),
         _attack(
-            "counted-windows-through-the-role", slot, 2_000, partial(role_attacks.audit_worked_windows, running, 32)
+            "counted-windows-through-the-role",
+            slot,
+            2_000,
+            partial(role_attacks.audit_worked_windows, running, 32),
+            factor=1,
         ),
         _attack(
             "random-step-of-the-counter",
@@ -105,6 +109,7 @@ def _attacks() -> tuple[Recipe, ...]:
                 "a journal rolled back, other rewards",
                 500,
                 partial(role_attacks.forked_counter, _release(mechanism=mechanism, noise=noise, epsilon=1.0)),
+                factor=1,
             )
             for mechanism, noise in (("binary", "laplace"), ("honaker", "gaussian"), ("blt", "gaussian"))
         ),
