@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-ROLES = Path(__file__).parent / "roles"
+SYSTEMS = Path(__file__).parent / "systems"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,10 +43,10 @@ def _module(name: str, path: Path) -> Any:
 @pytest.fixture(scope="session")
 def rigs() -> Any:
     """The module of the small deployment and its rigs."""
-    return _module("hushstream_test_rigs", ROLES / "harness.py")
+    return _module("hushstream_test_rigs", SYSTEMS / "p2b" / "rigs.py")
 
 
 @pytest.fixture(scope="session")
 def related(rigs: Any) -> Any:
     """The module of the small collaborative deployment and its rigs, which needs that of ``rigs``."""
-    return _module("hushstream_test_collaborative_rigs", ROLES / "collaborative_harness.py")
+    return _module("hushstream_test_collaborative_rigs", SYSTEMS / "colin" / "rigs.py")

@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 
 from hushstream.agents.deployment import load
+from hushstream.engine.system import System
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 PUBLIC_PORT, ZONE_PORT = 9101, 9201
 

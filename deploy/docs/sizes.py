@@ -21,17 +21,17 @@ from typing import Any
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.roles import HOMES, role_work
+from hushstream.engine.machine import Machine
+from hushstream.engine.system import RoleName, System
 from hushstream.ops.copies import LogCopy
-from hushstream.replay.closed_loop import ClosedLoop, Plan
-from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan
-from hushstream.replay.collaborative_run import relation_graph
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
+from hushstream.replay.studies.colin.run import relation_graph
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.replay.worlds.collaborative import CollaborativeWorld
 from hushstream.replay.worlds.world import World
-from hushstream.roles.machine import Machine
-from hushstream.systems.system import RoleName, System
 
 NEVER_SECONDS = 1e6
 KEYS = KeySource(seed=1)

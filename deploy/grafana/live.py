@@ -30,12 +30,12 @@ from panels import DEPLOYMENT, Endpoint
 
 from hushstream.agents.deployment import load, make_folder, parse_config
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
-from hushstream.systems.system import System
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}

@@ -19,8 +19,8 @@ from monitoring import RULES, dashboards, monitors, rules
 
 from hushstream.agents.deployment import CONFIGURATION, load
 from hushstream.agents.prepared import ENCODER, RELATION, SEALING
+from hushstream.engine.system import System
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 EXAMPLES = tuple(Path(__file__).parent / "base" / name for name in ("shop", "circle"))
 MONITORING = Path(__file__).parent / "monitoring"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hushstream.engine.system import RoleName, System
 from hushstream.ops.acl_rules import Principals, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone as KeyZone
 from hushstream.schemas.topics import TOPICS, Role, physical
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
+from hushstream.systems.p2b.deployment import P2BSystem
 
 Manifest = dict[str, Any]
 

@@ -16,7 +16,7 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid, releases
 from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import Output
+from hushstream.engine.machine import Output
 
 GENESIS = b"the first record"
 

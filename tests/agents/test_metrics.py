@@ -12,7 +12,7 @@ from hushstream.agents import worker
 from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import Output
+from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 
 LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2)

@@ -10,14 +10,14 @@ import pytest
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.role_topics import HOMES, role_topics
 from hushstream.agents.roles import role_work
-from hushstream.contribution.errors import BadSeal
-from hushstream.contribution.recipients import Recipients
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.system import System
 from hushstream.privacy.keys import Zone, seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.contribution.errors import BadSeal
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
 
 SEED = 3
 P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.replay.audits.catalogue import run_audits
 from hushstream.schemas.errors import HushstreamError
-from hushstream.shuffling import release
-from hushstream.systems import p2b_release
+from hushstream.systems.p2b.deployment import release as p2b_release
+from hushstream.systems.p2b.shuffler import sums as release
 
 KEYS = {
     "name", "kind", "attack", "claimed", "paper_claims", "claim_broken", "epsilon_lower_bound",

@@ -15,14 +15,14 @@ from typing import get_args, get_type_hints
 import hushstream.privacy
 from hushstream.agents.deployment import AnyConfig
 from hushstream.counting import Plan
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.rewards import LocalReward, RewardLaw
 from hushstream.replay.audits.catalogue import all_audits
-from hushstream.replay.audits.releases import p2b
-from hushstream.replay.experiments.colin_mechanisms import CALIBRATIONS, Exposure
-from hushstream.systems.collaborative_configuration import ContinualConfig, Mechanism, NoiseLaw, Trust
-from hushstream.systems.collaborative_release import local_reward_of
-from hushstream.systems.configuration import ReleaseConfig, ReleaseMode, SumsRelease
-from hushstream.systems.values import ConfigurationError
+from hushstream.replay.studies.colin.experiments.mechanisms import CALIBRATIONS, Exposure
+from hushstream.replay.studies.p2b.audits.releases import p2b
+from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.colin.release import local_reward_of
+from hushstream.systems.p2b.configuration import ReleaseConfig, ReleaseMode, SumsRelease
 
 SUBJECTS = [subject for audit in all_audits() for subject in audit.subjects]
 

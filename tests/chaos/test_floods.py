@@ -10,14 +10,12 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.contribution.encoder import CENTROID_STEPS
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.learner import LearnerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -25,7 +23,9 @@ from hushstream.systems.configuration import (
     SlotConfig,
     UsersConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
 
 PEOPLE, JUDGES, ROUNDS, FLOOD = 1500, 3000, 5, 20
 DIMENSION, ARMS = 5, 5

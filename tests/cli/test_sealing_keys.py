@@ -8,10 +8,10 @@ from typing import Any
 
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.roles import role_work
-from hushstream.contribution.sealed import SealOpener
 from hushstream.privacy.key_files import load_ring
 from hushstream.privacy.keys import Zone, key_path
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.sealed import SealOpener
+from hushstream.systems.p2b.deployment import P2BSystem
 
 
 def test_the_next_key_is_published_once_for_a_time_to_come(

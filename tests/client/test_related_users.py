@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hushstream.client import Client, DecisionTimeout
-from hushstream.learners.relation import SocialGraph
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas import codec
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, FeatureConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
 
 ARMS, DIMENSION = 4, 3
 WHOLE = [0.1] * (ARMS * DIMENSION)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hushstream.systems.system import ALL_ROLES
+from hushstream.engine.system import ALL_ROLES
 
 
 @pytest.fixture

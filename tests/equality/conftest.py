@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import prepare
-from hushstream.replay.closed_loop import ClosedLoop, Plan, Played
 from hushstream.replay.runners.playing import Place, Recording, play
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan, Played
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -22,7 +22,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 SEED = 11
 CONTRIBUTORS = 60

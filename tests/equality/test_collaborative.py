@@ -21,16 +21,16 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.engine.system import System
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
 from hushstream.ops.verify import verify, verify_export
-from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
-from hushstream.replay.collaborative_run import relation_graph
 from hushstream.replay.runners.playing import Place, Recording, play
+from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
+from hushstream.replay.studies.colin.run import relation_graph
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
 
 pytestmark = pytest.mark.slow
 

@@ -17,13 +17,13 @@ import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.client.client import Client, EventLog
+from hushstream.engine.budget import BudgetConfig
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -31,7 +31,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 pytestmark = pytest.mark.slow
 

@@ -103,7 +103,7 @@ def played(rigs: Any) -> Callable[..., Played]:
 @pytest.fixture(scope="session")
 def collaborative() -> Any:
     """The module of the small collaborative deployment."""
-    path = Path(__file__).parents[1] / "roles" / "collaborative_harness.py"
+    path = Path(__file__).parents[1] / "systems" / "colin" / "rigs.py"
     name = "hushstream_metrics_collaborative"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

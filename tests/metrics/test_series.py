@@ -6,7 +6,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import METRICS, Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
-from hushstream.systems.budget import Place
+from hushstream.engine.budget import Place
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
 

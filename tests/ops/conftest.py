@@ -11,13 +11,13 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.copies import LogCopy, PartitionCopy, whole
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     LiftConfig,
@@ -26,7 +26,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 USERS, ROUNDS, DIMENSION = 40, 6, 4
 KEYS = KeySource(seed=7)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from hushstream.contribution.recipients import Recipients
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, missing, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
 
 PREFIX = "small."
 

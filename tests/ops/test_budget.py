@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from hushstream.contribution.slots import Report
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.machine import InputRecord
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED
 from hushstream.ops.copies import LogCopy, whole
 from hushstream.privacy.amounts import Cost
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.lift import lift_guarantee
+from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.lift import lift_guarantee
 
 WIDE = BudgetConfig(50.0, 1e-6)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.outcomes import Refusal
 from hushstream.ops import dead_letters
 from hushstream.privacy.keys import Zone
-from hushstream.roles.outcomes import Refusal
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 

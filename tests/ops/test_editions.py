@@ -16,21 +16,22 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.chain import NewerJournal
+from hushstream.engine.deciding_fold import TwoInputsFold
+from hushstream.engine.system import System
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.chain import NewerJournal
-from hushstream.roles.two_inputs_fold import TwoInputsFold
 from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, make_schema_version
 from hushstream.schemas.codec import Codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import (
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -38,8 +39,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.p2b.deployment import P2BSystem
 
 KEYS = KeySource(seed=7)
 DIMENSION, ARMS, PARTITIONS = 3, 4, 2

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.machine import InputRecord
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import (
     MANIFEST,
@@ -22,7 +23,6 @@ from hushstream.ops.partition_file import DamagedExport, PartitionWriter, open_p
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verify_export
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord
 
 
 @pytest.fixture

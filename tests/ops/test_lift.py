@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hushstream.engine.machine import InputRecord
 from hushstream.ops.copies import LogCopy, whole
 from hushstream.ops.lift import LiftReport, read_lift, require_lift
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.lift import lift_guarantee, lift_of
+from hushstream.systems.p2b.lift import lift_guarantee, lift_of
 
 SETTINGS = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 4, "every_seconds": 1e6, "releases": 8}
 

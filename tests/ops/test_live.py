@@ -15,6 +15,7 @@ from aiokafka.admin import NewTopic
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
 from hushstream.agents.security import Security
 from hushstream.broker import EmbeddedBroker
+from hushstream.engine.system import RoleName
 from hushstream.ops import topics
 from hushstream.ops.budget import LEDGER_TOPICS
 from hushstream.ops.budget import read as read_budget
@@ -24,7 +25,6 @@ from hushstream.ops.findings import Status
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import RoleName
 
 QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
 

@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from hushstream.learners.relation import SocialGraph
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Zone, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.lift import lift_guarantee
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.lift import lift_guarantee
 
 
 def collaborative(**release):

@@ -13,7 +13,7 @@ from hushstream.agents.errors import AccessDenied
 from hushstream.ops.connection import BrokerRefused, guard_code
 from hushstream.ops.topics import Existing, differences, partition_counts, plan
 from hushstream.schemas.topics import TOPICS
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 GOOD = {name: Existing(2, spec.settings()) for name, spec in TOPICS.items()}
 

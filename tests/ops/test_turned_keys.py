@@ -9,7 +9,6 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.contribution.slots import Report, pack
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
@@ -19,6 +18,7 @@ from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.systems.p2b.contribution.slots import Report, pack
 
 
 @pytest.fixture

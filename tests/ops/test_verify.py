@@ -11,18 +11,18 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import RoleName, all_machines
-from hushstream.contribution.recipients import Recipients
+from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verified_topics, verify
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import topics_of
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
 
 BYTES_A_TOPIC = 5
 ROLES: tuple[RoleName, ...] = ("learner", "shuffler", "aggregator")

@@ -12,16 +12,16 @@ import pytest
 
 from hushstream.agents.deployment import parse_config
 from hushstream.client.client import Client
-from hushstream.replay.evaluate_run import evaluate
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.logged.table import stream_table
-from hushstream.replay.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.replay.runners.playing import Place, play
+from hushstream.replay.studies.p2b.evaluate_run import evaluate
+from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 ARMS = 4
 CHANCE = np.array([[0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.9, 0.1]])

@@ -13,9 +13,9 @@ from hushstream.replay.experiments.catalogue import EXPERIMENTS, known_experimen
 from hushstream.replay.logged.catalogue import LOGS, known_logs
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.players import players
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.worlds.catalogue import WORLDS, find_world, known_worlds, system_of
-from hushstream.replay.worlds.colin import colin
-from hushstream.replay.worlds.collaborative import CollaborativeWorld
 from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
 from hushstream.replay.worlds.world import WorldError
 

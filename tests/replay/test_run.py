@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hushstream.replay.measures import environment, throughput
-from hushstream.replay.report.collaborative import CollaborativeResult
 from hushstream.replay.report.results import RunResult
 from hushstream.replay.run import SYSTEMS, option_names, run
+from hushstream.replay.studies.colin.report import CollaborativeResult
 from hushstream.schemas.errors import HushstreamError
 
 RELATED = {"users": 3, "arms": 4, "dimension": 3, "pool": 20, "rounds": 2}

@@ -12,21 +12,21 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hushstream.learners.relation import SocialGraph
 from hushstream.privacy.promise import REPRODUCIBLE
-from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
-from hushstream.replay.report.collaborative import (
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     RegretRow,
     collaborative_table,
     draw_regret,
     write_collaborative_report,
 )
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
 
 
 @pytest.fixture(scope="module")

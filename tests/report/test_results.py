@@ -4,13 +4,13 @@ import math
 
 import pytest
 
+from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import ArmRow, ArmSummary, CellRow, RoleCheck, StatedGuarantee
-from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import TOPICS
 

@@ -10,9 +10,9 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client import Client
+from hushstream.engine.machine import ReplayMismatch
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 

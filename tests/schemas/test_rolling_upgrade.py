@@ -27,6 +27,7 @@ import hushstream.schemas
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.broker import EmbeddedBroker
+from hushstream.engine.system import System
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
@@ -36,7 +37,7 @@ from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, load
 from hushstream.schemas.codec import Codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -44,7 +45,6 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.system import System
 
 SEED = "7"
 DIMENSION, PARTITIONS = 3, 2

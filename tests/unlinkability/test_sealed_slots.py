@@ -10,17 +10,17 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.prepared import SEALING
-from hushstream.contribution.recipients import Recipients
-from hushstream.contribution.sealed import SealOpener, SlotPlace, seal
-from hushstream.contribution.slots import Report, pack
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.keys import Zone, generate_keys, seeded_key
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace, seal
+from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
 
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")

@@ -28,17 +28,17 @@ from hushstream.agents.prepared import (
     write_sealing,
 )
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.system import System
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, Zone, key_path, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.colin.configuration import CollaborativeConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.deployment import P2BSystem
 
 CONFIGURATION = "deployment.yaml"
 KEYS = "keys"

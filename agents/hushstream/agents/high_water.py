@@ -22,7 +22,7 @@ from hushstream.agents.commits import journal_name
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.errors import JournalLost, PartitionError
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import Output
+from hushstream.engine.machine import Output
 
 RELEASED_TOPICS = ("releases", "crowds", "lift", "ledger", "ledger-edge")
 """An output on one of these carries noise that may not be drawn again, or the debit that pays for it."""

@@ -20,7 +20,7 @@ from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.stream import Stream
-from hushstream.roles.machine import ReplayMismatch, TopicPartition
+from hushstream.engine.machine import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)

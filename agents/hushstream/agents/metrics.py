@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
-from hushstream.roles.machine import Output
+from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.contribution.errors import BadSeal
-from hushstream.contribution.recipients import Recipient, Recipients
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.errors import BadSeal
+from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
 
 ENCODER = "encoder.json"
 SEALING = "sealing.json"

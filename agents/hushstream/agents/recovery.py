@@ -22,9 +22,8 @@ from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.roles.chain import NewerJournal
-from hushstream.roles.learner_users import KeepsUsers
-from hushstream.roles.machine import (
+from hushstream.engine.chain import NewerJournal
+from hushstream.engine.machine import (
     InputRange,
     InputRecord,
     InputSlice,
@@ -35,8 +34,9 @@ from hushstream.roles.machine import (
     ReplayMismatch,
     Step,
 )
-from hushstream.roles.packed import OtherVersion
+from hushstream.engine.packed import OtherVersion
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.edge.users import KeepsUsers
 
 logger = logging.getLogger(__name__)
 

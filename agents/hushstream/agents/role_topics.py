@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hushstream.agents.preflight import RoleTopics
+from hushstream.engine.system import RoleName, System
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 HOMES: Mapping[RoleName, str] = {
     "learner": "learner",

@@ -11,28 +11,28 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.role_topics import HOMES, role_topics
 from hushstream.agents.worker import Reporting
-from hushstream.contribution.recipients import Openers
+from hushstream.engine.chain import Chained
+from hushstream.engine.machine import Machine
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.spending import Spending
+from hushstream.engine.system import RoleName, System
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key, Zone, seeded_key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.chain import Chained
-from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
-from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
-from hushstream.roles.counter import CounterMachine
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import Machine
-from hushstream.roles.outcomes import Outcome, Refusal
-from hushstream.roles.shuffler import ShufflerMachine
-from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
+from hushstream.systems.colin.counter.machine import CounterMachine
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
+from hushstream.systems.colin.server.machine import CollaborativeAggregatorMachine
+from hushstream.systems.p2b.contribution.recipients import Openers
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.server.machine import AggregatorMachine
+from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
 
 NO_KEY = seeded_key(0, "nobody")
 """Stands for a key where a role has none; nothing is ever made from it."""

@@ -28,7 +28,7 @@ from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.recovery import MachineFactory, Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
-from hushstream.roles.machine import Machine
+from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 

@@ -20,10 +20,10 @@ from hushstream.agents.preflight import operations_of
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.role_topics import role_topics
 from hushstream.agents.settings import group_of
+from hushstream.engine.system import RoleName, System
 from hushstream.ops.duties import DUTIES, Operation
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
-from hushstream.systems.system import RoleName, System
 
 ADMINISTRATOR = "administrator"
 """Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""

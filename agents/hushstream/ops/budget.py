@@ -2,7 +2,7 @@
 
 Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
 together is the deployment scope of their partition, under the filter that the roles themselves ask
-(`hushstream.systems.budget` says which charges add up there). A slot is in one window, so windows never add up.
+(`hushstream.engine.budget` says which charges add up there). A slot is in one window, so windows never add up.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
+from hushstream.engine.system import System
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.budget import BudgetFacts, OwnScope, SpendingTerms, times
-from hushstream.systems.system import System
 
 LEDGER_TOPICS = ("ledger", "ledger-edge")
 """What ``hushstream.ops.live.copy(connection, counts, LEDGER_TOPICS)`` reads for a budget."""

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from hushstream.agents.role_topics import role_topics
+from hushstream.engine.system import ALL_ROLES, RoleName, System
 from hushstream.ops.topics import partition_counts
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role
-from hushstream.systems.system import ALL_ROLES, RoleName, System
 
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 Rights: TypeAlias = Mapping[str, frozenset[Operation]]

@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hushstream.engine.machine import TopicPartition
+from hushstream.engine.system import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
 from hushstream.ops.topics import partition_counts
-from hushstream.roles.machine import TopicPartition
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 MANIFEST = "manifest.json"
 NOTICE = (

@@ -23,20 +23,20 @@ import numpy as np
 
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.system import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.topics import partition_counts
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.schemas.topics import TOPICS
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""

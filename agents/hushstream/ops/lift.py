@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.system import System
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.amounts import delta_from_bytes, delta_text, epsilon_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.lift import GroupRate, Lift, lift_of
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
 _BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
 

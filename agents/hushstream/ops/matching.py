@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hushstream.engine.machine import TopicPartition
 from hushstream.ops.copies import PartitionCopy
 from hushstream.ops.findings import Status, Tally
 from hushstream.ops.walk import Expected, output_digest
-from hushstream.roles.machine import TopicPartition
 
 
 @dataclass(slots=True)

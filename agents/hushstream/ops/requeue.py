@@ -25,13 +25,13 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.logs import LogReader
+from hushstream.engine.chain import Digester, PublicDigester
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.privacy.keys import Zone
-from hushstream.roles.chain import Digester, PublicDigester
-from hushstream.roles.machine import InputRecord, TopicPartition
-from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.schemas import codec
 from hushstream.schemas.batches import FLOAT32, FLOAT64, INT32, INT64
 from hushstream.schemas.codec import CodecError

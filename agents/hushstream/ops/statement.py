@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hushstream.engine.system import System
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.p2b_promise import promises_of
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.promise import promises_of
 
 NOT_STATED = "not stated by the operator"
 _COMPOSITIONS = {

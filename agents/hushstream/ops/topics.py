@@ -16,10 +16,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
+from hushstream.engine.system import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import MIN_IN_SYNC, TOPICS, physical, topics_of
-from hushstream.systems.system import System
 
 ANY_REPLICATION = -1
 """The broker's own default replication factor."""

@@ -14,6 +14,9 @@ from pathlib import Path
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.role_topics import JOURNALS, role_topics
 from hushstream.agents.roles import MachineMaker, role_work
+from hushstream.engine.chain import Digester, PublicDigester
+from hushstream.engine.machine import TopicPartition
+from hushstream.engine.system import RoleName, System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import open_export
@@ -24,15 +27,12 @@ from hushstream.ops.topics import partition_counts
 from hushstream.ops.walk import Walk, value_digest, walk
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import Zone, key_path
-from hushstream.roles.chain import Digester, PublicDigester
-from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, PartitionRule
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
+from hushstream.systems.p2b.deployment import P2BSystem
 
 ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
     "learner": Zone.EDGE,

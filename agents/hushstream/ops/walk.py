@@ -12,11 +12,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hushstream.ops.copies import LogCopy
-from hushstream.ops.dead_letters import DEAD_LETTER_TOPICS
-from hushstream.ops.findings import Status, Tally
-from hushstream.roles.chain import CHAIN_BYTES, Digester
-from hushstream.roles.machine import (
+from hushstream.engine.chain import CHAIN_BYTES, Digester
+from hushstream.engine.machine import (
     InputRange,
     InputRecord,
     InputSlice,
@@ -26,6 +23,9 @@ from hushstream.roles.machine import (
     Step,
     TopicPartition,
 )
+from hushstream.ops.copies import LogCopy
+from hushstream.ops.dead_letters import DEAD_LETTER_TOPICS
+from hushstream.ops.findings import Status, Tally
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError

@@ -18,8 +18,8 @@ from rich.text import Text
 from hushstream.agents.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
 from hushstream.cli.deployments import config_app
 from hushstream.cli.options import AsJson, show
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig
+from hushstream.systems.p2b.configuration import P2BConfig
 
 CONFIGURATIONS: dict[str, type] = {"p2b": P2BConfig, "colin": CollaborativeConfig}
 _PLAIN = {int: "whole number", float: "number", bool: "true | false", str: "text", NoneType: "null"}

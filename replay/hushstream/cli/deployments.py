@@ -14,20 +14,20 @@ from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.prepared import ENCODER, RELATION, SEALING, publish_sealing, read_edge_list, read_relation
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
-from hushstream.contribution.grid import grid_size
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.system import System
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import Zone, generate_keys, key_path
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.budget import BudgetFacts
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
-from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import P2BSystem, require_record_sizes
-from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes, window_tree_of
-from hushstream.systems.system import System
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.colin.budget import budget_facts, release_guarantee
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.grid import grid_size
+from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
+from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)

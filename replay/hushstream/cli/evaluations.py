@@ -68,8 +68,8 @@ def evaluate(
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
-    from hushstream.replay.closed_loop import ARMS
-    from hushstream.replay.evaluate_run import EvaluateOptions, evaluate_with
+    from hushstream.replay.studies.p2b.closed_loop import ARMS
+    from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 
     options = EvaluateOptions(
         log=log,
@@ -167,7 +167,7 @@ def _audit_one(
     if config is not None:
         report = _audit_config(mechanism, config, runs, false_alarm)
     elif mechanism is not None:
-        from hushstream.replay.audits.slot_sums import audit as run_audit
+        from hushstream.replay.studies.p2b.audits.slot_sums import audit as run_audit
 
         report = run_audit(
             mechanism.value, 1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm

@@ -21,10 +21,10 @@ from hushstream.cli.options import (
     print_json,
 )
 from hushstream.cli.places import Place, at_place
+from hushstream.engine.system import ALL_ROLES, RoleName
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
-from hushstream.systems.system import ALL_ROLES, RoleName
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)

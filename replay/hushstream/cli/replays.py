@@ -17,9 +17,9 @@ from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from hushstream.replay.report.collaborative import CollaborativeResult
     from hushstream.replay.report.results import RunResult
     from hushstream.replay.run import RunOptions
+    from hushstream.replay.studies.colin.report import CollaborativeResult
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
 
@@ -69,7 +69,7 @@ def demo(
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
-    from hushstream.replay.p2b_run import P2BOptions
+    from hushstream.replay.studies.p2b.run import P2BOptions
 
     options = P2BOptions(
         dataset="synthetic",
@@ -279,11 +279,11 @@ def _written(
     result: RunResult | CollaborativeResult, report: Path
 ) -> tuple[dict[str, Any], RenderableType, list[Path]]:
     """The result as a document and for the terminal, and the files of its report."""
-    from hushstream.replay.report.collaborative import collaborative_table, write_collaborative_report
     from hushstream.replay.report.document import as_json
     from hushstream.replay.report.folder import write_report
     from hushstream.replay.report.results import RunResult
     from hushstream.replay.report.table import terminal_table
+    from hushstream.replay.studies.colin.report import collaborative_table, write_collaborative_report
 
     if isinstance(result, RunResult):
         return as_json(result), terminal_table(result), write_report(result, report)

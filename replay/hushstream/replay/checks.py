@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from hushstream.agents.deployment import KeySource
+from hushstream.engine.system import System
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
 from hushstream.replay.report.results import RoleCheck
-from hushstream.systems.system import System
 
 
 def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:

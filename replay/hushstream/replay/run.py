@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Literal, overload
 
-from hushstream.replay.closed_loop import Progress
-from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
-from hushstream.replay.p2b_run import P2BOptions, run_p2b
-from hushstream.replay.report.collaborative import CollaborativeResult
 from hushstream.replay.report.results import RunResult
+from hushstream.replay.studies.colin.report import CollaborativeResult
+from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
+from hushstream.replay.studies.p2b.closed_loop import Progress
+from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.schemas.errors import HushstreamError
 
 RunOptions = P2BOptions | CollaborativeOptions

@@ -28,7 +28,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
+from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 
 Place = tuple[str, int]

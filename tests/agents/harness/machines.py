@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hushstream.agents.preflight import RoleTopics
-from hushstream.roles.machine import (
+from hushstream.engine.machine import (
     InputRange,
     InputSlice,
     JournalEntry,

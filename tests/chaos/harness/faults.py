@@ -18,9 +18,9 @@ from tests.chaos.harness.schedule import Fault, Lane
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.high_water import RELEASED_TOPICS
 from hushstream.agents.snapshots import SnapshotStore
+from hushstream.engine.system import RoleName
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
-from hushstream.systems.system import RoleName
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
 DISK_KIBIBYTES = 2048

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.system import RoleName
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
@@ -33,8 +34,7 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName
+from hushstream.systems.p2b.deployment import P2BSystem
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000

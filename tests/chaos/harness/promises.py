@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.contribution.slots import unpack
+from hushstream.engine.machine import InputRecord
 from hushstream.feedback.memory import BoundedMap
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b_models import PrivateTotals
+from hushstream.systems.p2b.contribution.slots import unpack
+from hushstream.systems.p2b.models import PrivateTotals
 
 PERIODS_ACCEPTED = 2
 

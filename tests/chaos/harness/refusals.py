@@ -15,12 +15,12 @@ from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.engine.machine import InputSlice, Machine
+from hushstream.engine.system import RoleName
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.roles.machine import InputSlice, Machine
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName
+from hushstream.systems.p2b.deployment import P2BSystem
 
 WAIT_SECONDS = 90.0
 

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.machine import TopicPartition
+from hushstream.engine.system import RoleName
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
-from hushstream.systems.system import RoleName
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000

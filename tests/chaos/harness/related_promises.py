@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.learners.textbook import TextbookCollaborative
-from hushstream.roles.machine import InputRecord
+from hushstream.engine.machine import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.textbook import TextbookCollaborative
 
 Written = Mapping[Any, Sequence[InputRecord]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.roles import role_work
-from hushstream.systems.system import RoleName
+from hushstream.engine.system import RoleName
 
 
 def role(name: RoleName, folder: str, seed: int) -> tuple[Any, Any]:

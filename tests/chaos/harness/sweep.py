@@ -24,9 +24,9 @@ from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
 from tests.chaos.harness.schedule import Fault, Lane
 
+from hushstream.engine.system import RoleName
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
-from hushstream.systems.system import RoleName
 
 HERE = Path(__file__).parent
 LOCAL_KAFKA = HERE.parents[2] / "deploy" / "kafka" / "local.py"

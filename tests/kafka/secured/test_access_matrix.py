@@ -25,7 +25,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.system import System
 from hushstream.ops import acls, dead_letters
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.duties import DUTIES
@@ -33,12 +34,11 @@ from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone
-from hushstream.roles.refusals import DeadLetters
 from hushstream.schemas import codec
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.deployment import P2BSystem
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 

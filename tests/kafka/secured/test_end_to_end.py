@@ -25,6 +25,7 @@ from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartiti
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import RoleName, System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.copies import LogCopy
@@ -34,10 +35,9 @@ from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, check_async, partition_counts
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.system import RoleName, System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

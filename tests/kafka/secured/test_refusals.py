@@ -21,13 +21,13 @@ from hushstream.agents.role_topics import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, check_async, partition_counts
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 

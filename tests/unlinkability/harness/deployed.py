@@ -28,9 +28,8 @@ from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, generate_keys
-from hushstream.roles.learner import LearnerMachine
 from hushstream.schemas import codec
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
@@ -38,7 +37,8 @@ from hushstream.systems.configuration import (
     PartitionConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
 
 USERS = 360
 SHUFFLERS = 3

@@ -17,12 +17,15 @@ from hushstream.privacy.k_norm import discrete_k_norm_joint
 from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
+from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.row import Audit, Effort, Row, Run
+from hushstream.replay.studies.colin.audits import paper as colin_paper
+from hushstream.replay.studies.colin.audits import releases as collaborative
+from hushstream.replay.studies.p2b.audits import attacks, releases
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
-from hushstream.systems.configuration import LiftConfig, ReleaseConfig
-from hushstream.systems.p2b_promise import PAPER_THRESHOLD
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
+from hushstream.systems.p2b.promise import PAPER_THRESHOLD
 
 SAMPLING, THRESHOLD = 0.5, 5
 WORST_CROWD = 5

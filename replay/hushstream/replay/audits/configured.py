@@ -12,20 +12,20 @@ from typing import Any
 
 from hushstream.counting import NegativeDigitTree, Plan
 from hushstream.privacy.audit import FALSE_ALARM
-from hushstream.replay.audits.collaborative import (
+from hushstream.replay.audits.readings import reading_of
+from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
+from hushstream.replay.studies.colin.audits.releases import (
     audit_counter_release,
     audit_noisy_reward,
     collaborative,
     runs_abreast,
 )
-from hushstream.replay.audits.readings import reading_of
-from hushstream.replay.audits.releases import audit_slot_sums_release, stand_in
-from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
+from hushstream.replay.studies.p2b.audits.releases import audit_slot_sums_release, stand_in
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.collaborative_release import epoch_guarantee, plan_of
-from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.release import epoch_guarantee, plan_of
+from hushstream.systems.p2b.configuration import P2BConfig
 
 _LEAVES = 40_000
 """Steps that an audit feeds to counters on each neighbour, all runs together: some seconds."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from hushstream.replay.bench.collaborative import collaborative_rows
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.bench.stream import stream_rows
-from hushstream.replay.experiments.bench_p2b import compute_rows
+from hushstream.replay.studies.colin.bench import collaborative_rows
+from hushstream.replay.studies.p2b.bench import compute_rows
 
 SUBJECTS = ("compute", "stream")
 

@@ -18,6 +18,7 @@ from aiokafka.errors import for_code
 from hushstream.agents.deployment import KEYS, make_folder
 from hushstream.agents.logs import LogReader
 from hushstream.agents.prepared import ENCODER, read_encoder
+from hushstream.engine.configuration import PartitionConfig
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.privacy.keys import Zone, key_path, write_key
@@ -37,15 +38,14 @@ from hushstream.replay.bench.load import (
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
 from hushstream.schemas.topics import physical
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
-    PartitionConfig,
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
 
 BATCH_ROWS = 256
 SEED = 0

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from hushstream.agents.user_store import UserDatabase
-from hushstream.contribution.encoder import CENTROID_STEPS
+from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import REWARD_RATE
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.columns import REWARD
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
 
 ROWS = 2048
 """Users of a block, and contexts of a batch."""

@@ -23,7 +23,7 @@ def summarise_synthetic(folder: Path) -> Summary:
 
 def summarise_colin(folder: Path) -> Summary:
     """Describe the default simulator of collaborative bandits; the reward is that of uniformly random arms."""
-    from hushstream.replay.worlds.colin import colin
+    from hushstream.replay.studies.colin.worlds.uniform import colin
 
     world = colin()
     return _simulated(world, world.feature_dimension)

@@ -10,19 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hushstream.replay.experiments import (
-    colin_figures,
-    colin_plots,
-    colin_table1,
-    figures,
-    p2b_curve,
-    p2b_figures,
-    p2b_modes,
-)
+from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
-from hushstream.replay.experiments.population_run import Progress
 from hushstream.replay.offers import Offers
+from hushstream.replay.studies.colin.experiments import figures as colin_figures
+from hushstream.replay.studies.colin.experiments import plots as colin_plots
+from hushstream.replay.studies.colin.experiments import table1 as colin_table1
+from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
+from hushstream.replay.studies.p2b.experiments import modes as p2b_modes
+from hushstream.replay.studies.p2b.experiments import paper as p2b_figures
+from hushstream.replay.studies.p2b.experiments.population_run import Progress
 from hushstream.schemas.errors import HushstreamError
 
 

@@ -18,10 +18,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from hushstream.replay.experiments.findings import Description, Findings, promise
-from hushstream.replay.experiments.p2b_figures import ONE_SLOT, SLOT_EVERY_10
-from hushstream.replay.experiments.points import Row
-from hushstream.replay.experiments.population_run import COLD, WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.report.plots import LIGHT
+from hushstream.replay.studies.p2b.experiments.paper import ONE_SLOT, SLOT_EVERY_10
+from hushstream.replay.studies.p2b.experiments.points import Row
+from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE, WARM_PRIVATE
 
 DOTS_PER_INCH = 150
 _CAPTION_POINTS = 7.0

@@ -18,7 +18,7 @@ from rich.text import Text
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.points import Played, Row
+from hushstream.replay.studies.p2b.experiments.points import Played, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome
-from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import TOPICS
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from hushstream.engine.machine import InputSlice, Machine, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputSlice, Machine, OffChain, Step
 from hushstream.schemas.codec import CodecError
 
 

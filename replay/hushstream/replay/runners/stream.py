@@ -23,12 +23,12 @@ from typing import Self
 from hushstream.agents.security import Security, read_security
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.system import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, partition_counts
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 BROKER_START_SECONDS = 20.0
 STOP_SECONDS = 15.0

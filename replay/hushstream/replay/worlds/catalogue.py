@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from hushstream.replay.offers import Offers
-from hushstream.replay.worlds.colin import colin
-from hushstream.replay.worlds.lastfm import lastfm
+from hushstream.replay.studies.colin.worlds.lastfm import lastfm
+from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic

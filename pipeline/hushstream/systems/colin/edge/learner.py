@@ -1,0 +1,99 @@
+"""The learner role of a collaborative system: decides by the shared model, joins rewards, passes rows on.
+
+A user has no model of his own here: what he sees follows from the last published version, which is why his
+decisions tell others nothing. Its row leaves when the settle time of the decision has passed in log time, or at a
+seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
+as long as the settle time, and the rows decided in one leave together (`TwoInputs.settled`). So whether a row leaves
+depends on what was shown alone, and when, and in which record, on the log times of contexts and on seals: a reward,
+or the lack of one, moves the number in its own row and nothing else.
+
+Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
+and noised sums are released from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.deciding import TwoInputs
+from hushstream.engine.deciding_fold import Journaled
+from hushstream.engine.intake import DecodedContexts, decode_checked
+from hushstream.engine.machine import InputSlice
+from hushstream.engine.models import ModelReader
+from hushstream.engine.outcomes import Refusal
+from hushstream.engine.spending import Spending
+from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
+from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
+from hushstream.systems.colin.edge import learner_state as collaborative_state
+from hushstream.systems.colin.edge.learner_fold import EDGE_CHARGE, CollaborativeFold, OpenRow
+from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters
+from hushstream.systems.colin.moments import Moments
+from hushstream.systems.colin.rows import short_enough
+
+
+class CollaborativeLearnerMachine(TwoInputs):
+    """The learner of a collaborative system on one partition of contexts and clicks."""
+
+    system: CollaborativeSystem
+
+    def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment, a home partition and the edge key."""
+        models = [ModelReader(system, 0, LINE, "CollaborativeModel")]
+        settle_ms = round(system.config.settle_seconds * 1000)
+        # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
+        share = max(1, system.config.feedback.parked_clicks // system.nodes)
+        feedback = replace(system.config.feedback, parked_clicks=share * system.nodes)
+        super().__init__(system, partition, key, models, feedback, settle_ms, parked_of_one=share)
+        self.shared: SharedParameters = cold_parameters(system)
+        self.open: dict[str, OpenRow] = {}
+        self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
+        """Users of other partitions."""
+        self.taken = np.zeros(system.nodes, dtype=np.int64)
+        self.leaf = 0
+        """Releases made from here (where the noise is added at the edge)."""
+        self.records = 0
+        """Records of rows that left or were released: each is named by its number, so a cut changes no name."""
+        self.moments: Moments | None = None
+        self.spending = Spending(system.spending_terms, partition)
+        """What this role spends where the noise is added here; otherwise nothing is asked of it."""
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """See `Spends.refused`."""
+        return None if self.moments is None else self.spending.refusal(EDGE_CHARGE)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        super().start(genesis)
+        if self.system.config.release.trust == "edge":
+            self.moments = self.open_moments()
+
+    def open_moments(self) -> Moments:
+        """Running sums of this partition's users, under noise of this journal."""
+        noise_key = self.key.derive("local-counters")
+        return self.system.moments(noise_key, self.chain.genesis_nonce, 0, self.partition)
+
+    def _decode(self, part: InputSlice) -> DecodedContexts:
+        d = self.system.features.dimension
+        return decode_checked(part, self.arms * d, self.arms, self._short, Refusal.TOO_LONG_FEATURES)
+
+    def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+        rows = short_enough(contexts.reshape(-1, self.system.features.dimension), self.system.features)
+        return np.asarray(rows.reshape(-1, self.arms).all(axis=1))
+
+    def _batch(self, sequence: int, journaled: Journaled | None) -> CollaborativeFold:
+        return CollaborativeFold(self, journaled)
+
+    # State on disk.
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return collaborative_state.dump(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        collaborative_state.restore(self, snapshot)

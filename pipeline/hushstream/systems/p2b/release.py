@@ -1,0 +1,178 @@
+"""What a sealed P2B window releases, what it costs, and the records that say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.coins import bernoulli, probability_units
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import (
+    KeyedStream,
+    NoiseAddress,
+    Parameter,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+)
+from hushstream.systems.p2b.contribution.slots import Report, unpack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.shuffler.sums import (
+    CellSums,
+    Domain,
+    Reports,
+    noised,
+    paper,
+    slot_sums,
+    tuple_sums,
+    tuples,
+)
+from hushstream.systems.p2b.shuffler.windows import Sealed
+
+FIRST_EPOCH = 0
+"""A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRelease:
+    """The release of one window: its id, the crowd as record fields, and whether it is as private as is stated."""
+
+    window_id: bytes
+    crowd: Mapping[str, Any]
+    private_as_stated: bool
+
+
+def release_window(
+    system: P2BSystem,
+    key: Key,
+    genesis_nonce: bytes,
+    partition: int,
+    sealed: Sealed,
+    running: RunningSums | None = None,
+    epoch: int = FIRST_EPOCH,
+) -> WindowRelease:
+    """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
+
+    Args:
+        system: the deployment.
+        key: the shuffler's key.
+        genesis_nonce: of the partition's journal.
+        partition: the home partition of the window.
+        sealed: the window.
+        running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
+        epoch: of the noise.
+    """
+    address = replace(release_address(system, genesis_nonce, partition, epoch), window=sealed.window)
+    sums, variance = _release(system, key, address, sealed, running)
+    window_id = key.digest(
+        "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
+    )
+    return _crowd(system, key, window_id, sums, variance, len(sealed.contents))
+
+
+def parameters_text(system: P2BSystem) -> str:
+    """Every parameter of the release, as the journal names them: canonical JSON."""
+    return json.dumps(_parameters(system), sort_keys=True, separators=(",", ":"))
+
+
+def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
+    """What names the noise of a partition's releases in one epoch, all windows alike."""
+    return NoiseAddress(
+        purpose="release-noise",
+        deployment=system.config.deployment,
+        genesis_nonce=genesis_nonce,
+        system="p2b",
+        mechanism=system.config.release.mode,
+        parameters=_parameters(system),
+        config_digest=system.digest,
+        epoch=epoch,
+        partition=partition,
+    )
+
+
+def _release(
+    system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed, running: RunningSums | None
+) -> tuple[CellSums, float]:
+    release = system.config.release
+    reports = _sampled(system, key, address, sealed)
+    everyone = np.ones(len(reports), dtype=np.bool_)
+    if release.mode == "tuples":
+        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
+    if release.mode == "paper":
+        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
+    shape = (2, system.codes, system.config.arms)
+    if running is not None:
+        exact = slot_sums(reports)
+        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
+        ones, zeros = step.sums.reshape(shape)
+        return CellSums(ones, zeros), step.variance
+    numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+    noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, int(np.prod(shape)))
+    return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
+
+
+def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> Reports:
+    """The reports of the slots that the shuffler's secret coins kept; the coins are thrown for nulls, too."""
+    release = system.config.release
+    coins = bernoulli(
+        KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(sealed.contents)
+    )
+    kept: list[Report] = []
+    for content, keep in zip(sealed.contents, coins.tolist(), strict=True):
+        report = unpack(content, system.codes, system.config.arms, release.levels)
+        if keep and report is not None:
+            kept.append(report)
+    columns = np.array(kept, dtype=np.int64).reshape(-1, 3)
+    domain = Domain(system.codes, system.config.arms, release.levels)
+    return Reports(domain, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+
+
+def _parameters(system: P2BSystem) -> dict[str, int | str]:
+    """Every parameter that the noise depends on, as whole numbers."""
+    release = system.config.release
+    parameters: dict[str, int | str] = {
+        "codes": system.codes,
+        "arms": system.config.arms,
+        "levels": release.levels,
+        "sampling_units": str(probability_units(release.sampling)),
+    }
+    tree = system.window_tree
+    if tree is not None:
+        return {**parameters, **_plain(tree.parameters)}
+    if release.mode == "slot-sums":
+        numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+        return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
+    return {**parameters, "threshold": system.threshold}
+
+
+def _crowd(system: P2BSystem, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int) -> WindowRelease:
+    config = system.config
+    price = system.guarantee()
+    # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
+    as_stated = price.private_as_stated and not key.reproducible
+    crowd = {
+        "window_id": window_id,
+        "config_digest": system.digest,
+        "mode": config.release.mode,
+        "codes": system.codes,
+        "arms": config.arms,
+        "levels": config.release.levels,
+        "slots": slots,
+        "ones": sums.ones.astype("<i8").tobytes(),
+        "zeros": sums.zeros.astype("<i8").tobytes(),
+        "variance": variance,
+        "epsilon_micro": price.epsilon_micro,
+        "delta_units": delta_to_bytes(price.delta_units),
+        "private_as_stated": as_stated,
+    }
+    return WindowRelease(window_id, crowd, as_stated)
+
+
+def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in parameters.items()}

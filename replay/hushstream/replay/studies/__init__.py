@@ -1,0 +1,1 @@
+"""What is studied of each system: worlds, closed loops, experiments, audits, benchmarks."""

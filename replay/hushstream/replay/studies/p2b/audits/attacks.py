@@ -1,0 +1,262 @@
+"""Attacks on what surrounds the noise: each succeeds where one rule of the protocol is left out.
+
+As in `hushstream.replay.studies.p2b.audits.releases` a run is one cell wherever cells do not depend on one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import generate_latest
+
+from hushstream.agents.errors import JournalLost
+from hushstream.agents.journal import JournalWriter
+from hushstream.agents.metrics import Labels, Metrics
+from hushstream.engine.machine import InputRecord, InputSlice, Machine, Output
+from hushstream.engine.outcomes import Outcome
+from hushstream.privacy.amounts import epsilon_float
+from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import laplace_scale
+from hushstream.privacy.tables import LaplaceTables, laplace_tables
+from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
+from hushstream.replay.audits.row import Run
+from hushstream.replay.studies.p2b.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
+from hushstream.schemas import codec
+from hushstream.schemas.topics import TOPICS
+from hushstream.systems.p2b.configuration import ReleaseConfig
+from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.release import release_window
+from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.shuffler.windows import Windows
+
+WINDOWS, WINDOW_SLOTS = 14, 4
+REPLAYS = 16
+EPSILONS = (0.5, 1.0)
+SAMPLING, THRESHOLD = 0.5, 5
+_REACH = 120
+_WORD = 1 << 64
+
+
+def shifted_window() -> Run:
+    """Count-closed windows: a slot that is missing would shift every later one by one.
+
+    Every window has slots of one cell. Sums of a window that are one short, and those of the next cell that are one
+    too many, vote for a shift.
+    """
+    system = p2b(ReleaseConfig(sums="fresh", window_slots=WINDOW_SLOTS))
+    key = fresh_key()
+    known = [pack(Report(place // WINDOW_SLOTS, TARGET, 1)) for place in range((WINDOWS + 1) * WINDOW_SLOTS)]
+
+    def score(present: bool) -> float:
+        nonce, windows, votes = fresh_nonce(), Windows(system.window_rules()), 0
+        for place, content in enumerate(known):
+            sealed = windows.offer(place.to_bytes(16, "big"), 0, content if place or present else pack(None)).sealed
+            if sealed is None or sealed.window == WINDOWS:
+                continue
+            ones = crowd_sums(system, release_window(system, key, nonce, 0, sealed).crowd)[0, :, TARGET]
+            votes += 1 if ones[sealed.window] >= WINDOW_SLOTS else -1
+            votes += 1 if ones[sealed.window + 1] <= 0 else -1
+        return float(votes)
+
+    return partial(audit_attack, each_run(score), system.guarantee().cost, None)
+
+
+def redrawn_noise() -> Run:
+    """The same window released again and again, as after crashes: new draws would average out."""
+    system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        nonce = fresh_nonce()
+        again = [published(system, key, [slots(present)], nonce)[0, 0, :, TARGET] for _ in range(REPLAYS)]
+        return np.asarray(np.mean(again, axis=0) - 0.5, dtype=np.float64)
+
+    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)
+
+
+def two_epsilons() -> Run:
+    """One cell released at two epsilons under one key and one nonce: noise from one stream would solve for the cell."""
+    systems = [p2b(ReleaseConfig(sums="fresh", epsilon=epsilon)) for epsilon in EPSILONS]
+    key, law = fresh_key(), _coupled(*EPSILONS)
+    first, second = (system.guarantee().cost for system in systems)
+    claimed = first + second
+    least = math.exp(epsilon_float(claimed.epsilon_micro))
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        nonce = fresh_nonce()
+        noised = [published(system, key, [slots(present)], nonce)[0, 0, :, TARGET] for system in systems]
+        low, high = (np.clip(one, 1 - _REACH, _REACH) + _REACH for one in noised)
+        return np.asarray(law[low - 1, high - 1] - least * law[low, high])
+
+    return partial(audit_attack, side_by_side(scores, CELLS), claimed, None)
+
+
+@lru_cache(maxsize=4)
+def _coupled(low: float, high: float) -> NDArray[np.float64]:
+    """P(x, y) of one draw at each epsilon from the same words, for x and y from -`_REACH` to `_REACH`."""
+    first, second = (laplace_tables(*laplace_scale(epsilon, 1)) for epsilon in (low, high))
+    sizes = _shared(*(_thresholds(tables) for tables in (first, second)))
+    signs = _shared([int(first.negative_below)], [int(second.negative_below)])
+    law = np.zeros((2 * _REACH + 1, 2 * _REACH + 1))
+    for below_first, below_second, chance in signs:
+        for one, other, mass in sizes:
+            if max(one, other) < _REACH:
+                x, y = (
+                    size if positive else -1 - size for size, positive in ((one, below_first), (other, below_second))
+                )
+                law[x + _REACH, y + _REACH] += chance * mass
+    return law
+
+
+def _thresholds(tables: LaplaceTables) -> list[int]:
+    (digit,) = tables.digits
+    return [int(threshold) for threshold in digit.tolist()]
+
+
+def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]:
+    """How many of each row's thresholds a uniform word has passed, and the probability of it."""
+    edges = sorted({0, *first, *second})
+    return [
+        (sum(t <= edge for t in first), sum(t <= edge for t in second), (after - edge) / _WORD)
+        for edge, after in zip(edges, [*edges[1:], _WORD], strict=True)
+    ]
+
+
+def injected_reports() -> Run:
+    """Sampled tuples: an adversary adds all but one of the reports that a crowd needs; does it come out?"""
+    system, key = p2b(ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)), fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        return np.asarray(published(system, key, [slots(present, THRESHOLD - 1)])[0, 0, :, TARGET] - 0.5)
+
+    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)
+
+
+@dataclass(slots=True)
+class _Journal:
+    """One journal partition in memory, to which anybody may append."""
+
+    records: list[bytes]
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        """Append, and acknowledge with the offset."""
+        self.records.append(output.value)
+        landed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        landed.set_result(_Landed(len(self.records) - 1))
+        return landed
+
+    async def read(self, offset: int) -> list[tuple[int, bytes]]:
+        """The records from an offset on."""
+        return list(enumerate(self.records))[offset:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    offset: int
+
+
+def two_owners() -> Run:
+    """Two workers hold one partition and one of them lost the slots: both releases together would show them."""
+    system = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS + 1))
+    key = fresh_key()
+    # What the two hold differs in any case, so that their journal records do.
+    other = Report(0, 1 - TARGET, 1)
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        genesis = ShufflerMachine(system, 0, key).genesis(fresh_nonce())
+        seen = asyncio.run(_race(system, key, genesis, [[*slots(present), other], [*slots(False), None]]))
+        ones = [crowd[0, :, TARGET] for crowd in seen]
+        if len(ones) == 1:
+            return np.asarray(ones[0] - 0.5)
+        return np.where(ones[0] != ones[1], 1.0, -1.0)
+
+    return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)
+
+
+async def _race(
+    system: P2BSystem, key: Key, genesis: bytes, windows: Sequence[Sequence[Report | None]]
+) -> list[NDArray[np.int64]]:
+    """What owners publish who all stand at the same place of one journal: append, confirm, and only then release."""
+    journal = _Journal([genesis])
+    under_way = []
+    for contents in windows:
+        machine = ShufflerMachine(system, 0, key)
+        machine.start(genesis)
+        writer = JournalWriter(journal, machine.journal, 1, journal.read, partial(_sequence, machine))
+        step = next(step for step in machine.fold([_reports(system, contents)]) if step.journal is not None)
+        assert step.journal is not None
+        under_way.append((writer, await writer.append(step.journal, 1), step))
+    published_crowds = []
+    for writer, append, step in under_way:
+        try:
+            await writer.confirm(append)
+        except JournalLost:
+            continue
+        fields = [codec.decode(output.value)[1] for output in step.releases if output.topic == "crowds"]
+        published_crowds += [crowd_sums(system, crowd) for crowd in fields]
+    return published_crowds
+
+
+def _sequence(machine: Machine, value: bytes) -> int:
+    return machine.entry(value).sequence
+
+
+def _reports(system: P2BSystem, contents: Sequence[Report | None]) -> InputSlice:
+    records = []
+    for place, report in enumerate(contents):
+        fields = {
+            "report_id": place.to_bytes(16, "big"),
+            "period": bytes(8),
+            "config_digest": system.digest,
+            "content": pack(report),
+        }
+        records.append(InputRecord(place, 0, codec.encode("SlotReport", fields)))
+    return InputSlice("reports", 0, 0, len(records), tuple(records))
+
+
+def differenced_metrics() -> Run:
+    """The public endpoint before and after: a user clicked, or not."""
+    system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
+    without = _public_change(system, key, clicked=False)
+
+    def score(present: bool) -> float:
+        return 1.0 if _public_change(system, key, clicked=present) != without else -1.0
+
+    return partial(audit_attack, each_run(score), system.guarantee().cost, None)
+
+
+def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, bytes]:
+    """What anybody may read of a learner before and after a context, what was shown for it, and perhaps a click."""
+    machine = LearnerMachine(system, 0, key)
+    machine.start(machine.genesis(bytes(32)))
+    metrics = Metrics(Labels("learner", outcomes=tuple(Outcome), topics=tuple(TOPICS), partitions=1))
+    context = np.eye(CELLS, dtype="<f4")[0].tobytes()
+    _fold(machine, metrics, "contexts", "Context", {"event_id": "event", "user": "user", "context": context})
+    before = generate_latest(metrics.public)
+    feedback = {"event_id": "event", "user": "user", "arm": 0}
+    shown = [{**feedback, "kind": "shown", "reward": 0.0}]
+    reward = [{**feedback, "kind": "reward", "reward": 1.0}] if clicked else []
+    for fields in (*shown, *reward):
+        _fold(machine, metrics, "clicks", "Feedback", fields)
+    return before, generate_latest(metrics.public)
+
+
+def _fold(machine: LearnerMachine, metrics: Metrics, topic: str, schema: str, fields: dict[str, Any]) -> None:
+    """One record, and what a worker counts for it; nothing here takes any time."""
+    place = machine.positions()[topic, 0]
+    record = InputRecord(place, 0, codec.encode(schema, fields))
+    for step in machine.fold([InputSlice(topic, 0, place, place + 1, (record,))]):
+        if step.journal is not None:
+            metrics.journaled()
+        metrics.batch(step.counts, 0.0)
+        metrics.released(step.releases)
+        metrics.dead_letters(step.dead_letters)

@@ -1,0 +1,176 @@
+"""`EdgeAgent` alone, as a device or an application holds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.slots import pack
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+
+CHECK = """
+import sys
+before = set(sys.modules)
+import hushstream.systems.p2b.edge.agent
+loaded = {name: getattr(sys.modules[name], "__file__", None) or "" for name in set(sys.modules) - before}
+print(",".join(sorted({name.split(".")[0] for name, file in loaded.items() if "site-packages" in file})))
+print(",".join(sorted({name.split(".")[1] for name in loaded if name.startswith("hushstream.")})))
+print(",".join(sorted(name for name in loaded if name.startswith("hushstream.schemas."))))
+"""
+
+
+def test_it_imports_numpy_and_stages_and_nothing_else():
+    found = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True)
+    third_party, ours, schemas = found.stdout.splitlines()
+    assert third_party == "numpy"
+    assert set(ours.split(",")) == {"contribution", "edge", "feedback", "learners", "privacy", "schemas"}
+    assert schemas == "hushstream.schemas.errors"
+
+
+@pytest.fixture
+def make(rigs):
+    def agent(seed: int = 1, line: str = "private", **changes):
+        return EdgeAgent(
+            rigs.make_system(**changes).edge_terms(), rigs.seeded_key(seed, "edge").derive("user", "ann"), line
+        )
+
+    return agent
+
+
+def play(agent, rigs, rounds=8):
+    log = []
+    for number in range(rounds):
+        choice = agent.decide(f"e{number}", rigs.point(number), 1000 * number)
+        log.append(choice)
+        log.append(agent.rewarded(f"e{number}", choice.arm, float(choice.arm % 2)))
+        if choice.slot_due:
+            log.append(agent.take_slot().content)
+    return log
+
+
+def test_one_key_and_one_history_give_one_life(make, rigs):
+    assert play(make(), rigs) == play(make(), rigs)
+    lives = {str(play(make(seed), rigs)) for seed in range(1, 6)}
+    assert len(lives) > 1
+
+
+def test_a_restored_agent_goes_on_as_if_nothing_had_happened(make, rigs):
+    straight, broken = make(), make()
+    for number in range(9):
+        choices = []
+        for agent in (straight, broken):
+            choice = agent.decide(f"e{number}", rigs.point(number), 1000 * number)
+            if number % 3:
+                agent.rewarded(f"e{number}", choice.arm, 1.0)
+            choices.append(choice)
+        assert choices[0] == choices[1]
+        broken = EdgeAgent.load(broken.terms, broken._key, broken.dump())
+        assert broken.dump() == straight.dump()
+
+
+def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
+    """The same code: what the operator hosts and what a device runs cannot drift apart."""
+    rig = rigs.LearnerRig()
+    alone = EdgeAgent(rig.system.edge_terms(), rig.machine.user_key("ann"), "private")
+    for number in range(3):
+        arm = rig.decide(f"e{number}", "ann", rigs.point(number))
+        choice = alone.decide(f"e{number}", rigs.point(number), rig.now_ms)
+        assert choice.arm == arm
+        rig.reward(f"e{number}", arm, 1.0)
+        rig.fold()
+        alone.rewarded(f"e{number}", arm, 1.0)
+    rig.seal()
+    (sent,) = rig.fold().slots
+    slot = alone.take_slot()
+    assert (slot.report_id, slot.content) == (sent.report_id, sent.content)
+
+
+def test_a_waiting_event_gets_the_same_answer_again_and_counts_once(make, rigs):
+    agent = make()
+    first = agent.decide("e1", rigs.point(0), 0)
+    agent.decide("e2", rigs.point(1), 0)
+    again = agent.decide("e1", rigs.point(3), 5)
+    assert again == first._replace(repeated=True)
+    assert agent.decided == 2
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        np.full(4, np.nan, np.float32),
+        np.array([np.inf, 0, 0, 0], np.float32),
+        np.array([0.5, 0.5, 0.5, 0], np.float32),
+        np.array([1.5, -0.5, 0, 0], np.float32),
+        np.zeros(4, np.float32),
+        np.full(5, 0.2, np.float32),
+        np.full(4, 0.25),
+        np.full((1, 4), 0.25, np.float32),
+    ],
+)
+def test_what_is_no_histogram_is_refused_and_changes_nothing(make, context):
+    agent = make()
+    before = agent.dump()
+    with pytest.raises(HushstreamError, match="context: expected"):
+        agent.decide("e1", context, 0)
+    assert agent.dump() == before
+
+
+@pytest.mark.parametrize(("arm", "reward"), [(-1, 1.0), (5, 1.0), (0, float("nan")), (0, 1.5), (0, -0.5)])
+def test_impossible_feedback_is_refused_and_the_event_goes_on_waiting(make, rigs, arm, reward):
+    agent = make()
+    agent.decide("e1", rigs.point(0), 0)
+    before = agent.dump()
+    with pytest.raises(HushstreamError, match="expected"):
+        agent.rewarded("e1", arm, reward)
+    if not 0 <= arm < 5:
+        with pytest.raises(HushstreamError, match="expected an arm"):
+            agent.shown("e1", arm)
+    assert agent.dump() == before
+
+
+def test_feedback_on_an_unknown_event_is_refused(make):
+    agent = make()
+    for call in (lambda: agent.shown("e", 0), lambda: agent.rewarded("e", 0, 1.0), lambda: agent.expire("e")):
+        with pytest.raises(HushstreamError, match="expected an event that waits"):
+            call()
+
+
+def test_no_arm_outside_the_eligible_ones_is_chosen_and_ties_give_their_propensity(make, rigs):
+    agent = make()
+    eligible = np.array([False, True, False, True, False])
+    choice = agent.decide("e1", rigs.point(0), 0, eligible)
+    assert eligible[choice.arm]
+    assert choice.propensity == 500_000_000
+    with pytest.raises(HushstreamError):
+        agent.decide("e2", rigs.point(0), 0, np.zeros(5, bool))
+
+
+def test_a_slot_can_be_taken_once_and_only_when_it_is_due(make, rigs):
+    agent = make()
+    with pytest.raises(HushstreamError, match="take_slot"):
+        agent.take_slot()
+    assert [agent.decide(f"e{n}", rigs.point(n), 0).slot_due for n in range(4)] == [False, False, True, False]
+    assert agent.take_slot().content == pack(None)
+    with pytest.raises(HushstreamError, match="take_slot"):
+        agent.take_slot()
+
+
+def test_a_reward_after_the_slot_was_taken_is_learned_but_never_reported(make, rigs):
+    agent = make(slot={"lifetime_slots": 2})
+    for number in range(3):
+        agent.decide(f"e{number}", rigs.point(0), 0)
+    agent.take_slot()
+    for number in range(3):
+        agent.rewarded(f"e{number}", 0, 1.0)
+    for number in range(3, 6):
+        agent.decide(f"e{number}", rigs.point(0), 0)
+    assert agent.take_slot().content == pack(None)
+
+
+def test_the_agent_prints_nothing_of_its_key(make):
+    agent = make()
+    assert agent._key._material.hex()[:16] not in repr(agent) + str(agent.dump())
