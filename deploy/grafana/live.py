@@ -30,9 +30,9 @@ from panels import DEPLOYMENT, Endpoint
 
 from hushstream.agents.deployment import load, make_folder, parse_config
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.ops.topics import apply_async
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
@@ -140,7 +140,7 @@ class LiveRun:
         system = _prepared(self._folder / "deployment", world)
         self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
         self._bootstrap = ready.read_text().strip()
-        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), partition_counts(system)))
+        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system.partitions))
         for role in system.roles:
             self._start_worker(role)
         for endpoint in CONFIGURATIONS:

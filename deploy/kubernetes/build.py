@@ -19,7 +19,7 @@ from monitoring import RULES, dashboards, monitors, rules
 
 from hushstream.agents.deployment import CONFIGURATION, load
 from hushstream.agents.prepared import ENCODER, RELATION, SEALING
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.schemas.errors import HushstreamError
 
 EXAMPLES = tuple(Path(__file__).parent / "base" / name for name in ("shop", "circle"))

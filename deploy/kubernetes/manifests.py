@@ -7,7 +7,6 @@ from typing import Any
 
 from hushstream.engine.system import RoleName, System
 from hushstream.ops.acl_rules import Principals, rules_of
-from hushstream.ops.topics import partition_counts
 from hushstream.privacy.keys import Zone as KeyZone
 from hushstream.schemas.topics import TOPICS, Role, physical
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -58,7 +57,7 @@ def prefix_of(system: System) -> str:
 def topics(system: System) -> list[Manifest]:
     """One KafkaTopic for each topic; two of three replicas must have a record before it counts as written."""
     found = []
-    for topic, partitions in partition_counts(system).items():
+    for topic, partitions in system.partitions.items():
         name = physical(prefix_of(system), topic)
         spec = {
             "topicName": name,

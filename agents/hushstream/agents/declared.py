@@ -13,7 +13,7 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import LASTING_COPIES, LASTING_IN_SYNC, MIN_IN_SYNC, TOPICS
+from hushstream.schemas.topics import LASTING_COPIES, LASTING_IN_SYNC, MIN_IN_SYNC, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
     )
 
 
-async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
+async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) -> None:
     """Refuse topics that would lose records earlier than declared, or could not take the largest.
 
     That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
@@ -79,12 +79,12 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         TopicSettingsWrong: names the topic, both values, and what to do.
         AccessDenied: the settings may not be read.
     """
-    names = {settings.physical(topic): topic for topic in topics if topic in TOPICS}
+    names = {settings.physical(topic): topic for topic in topics}
     admin = AIOKafkaAdminClient(**settings.client_options())
     await admin.start()
     try:
         found = await topic_settings(admin, sorted(names))
-        lasting = [] if settings.cluster.on_loopback else [name for name in names if TOPICS[names[name]].lasting]
+        lasting = [] if settings.cluster.on_loopback else [name for name in names if topics[names[name]].lasting]
         described = await admin.describe_topics(lasting) if lasting else []
     finally:
         await admin.close()
@@ -92,7 +92,7 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         logger.warning("%s", warning)
     same = _SAME if settings.cluster.on_loopback else (*_SAME, _LOG_TIME)
     for name, topic in sorted(names.items()):
-        declared = TOPICS[topic].settings()
+        declared = topics[topic].settings()
         for setting in (*same, *_AT_LEAST):
             wanted, there = declared[setting], found[name][setting]
             if there != wanted and (setting in same or _amount(setting, there) < _amount(setting, wanted)):

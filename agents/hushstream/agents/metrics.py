@@ -32,12 +32,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declar
 OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
-_EDGE_ROLES = frozenset({"learner"})
-"""Roles whose batches follow from clicks."""
 _BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of a batch's metrics begin at the edge, and elsewhere."""
-_PRIVATE_INPUTS = frozenset({"clicks"})
-"""Inputs whose number of records is content."""
+"""How the names of a batch's metrics begin where batches follow from content, and elsewhere."""
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
@@ -53,6 +49,8 @@ class Labels:
     Attributes:
         roles: of the deployment.
         edition: in which the worker writes.
+        private_work: whether the role's batches follow from content.
+        private_lag: inputs whose number of records is content.
     """
 
     role: str
@@ -62,6 +60,8 @@ class Labels:
     partitions: int = 0
     roles: Collection[str] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: Collection[str] = ()
 
 
 class Metrics:
@@ -89,7 +89,7 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._batches = _BATCHES[labels.role in _EDGE_ROLES]
+        self._batches = _BATCHES[labels.private_work]
         self._begin_at_zero()
         self._declare()
 
@@ -161,7 +161,7 @@ class Metrics:
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
         metric = (
-            "hushstream_edge_consumer_lag_records" if topic in _PRIVATE_INPUTS else "hushstream_consumer_lag_records"
+            "hushstream_edge_consumer_lag_records" if topic in self._labels.private_lag else "hushstream_consumer_lag_records"
         )
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
@@ -182,7 +182,7 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
-        elsewhere = _BATCHES[self._labels.role not in _EDGE_ROLES]
+        elsewhere = _BATCHES[not self._labels.private_work]
         never = {f"{elsewhere}batch_seconds", f"{elsewhere}journal_appends_total"}
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
@@ -16,7 +16,7 @@ from hushstream.agents.logs import partition_counts
 from hushstream.agents.reach import check_version, why_unreachable
 from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import TOPICS
+from hushstream.schemas.topics import Topic
 
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ class RoleTopics:
         writes: everything it writes besides its journal.
         broadcasts: what each of its machines reads beside its inputs.
         partitions: how many partitions the inputs must have; None accepts what is there.
+        declared: how each of them is declared, by name.
     """
 
     inputs: tuple[str, ...]
@@ -40,6 +41,7 @@ class RoleTopics:
     writes: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
     partitions: int | None = None
+    declared: Mapping[str, Topic] = field(default_factory=dict)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -68,7 +70,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
     """
     wanted = sorted(topics.all)
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
-    needed = {settings.physical(name): operations for name, operations in operations_of(settings.role, topics).items()}
+    needed = {settings.physical(name): operations for name, operations in operations_of(topics).items()}
     await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
     counts = await _answered(settings, lambda: partition_counts(settings, wanted))
     for name in wanted:
@@ -82,14 +84,14 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
-    await _answered(settings, lambda: check_declared(settings, wanted))
+    await _answered(settings, lambda: check_declared(settings, topics.declared))
     return partitions
 
 
-def operations_of(role: str, topics: RoleTopics) -> Mapping[str, set[int]]:
+def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
     """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
-    ticks = {name for name in topics.inputs if name in TOPICS and role in TOPICS[name].writers}
+    ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, topics.journal, *ticks}
     return {
         name: {DESCRIBE_CONFIGS} | ({READ} if name in topics.reads else set()) | ({WRITE} if name in writes else set())

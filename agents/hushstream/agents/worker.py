@@ -48,6 +48,8 @@ class Reporting:
         gauges: what to show of a machine, by the names of `hushstream.agents.metrics.ROLE_GAUGES`.
         roles: of the deployment.
         edition: in which the machines write.
+        private_work: whether batches follow from content.
+        private_lag: inputs whose number of records is content.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class Reporting:
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
     roles: tuple[str, ...] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: frozenset[str] = frozenset()
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
@@ -226,7 +230,7 @@ class RoleWorker:
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
-            reporting.roles, reporting.edition,
+            reporting.roles, reporting.edition, reporting.private_work, reporting.private_lag,
         )  # fmt: skip
         return Metrics(labels, reporting.reason_of)
 

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-
-LEDGER_TOPICS = ("ledger", "ledger-edge")
-"""What ``hushstream.ops.live.copy(connection, counts, LEDGER_TOPICS)`` reads for a budget."""
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
@@ -183,7 +180,7 @@ def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
-        logs: a copy that holds `LEDGER_TOPICS`.
+        logs: a copy that holds the topics of `System.ledgers`.
         system: the deployment.
     """
     contents: dict[bytes, set[bytes]] = {}
@@ -207,7 +204,7 @@ def read(logs: LogCopy, system: System) -> Budget:
                     book.enter(seen.entry)
         deployments += book.deployments()
         charges += book.charges()
-    promise, facts = system.guarantee(), system.budgets
+    promise, facts = system.promises.releases, system.budgets
     return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems))
 
 

@@ -18,7 +18,6 @@ from typing import Literal, TypeAlias
 
 from hushstream.agents.role_topics import role_topics
 from hushstream.engine.system import ALL_ROLES, RoleName, System
-from hushstream.ops.topics import partition_counts
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import TOPICS, Role
 
@@ -58,7 +57,7 @@ def _verify(role: RoleName) -> Callable[[System], Rights]:
 
 
 def _export(system: System) -> Rights:
-    return dict.fromkeys(partition_counts(system), _READ)
+    return dict.fromkeys(system.partitions, _READ)
 
 
 DUTIES: Mapping[str, Callable[[System], Rights]] = {

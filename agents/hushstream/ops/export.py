@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.engine.machine import TopicPartition
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
-from hushstream.ops.topics import partition_counts
 from hushstream.schemas.errors import HushstreamError
 
 MANIFEST = "manifest.json"
@@ -107,7 +106,7 @@ async def export_async(
         ExportRefused: the folder holds something, or cannot be made.
         HushstreamError: the topics cannot be read (`open_logs`).
     """
-    counts = partition_counts(system)
+    counts = system.partitions
     async with open_logs(connection, counts, topics, quiet) as logs:
         _prepare(directory)
         lines = []
@@ -125,7 +124,7 @@ def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
     Raises:
         ExportRefused: the folder holds something, or cannot be made.
     """
-    counts = partition_counts(system)
+    counts = system.partitions
     declared = ((topic, partition) for topic, count in counts.items() for partition in range(count))
     _prepare(directory)
     lines = []

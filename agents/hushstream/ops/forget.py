@@ -19,31 +19,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
-from hushstream.ops.topics import partition_counts
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
-from hushstream.schemas.topics import TOPICS
-from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.p2b.deployment import P2BSystem
 
 ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _EVER_MS = 1 << 62
-_NAMES_USERS = ("contexts", "clicks", "rewards")
+_TOMBSTONES_ON = "contexts"
+"""Where an application writes what it asks for, an erasure too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
     try:
         partition = partition_of(user, log.partitions())
         value = codec.encode("Forget", {"user": user, "config_digest": system.digest})
-        offset = await log.append("contexts", partition, value)
+        offset = await log.append(_TOMBSTONES_ON, partition, value)
         place[:] = (partition, offset)
         if seen.get(partition, 0) > offset:
             folded.set()
@@ -123,53 +118,18 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
 def what_stays(system: System) -> tuple[str, ...]:
     """What an erasure leaves, for good."""
     events = "event ids in the decisions journal, which names no user; an event id should not name one either"
-    if isinstance(system, CollaborativeSystem):
-        exact = system.config.release.mechanism == "exact"
-        released = (
-            "without noise, as the deployment is on public data" if exact else "with noise; his guarantee covers it"
-        )
-        return (
-            f"his running sums as they were released, {released}; no release names him again",
-            "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
-            "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
-            "him, and no allowance is refilled",
-            events,
-        )
-    return (
-        "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
-        "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
-        events,
-    )
+    return (*system.erasure.stays, events)
 
 
 def what_waits(system: System) -> tuple[str, ...]:
     """What is gone only after a while."""
-    kept = {name: (TOPICS[name].retention_ms or 0) / _DAY_MS for name in _named_on(system)}
-    records = (f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items())
-    copies = "copies outside (exports, backups): `hushstream forget --export` rewrites an export"
-    if not isinstance(system, P2BSystem):
-        holders = "the learner's data directory"
-        if "rewards" in kept:
-            holders = "the counter until it has read what the learner passes on, and in both data directories"
-        return (
-            *records,
-            f"the tombstone itself, with his name: {kept['contexts']:g} days",
-            f"his open rows and exact sums in {holders}: until the next snapshot",
-            copies,
-        )
+    kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in system.topics if topic.names_users}
     return (
-        *records,
-        f"the tombstone itself, with his name: {kept['contexts']:g} days",
-        f"a slot that he owes, and his name with it: sent as null within {system.config.slot.settle_seconds:g} s of "
-        f"log time",
-        "his state in the learner's data directory: until its next snapshot",
-        copies,
+        *(f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
+        f"the tombstone itself, with his name: {kept[_TOMBSTONES_ON]:g} days",
+        *system.erasure.waits,
+        "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
-
-
-def _named_on(system: System) -> tuple[str, ...]:
-    """The topics of a deployment whose records are of single users."""
-    return tuple(name for name in _NAMES_USERS if name in partition_counts(system))
 
 
 def erase_export(directory: Path, system: System, user: str) -> int:
@@ -184,19 +144,20 @@ def erase_export(directory: Path, system: System, user: str) -> int:
     """
     _require_user(user)
     logs = open_export(directory)
-    contexts = (record for _, part in logs.of_topic("contexts") for record in part.records)
+    contexts = (record for _, part in logs.of_topic(_TOMBSTONES_ON) for record in part.records)
     until_ms = max((record.timestamp_ms for record in contexts if _is_tombstone(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(
             f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
         )
-    node = system.graph.index.get(user) if isinstance(system, CollaborativeSystem) else None
+    passed_on = system.erasure.passed_on
+    named = [topic.name for topic in system.topics if topic.names_users]
+    last_of = {name: _EVER_MS if name in passed_on else until_ms for name in named}
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0
     for source, part in logs.parts.items():
-        # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
-        last_ms = {"contexts": until_ms, "clicks": until_ms, "rewards": _EVER_MS}.get(source[0], 0)
-        records = [_without(r, user, node) if r.timestamp_ms <= last_ms else r for r in part.records]
+        last_ms = last_of.get(source[0], 0)
+        records = [_without(r, user, system) if r.timestamp_ms <= last_ms else r for r in part.records]
         number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
         erased[source] = PartitionCopy(part.low, part.high, records)
     _replace(directory, LogCopy(erased, logs.quiet), system)
@@ -216,19 +177,17 @@ def _replace(directory: Path, logs: LogCopy, system: System) -> None:
         raise ExportRefused(f"{directory}: cannot be rewritten ({error.strerror})") from None
 
 
-def _without(record: InputRecord, user: str, node: int | None) -> InputRecord:
-    return record._replace(value=ERASED) if _names(record, user, node) else record
+def _without(record: InputRecord, user: str, system: System) -> InputRecord:
+    return record._replace(value=ERASED) if _names(record, user, system) else record
 
 
-def _names(record: InputRecord, user: str, node: int | None) -> bool:
-    """Whether a record is of this user, who has this number in the relation graph; a tombstone is of nobody."""
+def _names(record: InputRecord, user: str, system: System) -> bool:
+    """Whether a record is of this user; a tombstone is of nobody."""
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
         return False
-    if name == "Rewards":
-        return node in np.frombuffer(fields["nodes"], "<i4").tolist()
-    return name != "Forget" and (fields.get("user") == user or user in fields.get("users", ()))
+    return name != "Forget" and system.erasure.names(name, fields, user)
 
 
 def _is_tombstone(record: InputRecord, user: str) -> bool:

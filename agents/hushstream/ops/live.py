@@ -64,7 +64,7 @@ async def open_logs(
 
     Args:
         connection: where the deployment is.
-        counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
+        counts: its partitions by logical topic (`System.partitions`).
         topics: the topics to look at; None for all of them.
         quiet: how long to wait for a quiet moment.
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.schemas.errors import HushstreamError

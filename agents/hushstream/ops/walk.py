@@ -8,7 +8,7 @@ record that is itself authentic); otherwise its bytes were changed, or it was pu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -24,14 +24,13 @@ from hushstream.engine.machine import (
     TopicPartition,
 )
 from hushstream.ops.copies import LogCopy
-from hushstream.ops.dead_letters import DEAD_LETTER_TOPICS
 from hushstream.ops.findings import Status, Tally
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import Topic
 
 _BLANK = bytes(CHAIN_BYTES)
-_HOLD_TOMBSTONES = ("contexts", "rewards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +66,21 @@ def value_digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
-def output_digest(topic: str, value: bytes) -> bytes:
+def output_digest(topic: Topic, value: bytes) -> bytes:
     """Stands for a value on an output topic.
 
     A dead letter may be sent before the journal record that covers its input settles an edition, so it is the same
     letter in any.
     """
-    if topic in DEAD_LETTER_TOPICS:
+    if topic.holds_dead_letters:
         with suppress(CodecError):
             value = codec.encode(*codec.decode(value))
     return value_digest(value)
 
 
-def walk(role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy) -> Walk:
+def walk(
+    role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy, topics: Mapping[str, Topic]
+) -> Walk:
     """Follow the journal of one fresh machine through a copy of the logs.
 
     Args:
@@ -87,12 +88,16 @@ def walk(role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCo
         machine: fresh; it is used up.
         digesters: the keys of its zone, which its journal may turn through, or the public digester.
         copy: the logs.
+        topics: how those that the role reads and writes are declared.
     """
-    return _Walker(role, machine, digesters, copy).run()
+    return _Walker(role, machine, digesters, copy, topics).run()
 
 
 class _Walker:
-    def __init__(self, role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy) -> None:
+    def __init__(
+        self, role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy, topics: Mapping[str, Topic]
+    ) -> None:
+        self._topics = topics
         self._machine = machine
         self._digesters = digesters
         self._copy = copy
@@ -240,7 +245,7 @@ class _Walker:
         taken_out = [r.timestamp_ms for part in ranges for r in self._slice(part).records if not r.value]
         if not taken_out:
             return Status.CHANGED, _not_those(ranges)
-        parts = [self._copy.part(source) for source in self._machine.inputs if source[0] in _HOLD_TOMBSTONES]
+        parts = [self._copy.part(source) for source in self._machine.inputs if self._topics[source[0]].tombstones]
         # The youngest first: mostly a tombstone lies near the end of what an erasure left.
         tombstones = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_tombstone(r))
         if not any(log_time_ms >= max(taken_out) for log_time_ms in tombstones):
@@ -285,7 +290,7 @@ class _Walker:
     def _expect(self, outputs: Sequence[Output], offset: int | None) -> None:
         for output in outputs:
             place = self._walk.expected.setdefault((output.topic, output.partition), [])
-            place.append(Expected(output_digest(output.topic, output.value), offset))
+            place.append(Expected(output_digest(self._topics[output.topic], output.value), offset))
 
     def _ties(self) -> int:
         return self._machine.float_ties

@@ -36,7 +36,7 @@ from hushstream.engine.machine import (
 )
 from hushstream.engine.models import ModelReader
 from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.system import System
+from hushstream.engine.system import Core
 from hushstream.feedback.memory import BoundedMap, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
@@ -65,7 +65,7 @@ class TwoInputs(ABC):
 
     def __init__(
         self,
-        system: System,
+        system: Core,
         partition: int,
         key: Key,
         models: Sequence[ModelReader],

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from hushstream.engine.chain import Chain, Identity, PublicDigester
 from hushstream.engine.machine import InputSlice, OffChain, TopicPartition
-from hushstream.engine.system import System
+from hushstream.engine.system import Core
 from hushstream.schemas.codec import CodecError
 
 
@@ -19,7 +19,7 @@ class OnChain(NamedTuple):
     fields: dict[str, Any]
 
 
-def aggregator_identity(system: System, line: int) -> Identity:
+def aggregator_identity(system: Core, line: int) -> Identity:
     """Whose journal the models of a line are."""
     return Identity("aggregator", system.config.deployment, system.digest, ("models", line))
 
@@ -27,7 +27,7 @@ def aggregator_identity(system: System, line: int) -> Identity:
 class ModelReader:
     """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
 
-    def __init__(self, system: System, line: int, name: str, schema: str) -> None:
+    def __init__(self, system: Core, line: int, name: str, schema: str) -> None:
         """Follow ``models/line`` of a deployment, the line of this ``name``; its versions are records of ``schema``."""
         self.line = name
         self.topic: TopicPartition = ("models", line)

@@ -5,7 +5,9 @@ Metrics take their labels from these lists and from nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Literal
 
 
 class Outcome(StrEnum):
@@ -37,6 +39,15 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     TICK = "tick"
     REJECTED = "rejected"
+
+
+_SLOT_PUBLIC = (Outcome.DECIDED, Outcome.SLOT_SENT, Outcome.SLOT, Outcome.WINDOW)
+"""Public metrics are made of these: they follow from what is public, whatever anybody clicked."""
+
+OUTCOMES: Mapping[str, Literal["slot-public", "zone-private"]] = {
+    str(outcome): "slot-public" if outcome in _SLOT_PUBLIC else "zone-private" for outcome in Outcome
+}
+"""Each with its class."""
 
 
 class Refusal(StrEnum):

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from hushstream.engine.chain import CHAIN_STATE, Chain
 from hushstream.engine.machine import TopicPartition
-from hushstream.engine.system import System
+from hushstream.engine.system import Core
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -57,7 +57,7 @@ class Owner(Protocol):
     chain: Chain
 
     @property
-    def system(self) -> System:
+    def system(self) -> Core:
         """The deployment."""
 
     @property

@@ -7,8 +7,9 @@ decided, that arm is learned (its propensity is unknown, so it must not enter an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,10 @@ class JoinOutcome(StrEnum):
     OTHER_ARM = "other_arm"
     EXPIRED_AS_ZERO = "expired_as_zero"
     NEVER_SHOWN = "never_shown"
+
+
+JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, JoinOutcome), "zone-private")
+"""All of them tell of clicks."""
 
 
 class OpenDecision:

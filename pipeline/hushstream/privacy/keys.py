@@ -148,9 +148,9 @@ def seeded_key(seed: int, zone: str) -> Key:
     return Key(hashlib.sha256(encode("hushstream seeded key", seed, str(zone))).digest(), reproducible=True)
 
 
-def key_path(directory: str | Path, zone: Zone) -> Path:
+def key_path(directory: str | Path, zone: str) -> Path:
     """Where the key of a zone lies in a key directory."""
-    return Path(directory) / f"{zone.value}.key"
+    return Path(directory) / f"{zone}.key"
 
 
 def write_key(path: str | Path) -> Key:
@@ -234,7 +234,7 @@ def _require_private(source: Path, status: os.stat_result) -> None:
         raise KeyFileError(f"key file {source}: expected mode 600 (its owner alone), got {mode:03o}; `chmod 600` it")
 
 
-def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> dict[Zone, Key]:
+def generate_keys(directory: str | Path, zones: Iterable[str]) -> dict[str, Key]:
     """Write one new key per zone into ``directory`` (created for its owner alone if it is missing).
 
     Raises:
@@ -246,7 +246,7 @@ def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zon
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise KeyFileError(f"key directory {folder}: expected a directory, got: {error.strerror}") from None
-    present = [zone.value for zone in wanted if key_path(folder, zone).exists()]
+    present = [str(zone) for zone in wanted if key_path(folder, zone).exists()]
     if present:
         raise KeyFileError(
             f"key directory {folder}: expected no key of these zones, got {', '.join(present)};"

@@ -15,7 +15,7 @@ from hushstream.agents.prepared import ENCODER, RELATION, SEALING, publish_seali
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate

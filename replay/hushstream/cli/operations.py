@@ -88,7 +88,7 @@ def topics_plan(
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
+    counts = system.partitions
     wanted = plan(counts, describe(connection, counts), connection.prefix)
     rules = _told(plan_rules(connection, system, who)) if acls else ()
     _show_topics(wanted, rules, "would create", json)
@@ -118,7 +118,7 @@ def topics_apply(
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
+    counts = system.partitions
     created = apply(connection, counts, replication, min_in_sync)
     _warn(warnings(connection, counts))
     rules = _told(apply_rules(connection, system, who)) if acls else ()
@@ -142,7 +142,7 @@ def topics_check(
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
+    counts = system.partitions
     found: list[Difference | AccessDifference] = [*check(connection, counts)]
     _warn(warnings(connection, counts))
     found += _told(check_rules(connection, system, who)) if acls else ()
@@ -252,10 +252,9 @@ def budget(
     """
     from hushstream.ops.budget import LEDGER_TOPICS, read
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
-
+    
     _, system, connection = place
-    found = read(copy(connection, partition_counts(system), LEDGER_TOPICS), system)
+    found = read(copy(connection, system.partitions, LEDGER_TOPICS), system)
     if json:
         print_json(found.as_json())
     else:
@@ -274,11 +273,10 @@ def lift(
     """
     from hushstream.ops.lift import LIFT_TOPICS, read_lift, require_lift
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
-
+    
     _, system, connection = place
     require_lift(system)
-    found = read_lift(copy(connection, partition_counts(system), LIFT_TOPICS), system)
+    found = read_lift(copy(connection, system.partitions, LIFT_TOPICS), system)
     if json:
         print_json(found.as_json())
     else:
@@ -346,11 +344,10 @@ def letters_requeue(
     """
     from hushstream.ops.dead_letters import of_record
     from hushstream.ops.requeue import requeue
-    from hushstream.ops.topics import partition_counts
-
+    
     found = of_record(_letters(place, zone), topic, partition, offset)
     _, system, connection = place
-    source, counts = key_source(place.folder, keys, seed), partition_counts(system)
+    source, counts = key_source(place.folder, keys, seed), system.partitions
     done = [requeue(connection, counts, letter, source) for letter in found]
     if json:
         print_json([one.as_json() for one in done])
@@ -362,10 +359,9 @@ def letters_requeue(
 def _letters(place: Place, zone: ZoneChoice) -> tuple[Letter, ...]:
     from hushstream.ops.dead_letters import read
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
-
+    
     _, system, connection = place
-    return read(copy(connection, partition_counts(system), {f"dead-letters-{zone.value}"}))
+    return read(copy(connection, system.partitions, {f"dead-letters-{zone.value}"}))
 
 
 def bench(

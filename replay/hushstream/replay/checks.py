@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hushstream.agents.deployment import KeySource
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
-from hushstream.engine.system import RoleName
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -37,6 +36,9 @@ from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.ridge import ridge_of
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows
 from hushstream.systems.colin.width import lemma_alpha
+
+NAME = "colin"
+"""As configurations and noise addresses have it."""
 
 LINE = "private"
 """The one model line: every context uses it."""
@@ -80,25 +82,13 @@ class CollaborativeSystem:
         return system
 
     @property
-    def name(self) -> str:
-        """See `System.name`."""
-        return "colin"
-
-    @property
-    def roles(self) -> tuple[RoleName, ...]:
-        """See `System.roles`: where the noise is added at the edge, there is no counter."""
-        if self.config.release.trust == "edge":
-            return ("learner", "aggregator")
-        return ("learner", "counter", "aggregator")
-
-    @property
-    def holdout(self) -> bool:
-        """See `System.holdout`: there is none."""
-        return False
+    def counted(self) -> bool:
+        """Whether a counter is trusted with rewards; otherwise the learner workers add the noise."""
+        return self.config.release.trust == "server"
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """See `System.counts`: one counter, as the relation couples all users; each home that releases is a scope."""
+        """Numbers of partitions: one counter, as the relation couples all users; each home that releases is a scope."""
         learners = self.config.partitions.learner
         scopes = learners if self.config.release.trust == "edge" else 1
         return {"learner": learners, "counter": 1, "lines": 1, "scopes": scopes}
@@ -120,7 +110,7 @@ class CollaborativeSystem:
         return None if seconds is None else max(1, round(seconds * 1000))
 
     def guarantee(self) -> Guarantee:
-        """See `System.guarantee`."""
+        """What the configured releases promise, to whom, over a lifetime."""
         return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
 
     @property
@@ -130,12 +120,12 @@ class CollaborativeSystem:
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """See `System.ledgers`."""
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
         return {"ledger": self.spending_terms}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """See `System.budgets`."""
+        """What may be spent, and how much of what is planned fits."""
         return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)
 
     def moments(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> Moments:
@@ -144,7 +134,7 @@ class CollaborativeSystem:
             purpose="counter",
             deployment=self.config.deployment,
             genesis_nonce=genesis_nonce or NO_NONCE,
-            system=self.name,
+            system=NAME,
             mechanism=self.config.release.mechanism,
             parameters={"grid_bits": GRID_BITS},
             config_digest=self.digest,

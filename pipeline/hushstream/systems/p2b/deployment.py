@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.system import RoleName
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee
@@ -87,23 +86,13 @@ class P2BSystem:
         return cls.of(config, encoder.lattice, sealing)
 
     @property
-    def name(self) -> str:
-        """See `System.name`."""
-        return "p2b"
-
-    @property
-    def roles(self) -> tuple[RoleName, ...]:
-        """See `System.roles`."""
-        return ("learner", "shuffler", "aggregator")
-
-    @property
     def holdout(self) -> bool:
-        """See `System.holdout`."""
+        """Whether some users are never answered by a model, and the lift over them is released."""
         return self.config.lift.holdout > 0
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """See `System.counts`: each shuffler partition is a scope of the ledger."""
+        """Numbers of partitions: each shuffler partition is a scope of the ledger."""
         partitions = self.config.partitions
         return {
             "learner": partitions.learner,
@@ -220,12 +209,12 @@ class P2BSystem:
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """See `System.ledgers`."""
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
         return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """See `System.budgets`."""
+        """What may be spent, and how much of what is planned fits."""
         return budgets_of(self.config)
 
 

@@ -20,7 +20,7 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.ops.connection import Connection, guard_code
-from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import Zone, key_path, write_key
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
@@ -291,7 +291,7 @@ class Bench:
     async def learner(self, name: str) -> Learner:
         """Topics of its own for one run of the deployment."""
         connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
-        await apply_async(connection, partition_counts(self._system), replication=1)
+        await apply_async(connection, self._system, replication=1)
         return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
 
 

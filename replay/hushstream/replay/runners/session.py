@@ -10,7 +10,7 @@ from typing import Self
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import EventLog
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -23,11 +23,11 @@ from typing import Self
 from hushstream.agents.security import Security, read_security
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.ops.topics import apply_async
 from hushstream.schemas.errors import HushstreamError
 
 BROKER_START_SECONDS = 20.0
@@ -100,7 +100,7 @@ class StreamSession:
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""
-        return await copy_async(self._connection(), partition_counts(self._system))
+        return await copy_async(self._connection(), self._system.partitions)
 
     async def counts(self) -> Mapping[str, int]:
         """Events by outcome over all roles, once the workers have nothing left to fold.
@@ -152,7 +152,7 @@ class StreamSession:
         return ready.read_text().strip()
 
     async def _make_topics(self) -> None:
-        counts = partition_counts(self._system)
+        counts = self._system.partitions
         created = await apply_async(self._connection(), counts)
         if len(created) < len(counts) and not self._place.resume:
             raise HushstreamError(

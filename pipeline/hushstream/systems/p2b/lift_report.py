@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hushstream.engine.system import System
-from hushstream.ops.copies import LogCopy
 from hushstream.privacy.amounts import delta_from_bytes, delta_text, epsilon_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -17,9 +15,6 @@ from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
 _BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
-
-LIFT_TOPICS = ("lift",)
-"""What ``hushstream.ops.live.copy(connection, counts, LIFT_TOPICS)`` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,45 +66,27 @@ class LiftReport:
         return "\n".join(lines) + "\n"
 
 
-def require_lift(system: System) -> P2BSystem:
-    """The deployment, if a lift is released of it.
-
-    Raises:
-        HushstreamError: it has no hold-out.
-    """
-    if not isinstance(system, P2BSystem):
-        raise HushstreamError(f"lift: expected a deployment of p2b, got one of {system.name}, which has no hold-out")
-    if not system.holdout:
-        raise HushstreamError(
-            "lift: expected lift.holdout above 0 in the configuration, got 0; a configuration is fixed, so set "
-            "lift: {holdout: 0.1} for a new deployment"
-        )
-    return system
-
-
-def read_lift(logs: LogCopy, system: System) -> LiftReport:
+def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
     """The lift of a deployment.
 
     Args:
-        logs: a copy that holds `LIFT_TOPICS`.
+        values: of the records on the lift's topic.
         system: the deployment.
 
     Raises:
-        HushstreamError: it has no hold-out, or nothing was released yet.
+        HushstreamError: nothing was released yet.
     """
-    lift = require_lift(system).config.lift
     newest: dict[bytes, Mapping[str, Any]] = {}
-    for _, part in logs.of_topic("lift"):
-        for record in part.records:
-            _, fields = codec.decode(record.value, frozenset({"Lift"}))
-            held = newest.get(fields["counter"])
-            if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
-                newest[fields["counter"]] = fields
+    for value in values:
+        _, fields = codec.decode(value, frozenset({"Lift"}))
+        held = newest.get(fields["counter"])
+        if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
+            newest[fields["counter"]] = fields
     if not newest:
         raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
     found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
     return LiftReport(
-        lift_of(found, lift.decisions_per_user),
+        lift_of(found, system.config.lift.decisions_per_user),
         sum(fields["leaf"] for fields in newest.values()),
         max(fields["epsilon_micro"] for fields in newest.values()),
         max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),

@@ -1,0 +1,426 @@
+"""What a system declares of itself: its topics, its roles, and what a deployment of it is.
+
+Workers, topics, access rules, documents, manifests, metrics, key files, preparation, the statement, verification,
+budgets, erasure, exports and replays go over these declarations and never ask which system it is. So a system is added
+by writing one (`hushstream.systems.catalogue`), and no privacy rule hangs on a list of names somewhere else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.chain import Chained
+from hushstream.engine.machine import Machine
+from hushstream.engine.system import DeploymentValues
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.privacy.promise import Promises
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import CLIENT, OPERATOR, Topic
+
+MetricClass = Literal["released", "slot-public", "zone-private"]
+"""Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
+
+
+class Named(Protocol):
+    """Something that goes by name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_NamedT = TypeVar("_NamedT", bound=Named)
+
+
+class DeclarationError(HushstreamError):
+    """A system declares something that cannot be."""
+
+
+class ChainedMachine(Machine, Chained, Protocol):
+    """A machine whose journal has a chain, and with it a schema generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleKeys:
+    """The keys that a role's machine works with.
+
+    Attributes:
+        key: the key that its journal begins, or began, with; None for a role without one.
+        ring: all that the zone's key file holds; None where keys come from no file, or the role has none.
+        others: the key files of the further zones that the role declares, by zone.
+    """
+
+    key: Key | None = None
+    ring: KeyRing | None = None
+    others: Mapping[str, KeyRing] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Key:
+        """The key, of a role that has one.
+
+        Raises:
+            DeclarationError: it has none.
+        """
+        if self.key is None:
+            raise DeclarationError("role: expected a zone with a key, got none")
+        return self.key
+
+
+def no_objection(config: Any) -> None:
+    """Of a system whose values allow nothing together that each does not."""
+
+
+def no_notes(config: Any) -> Sequence[str]:
+    """Of a system that allows nothing useless."""
+    return ()
+
+
+def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
+    """What a role shows that has nothing to show beside its counts."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One role of a system: what it reads and writes, and how its machine is made.
+
+    Attributes:
+        name: as workers are started by.
+        zone: whose operator reads its dead letters.
+        key_zone: the zone whose key its journal is under; None for a role that journals public values only.
+        further_key_zones: zones of other keys that its workers need.
+        inputs: the co-partitioned input topics; the first is the home topic.
+        journal: what it writes ahead of everything else.
+        writes: everything it writes besides.
+        broadcasts: what each of its machines reads beside its inputs.
+        homes: which count of the deployment says how many home partitions it has.
+        make: its machine, from the deployment, a home partition and the keys.
+        gauges: what it shows of a machine beside counts, by the names of `hushstream.agents.metric_table.ROLE_GAUGES`,
+            at a time in seconds; all of it follows from what was released.
+        outcomes: what may become of an event here, each with its class.
+        private_work: whether its batches follow from content, so that their number and times are zone-private.
+    """
+
+    name: str
+    zone: str
+    key_zone: str | None
+    inputs: tuple[str, ...]
+    journal: str
+    writes: tuple[str, ...]
+    homes: str
+    make: Callable[[Any, int, RoleKeys], ChainedMachine]
+    private_work: bool
+    outcomes: Mapping[str, MetricClass]
+    further_key_zones: tuple[str, ...] = ()
+    broadcasts: tuple[str, ...] = ()
+    gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+
+    @property
+    def key_zones(self) -> tuple[str, ...]:
+        """Every zone whose key its workers need."""
+        return (*(() if self.key_zone is None else (self.key_zone,)), *self.further_key_zones)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a system says of itself in the statement, beside what its guarantee says.
+
+    Attributes:
+        trust: the model of trust.
+        after_erasure: what stays of an erased user.
+    """
+
+    trust: str
+    after_erasure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """How a user is taken out of a deployment.
+
+    Attributes:
+        stays: what an erasure leaves for good.
+        waits: what is gone only after a while, beside the records on topics that name users.
+        holders: which log times of each topic's records an erasure reaches: up to the tombstone's, or for ever.
+        names: whether a decoded record of a topic is of a user.
+    """
+
+    stays: tuple[str, ...]
+    waits: tuple[str, ...]
+    names: Callable[[str, Mapping[str, Any], str], bool]
+    passed_on: frozenset[str] = frozenset()
+    """Topics on which roles pass a user's records on until they fold the tombstone: all of theirs there go."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class System:
+    """A deployment of a system: a configuration joined with what was prepared for it.
+
+    Attributes:
+        kind: name of the system, as the configuration has it.
+        config: the configuration.
+        digest: 16 bytes that stand for the configuration and what was prepared.
+        roles: in the order in which data flows.
+        topics: those that it has.
+        counts: numbers of partitions, by what is counted.
+        promises: what the configured releases promise, to whom, over a lifetime.
+        budgets: what may be spent, and how much of what is planned fits; one for each thing that is released.
+        ledgers: what the releases cost that are entered on each ledger topic, and out of which limit.
+        erasure: how a user is taken out.
+        words: what it says of itself in the statement.
+        facts: what follows from configuration and preparation, for whoever checks them.
+        holdout: how what is released over its hold-out is read; None where there is none.
+        core: the system's own object, which its machines work from.
+    """
+
+    kind: str
+    config: DeploymentValues
+    digest: bytes
+    roles: tuple[Role, ...]
+    topics: tuple[Topic, ...]
+    counts: Mapping[str, int]
+    promises: Promises
+    budgets: tuple[BudgetFacts, ...]
+    ledgers: Mapping[str, SpendingTerms]
+    erasure: Erasure
+    words: Words
+    facts: Mapping[str, str | float]
+    core: Any
+    holdout: HoldoutView | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that does not hold together."""
+        for topic in self.topics:
+            if topic.count not in self.counts:
+                raise DeclarationError(
+                    f"topic {topic.name}: expected a count among {', '.join(self.counts)}, got {topic.count!r}"
+                )
+
+    @property
+    def role_names(self) -> tuple[str, ...]:
+        """In the order in which data flows."""
+        return tuple(role.name for role in self.roles)
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has, in the order of the declaration."""
+        return {topic.name: self.counts[topic.count] for topic in self.topics}
+
+    def homes(self, role: Role) -> int:
+        """How many home partitions a role has."""
+        return self.counts[role.homes]
+
+
+class Artefacts(NamedTuple):
+    """What lies beside a configuration: files by name, and where they are, for errors.
+
+    Attributes:
+        where: the folder's name.
+        files: their bytes.
+    """
+
+    where: str
+    files: Mapping[str, bytes]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return name in self.files
+
+    def path(self, name: str) -> str:
+        """How errors name a file."""
+        return f"{self.where}/{name}"
+
+    def json(self, name: str, what: str) -> Any:
+        """The content of a JSON file.
+
+        Raises:
+            ConfigurationError: it is missing, or no JSON.
+        """
+        if name not in self.files:
+            raise ConfigurationError(f"{self.path(name)}: expected {what}, got none; run `hushstream prepare`")
+        try:
+            return json.loads(self.files[name])
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
+            ) from None
+
+
+class Given(NamedTuple):
+    """What preparation starts from.
+
+    Attributes:
+        artefacts: what was prepared before, which is never changed.
+        inputs: the files that were named for it, by the names of `Kind.inputs`, as (path, text).
+        keys: the key files at hand, by zone; None where none are.
+    """
+
+    artefacts: Artefacts
+    inputs: Mapping[str, tuple[str, str]]
+    keys: Callable[[str], KeyRing] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFrom:
+    """A file that preparation may be given.
+
+    Attributes:
+        name: of the option that names it.
+        help: what it holds.
+    """
+
+    name: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """A key whose public half is among the artefacts, and how a later one is put beside it.
+
+    Attributes:
+        zone: whose key.
+        artefact: the file.
+        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one.
+        publish: the new file and the key's public half, from the old one, the key file and the first period.
+    """
+
+    zone: str
+    artefact: str
+    period_ms: Callable[[Any], int]
+    publish: Callable[[Artefacts, KeyRing, int], tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldoutView:
+    """How what is released over a hold-out is read.
+
+    Attributes:
+        topics: that hold it.
+        read: a report of it, from the values of their records.
+    """
+
+    topics: tuple[str, ...]
+    read: Callable[[Iterable[bytes]], Report]
+
+
+class Report(Protocol):
+    """Something found, for people and for scripts."""
+
+    def as_text(self) -> str:
+        """Whole lines."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A system as it is declared: what the catalogue knows of it before there is a deployment.
+
+    Attributes:
+        name: as configurations, commands and noise addresses have it.
+        summary: a line.
+        config: the class of its configurations.
+        topics, roles: all that a deployment of it may have, whatever its configuration says.
+        inputs: files that preparation may be given.
+        prepare: the artefacts that are still missing, by file name.
+        assemble: a deployment from configuration and artefacts.
+        promises, budgets: what a configuration promises, which may be asked before anything was prepared.
+        check: refuses what each value of a configuration allows and all together do not.
+        notes: what is allowed and serves nobody.
+        published_key: a key whose public half the artefacts hold, if there is one.
+        study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not.
+    """
+
+    name: str
+    summary: str
+    config: type
+    topics: tuple[Topic, ...]
+    roles: tuple[Role, ...]
+    prepare: Callable[[Any, Given], Mapping[str, bytes]]
+    assemble: Callable[[Any, Artefacts], System]
+    promises: Callable[[Any, Artefacts], Promises]
+    budgets: Callable[[Any, Artefacts], tuple[BudgetFacts, ...]]
+    study: str
+    inputs: tuple[PreparedFrom, ...] = ()
+    check: Callable[[Any], None] = no_objection
+    notes: Callable[[Any], Sequence[str]] = no_notes
+    published_key: PublishedKey | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a declaration that does not hold together."""
+        known = {topic.name for topic in self.topics}
+        for role in self.roles:
+            unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts} - known
+            if unknown:
+                raise DeclarationError(
+                    f"system {self.name}: role {role.name}: expected topics among {', '.join(sorted(known))}, "
+                    f"got {', '.join(sorted(unknown))}"
+                )
+
+    def topic(self, name: str) -> Topic:
+        """One of its topics.
+
+        Raises:
+            DeclarationError: it has no such topic.
+        """
+        return _named(self.topics, name, f"topic of system {self.name}")
+
+
+def role_of(system: System, name: str) -> Role:
+    """One role of a deployment.
+
+    Raises:
+        DeclarationError: it has no such role.
+    """
+    return _named(system.roles, name, f"role of deployment {system.config.deployment}")
+
+
+def topic_of(system: System, name: str) -> Topic:
+    """One topic of a deployment.
+
+    Raises:
+        DeclarationError: it has no such topic.
+    """
+    return _named(system.topics, name, f"topic of deployment {system.config.deployment}")
+
+
+def writes_of(role: Role, system: System) -> tuple[str, ...]:
+    """Everything that a role writes in a deployment besides its journal."""
+    there = {topic.name for topic in system.topics}
+    return tuple(name for name in role.writes if name in there)
+
+
+def inputs_of(role: Role, system: System) -> tuple[str, ...]:
+    """The inputs that a role has in a deployment."""
+    there = {topic.name for topic in system.topics}
+    return tuple(name for name in role.inputs if name in there)
+
+
+def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """Who writes a topic, in the order in which data flows."""
+    found = [role.name for role in roles if topic.name in (role.journal, *role.writes) or _ticks(role, topic)]
+    return tuple(dict.fromkeys(([CLIENT] if topic.client == "writes" else []) + found))
+
+
+def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """Who reads a topic; a journal's writer reads it, too."""
+    found = [role.name for role in roles if topic.name in (role.journal, *role.inputs, *role.broadcasts)]
+    clients = [CLIENT] if topic.client == "reads" else []
+    return tuple(dict.fromkeys(clients + found + ([OPERATOR] if topic.operator else [])))
+
+
+def _ticks(role: Role, topic: Topic) -> bool:
+    return topic.ticks and topic.name in role.inputs
+
+
+def _named(there: Iterable[_NamedT], name: str, what: str) -> _NamedT:
+    known = {one.name: one for one in there}
+    if name not in known:
+        raise DeclarationError(f"expected a {what} ({', '.join(known)}), got {name!r}")
+    return known[name]

@@ -1,0 +1,119 @@
+"""Topics that more than one system has, in the form that they share; each system lists its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.schemas.topics import LONG_MS, PUBLISHED, SHORT_MS, PartitionRule, Topic
+
+_PLAIN: dict[str, Any] = {
+    "noised": False,
+    "names_users": False,
+    "tombstones": False,
+    "ticks": False,
+    "private_lag": False,
+}
+"""Of a topic that holds no noise and names nobody."""
+
+
+def contexts(zone: str, count: str) -> Topic:
+    """What applications ask: contexts, ends of phases, and tombstones of users."""
+    return Topic(
+        name="contexts",
+        schemas=("Context", "ContextBatch", "Seal", "Forget"),
+        zone=zone,
+        partition_rule=PartitionRule.USER,
+        count=count,
+        retention_ms=SHORT_MS,
+        noised=False,
+        names_users=True,
+        tombstones=True,
+        ticks=False,
+        private_lag=False,
+        client="writes",
+    )
+
+
+def clicks(zone: str, count: str) -> Topic:
+    """What applications saw: shown arms, and rewards. How many there are is content."""
+    return Topic(
+        name="clicks",
+        schemas=("Feedback", "FeedbackBatch"),
+        zone=zone,
+        partition_rule=PartitionRule.USER,
+        count=count,
+        retention_ms=SHORT_MS,
+        noised=False,
+        names_users=True,
+        tombstones=False,
+        ticks=False,
+        private_lag=True,
+        client="writes",
+    )
+
+
+def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
+    """Kept whole: its first record is the genesis, and without it no worker can start again."""
+    everything = ("Genesis", *schemas)
+    return Topic(
+        name=name,
+        schemas=everything,
+        zone=zone,
+        partition_rule=rule,
+        count=count,
+        retention_ms=None,
+        **_PLAIN,
+        **more,
+    )
+
+
+def decisions(zone: str, count: str) -> Topic:
+    """What was answered: the journal of those who decide."""
+    return journal("decisions", ("Decisions",), zone, PartitionRule.HOME, count, client="reads")
+
+
+def models(*schemas: str) -> Topic:
+    """Versions of a model: the journal of those who publish it."""
+    return journal("models", schemas, PUBLISHED, PartitionRule.LINE, "lines", operator=True)
+
+
+def account(name: str, schema: str, count: str) -> Topic:
+    """Published for good. What was spent is never forgotten: a shorter ledger would let the budget be spent again."""
+    return Topic(
+        name=name,
+        schemas=(schema,),
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=None,
+        operator=True,
+        **{**_PLAIN, "noised": True},
+    )
+
+
+def releases(name: str, *schemas: str) -> Topic:
+    """What came out of a mechanism."""
+    return Topic(
+        name=name,
+        schemas=schemas,
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.LINE,
+        count="lines",
+        retention_ms=LONG_MS,
+        operator=True,
+        **{**_PLAIN, "noised": True},
+    )
+
+
+def dead_letters(zone: str, count: str) -> Topic:
+    """Which records a zone refused, for its own operator."""
+    return Topic(
+        name=f"dead-letters-{zone}",
+        schemas=("DeadLetter",),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=LONG_MS,
+        operator=True,
+        **_PLAIN,
+    )

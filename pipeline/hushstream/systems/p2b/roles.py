@@ -1,0 +1,108 @@
+"""The roles of P2B: what each reads and writes, how its machine is made, and what it may show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hushstream.engine.declaration import Role, RoleKeys
+from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.outcomes import OUTCOMES
+from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.privacy.keys import Zone
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.server.machine import AggregatorMachine
+from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.topics import SERVER
+
+
+def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
+    return LearnerMachine(system, home, keys.own)
+
+
+def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
+    sealing = keys.others[Zone.SEALING].kept() if Zone.SEALING in keys.others else ()
+    return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
+
+
+def _aggregator(system: P2BSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, line)
+
+
+def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
+    spent = {} if machine.spending is None else budget_gauges("lift", machine.spending, machine.refused)
+    version = machine.terms.policy.shared("private").version
+    return {**spent, **model_gauges(version, machine.models[0].published_ms, now_seconds)}
+
+
+def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[str, float]:
+    # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
+    price = machine.spending.terms.price.cost.epsilon_micro
+    tree = machine.system.window_tree
+    covered: dict[str, float] = {}
+    if tree is not None:
+        covered = {"slot_releases": machine.windows_covered, "slot_releases_limit": tree.horizon}
+    return {
+        **covered,
+        "window_slots": machine.system.config.release.window_slots,
+        "slot_spent_micro_epsilon": machine.spending.renewals * price,
+        "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
+        "slot_price_micro_epsilon": price,
+        "slot_refusing": machine.refused is not None,
+    }
+
+
+LEARNER = Role(
+    name="learner",
+    zone=Zone.EDGE,
+    key_zone=Zone.EDGE,
+    inputs=("contexts", "clicks"),
+    journal="decisions",
+    writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
+    broadcasts=("models",),
+    homes="learner",
+    make=_learner,
+    gauges=_learner_gauges,
+    private_work=True,
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+)
+
+SHUFFLER = Role(
+    name="shuffler",
+    zone=Zone.SHUFFLER,
+    key_zone=Zone.SHUFFLER,
+    inputs=("reports",),
+    journal="journal-shuffler",
+    writes=("crowds", "ledger", "dead-letters-shuffler"),
+    homes="shuffler",
+    make=_shuffler,
+    gauges=_shuffler_gauges,
+    private_work=False,
+    outcomes=OUTCOMES,
+)
+
+AGGREGATOR = Role(
+    name="aggregator",
+    zone=SERVER,
+    key_zone=None,
+    inputs=("crowds", "interactions"),
+    journal="models",
+    writes=("dead-letters-server",),
+    homes="lines",
+    make=_aggregator,
+    gauges=version_gauges,
+    private_work=False,
+    outcomes=OUTCOMES,
+)
+
+OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(Zone.SEALING,))
+"""Where slots are sealed: it opens them with a key of its own."""
+
+ROLES = (LEARNER, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
+"""All that a deployment may have."""
+
+
+def roles_of(sealed: bool) -> tuple[Role, ...]:
+    """Those that a deployment has, with sealed slots or without."""
+    return (LEARNER, OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)
