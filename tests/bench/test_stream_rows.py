@@ -7,8 +7,8 @@ import pytest
 
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.processes import started
-from hushstream.replay.bench.runs import StreamSizes
-from hushstream.replay.bench.stream import stream_rows
+from hushstream.replay.studies.p2b.bench.runs import StreamSizes
+from hushstream.replay.studies.p2b.bench.stream import stream_rows
 
 SIZES = StreamSizes(
     dimension=4,

@@ -10,7 +10,7 @@ import pytest
 from hushstream.replay.bench.report import write_bench
 from hushstream.replay.bench.rows import at_least, figure
 from hushstream.replay.studies.p2b import bench as bench_p2b
-from hushstream.replay.studies.p2b.bench import compute_rows
+from hushstream.replay.studies.p2b.bench.compute import compute_rows
 
 
 @pytest.fixture(scope="module")

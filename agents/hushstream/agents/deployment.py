@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +31,8 @@ CONFIGURATION = "deployment.yaml"
 KEYS = "keys"
 ENVIRONMENT_PREFIX = "HUSHSTREAM__"
 """``HUSHSTREAM__RELEASE__EPSILON=0.5`` overrides ``release: {epsilon: ...}``."""
+
+ConfigT = TypeVar("ConfigT")
 
 DEFAULT_SYSTEM = "p2b"
 """What a configuration is of that names no system."""
@@ -100,6 +102,18 @@ def parse_config(values: Any, source: str = "configuration") -> Any:
         raise ConfigurationError("\n".join(problems)) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
+
+
+def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
+    """`parse_config` where only the configurations of one system will do, which are of the class ``made``.
+
+    Raises:
+        ConfigurationError: as `parse_config`; or it is of another system.
+    """
+    config = parse_config(values, source)
+    if not isinstance(config, made):
+        raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {config.system}")
+    return config
 
 
 def read_config(path: Path) -> Any:

@@ -161,7 +161,9 @@ class Metrics:
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
         metric = (
-            "hushstream_edge_consumer_lag_records" if topic in self._labels.private_lag else "hushstream_consumer_lag_records"
+            "hushstream_edge_consumer_lag_records"
+            if topic in self._labels.private_lag
+            else "hushstream_consumer_lag_records"
         )
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export

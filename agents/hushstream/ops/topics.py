@@ -198,7 +198,9 @@ async def warnings_async(connection: Connection, system: System) -> tuple[str, .
     if connection.cluster.on_loopback:
         return ()
     described = await describe_async(connection, system)
-    lasting = {topic.name: described[topic.name] for topic in system.topics if topic.lasting and topic.name in described}
+    lasting = {
+        topic.name: described[topic.name] for topic in system.topics if topic.lasting and topic.name in described
+    }
     return loss_warnings(
         [Kept.of(physical(connection.prefix, topic), there.copies, there.settings) for topic, there in lasting.items()]
     )

@@ -14,8 +14,8 @@ from pathlib import Path
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.chain import Digester, PublicDigester
-from hushstream.engine.machine import TopicPartition
 from hushstream.engine.declaration import Role, System, role_of, topic_of
+from hushstream.engine.machine import TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import open_export
@@ -30,6 +30,7 @@ from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PartitionRule, Topic
+
 
 def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
     """Verify what roles published.
@@ -55,9 +56,7 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str
     return Verified(system.config.deployment, tuple(tallies), tuple(unchecked))
 
 
-def verify_export(
-    directory: Path, system: System, keys: KeySource, roles: Collection[str] | None = None
-) -> Verified:
+def verify_export(directory: Path, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
     """Verify an export (`hushstream.ops.export`).
 
     Raises:

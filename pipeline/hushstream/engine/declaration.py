@@ -390,6 +390,18 @@ def topic_of(system: System, name: str) -> Topic:
     return _named(system.topics, name, f"topic of deployment {system.config.deployment}")
 
 
+def asked_partitions(system: System) -> int:
+    """How many partitions there are of what applications write, which a user's records are spread over.
+
+    Raises:
+        DeclarationError: applications write nothing.
+    """
+    for topic in system.topics:
+        if topic.client == "writes":
+            return system.partitions[topic.name]
+    raise DeclarationError(f"deployment {system.config.deployment}: expected a topic that applications write, got none")
+
+
 def writes_of(role: Role, system: System) -> tuple[str, ...]:
     """Everything that a role writes in a deployment besides its journal."""
     there = {topic.name for topic in system.topics}

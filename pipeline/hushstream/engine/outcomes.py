@@ -41,8 +41,28 @@ class Outcome(StrEnum):
     REJECTED = "rejected"
 
 
-_SLOT_PUBLIC = (Outcome.DECIDED, Outcome.SLOT_SENT, Outcome.SLOT, Outcome.WINDOW)
-"""Public metrics are made of these: they follow from what is public, whatever anybody clicked."""
+_SLOT_PUBLIC = (
+    Outcome.DECIDED,
+    Outcome.SLOT_SENT,
+    Outcome.SLOT,
+    Outcome.REPEATED_SLOT,
+    Outcome.WINDOW,
+    Outcome.CROWD,
+    Outcome.REPEATED_CROWD,
+    Outcome.REWARD_TAKEN,
+    Outcome.REPEATED_REWARDS,
+    Outcome.ALLOWANCE_SPENT,
+    Outcome.NOT_SHOWN,
+    Outcome.RELEASE,
+    Outcome.REPEATED_RELEASE,
+    Outcome.RELEASE_WITHHELD,
+    Outcome.DIVERGED,
+    Outcome.MODEL,
+    Outcome.MODEL_ADOPTED,
+    Outcome.SEAL,
+    Outcome.TICK,
+)
+"""They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""
 
 OUTCOMES: Mapping[str, Literal["slot-public", "zone-private"]] = {
     str(outcome): "slot-public" if outcome in _SLOT_PUBLIC else "zone-private" for outcome in Outcome

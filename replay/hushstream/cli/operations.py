@@ -84,7 +84,7 @@ def topics_plan(
 ) -> None:
     """What `topics apply` would create."""
     from hushstream.ops.acls import plan as plan_rules
-    from hushstream.ops.topics import describe, partition_counts, plan
+    from hushstream.ops.topics import describe, plan
 
     who = Principals.of(principals or ())
     _, system, connection = place
@@ -114,7 +114,7 @@ def topics_apply(
     Where the loss of one broker could take what cannot be made again, it warns, as `topics check` does.
     """
     from hushstream.ops.acls import apply as apply_rules
-    from hushstream.ops.topics import apply, partition_counts, warnings
+    from hushstream.ops.topics import apply, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
@@ -138,7 +138,7 @@ def topics_check(
     Access rules are for an administrator of the cluster to see; anybody else says --no-acls.
     """
     from hushstream.ops.acls import check as check_rules
-    from hushstream.ops.topics import check, partition_counts, warnings
+    from hushstream.ops.topics import check, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
@@ -252,7 +252,7 @@ def budget(
     """
     from hushstream.ops.budget import LEDGER_TOPICS, read
     from hushstream.ops.live import copy
-    
+
     _, system, connection = place
     found = read(copy(connection, system.partitions, LEDGER_TOPICS), system)
     if json:
@@ -273,7 +273,7 @@ def lift(
     """
     from hushstream.ops.lift import LIFT_TOPICS, read_lift, require_lift
     from hushstream.ops.live import copy
-    
+
     _, system, connection = place
     require_lift(system)
     found = read_lift(copy(connection, system.partitions, LIFT_TOPICS), system)
@@ -344,7 +344,7 @@ def letters_requeue(
     """
     from hushstream.ops.dead_letters import of_record
     from hushstream.ops.requeue import requeue
-    
+
     found = of_record(_letters(place, zone), topic, partition, offset)
     _, system, connection = place
     source, counts = key_source(place.folder, keys, seed), system.partitions
@@ -359,7 +359,7 @@ def letters_requeue(
 def _letters(place: Place, zone: ZoneChoice) -> tuple[Letter, ...]:
     from hushstream.ops.dead_letters import read
     from hushstream.ops.live import copy
-    
+
     _, system, connection = place
     return read(copy(connection, system.partitions, {f"dead-letters-{zone.value}"}))
 
@@ -374,8 +374,8 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Measure what the project promises to reach; ratios within one run, medians."""
-    from hushstream.replay.bench.on_kafka import kafka_rows
     from hushstream.replay.bench.report import bench_table, run_bench, write_bench
+    from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
 
     def progress(text: str) -> None:
         typer.echo(text, err=True)

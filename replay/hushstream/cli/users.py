@@ -65,7 +65,7 @@ def soak(
 ) -> None:
     """Give many users their interactions on one learner, and print its memory against a cap."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.replay.bench.soak import SoakSizes, run_soak, soak_table
+    from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
 
     sizes = SoakSizes(users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
     found = run_soak(sizes, progress=lambda text: typer.echo(text, err=True))

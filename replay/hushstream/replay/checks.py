@@ -19,9 +19,9 @@ def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck
     for role in system.roles:
         counts: Counter[Status] = Counter()
         for tally in found.tallies:
-            if tally.role == role:
+            if tally.role == role.name:
                 counts.update(tally.counts)
-        checks[role] = RoleCheck(
+        checks[role.name] = RoleCheck(
             equal=counts[Status.EQUAL],
             ties=counts[Status.FLOAT_TIE],
             changed=counts[Status.CHANGED],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from hushstream.engine.declaration import Artefacts, Given, PreparedFrom
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.colin.configuration import CollaborativeConfig
@@ -53,6 +55,16 @@ def read_relation(artefacts: Artefacts) -> SocialGraph:
         where = artefacts.path(RELATION)
         raise ConfigurationError(f"{where}: expected users and their ties, got {type(error).__name__}") from None
     return SocialGraph.of_edges(ties, users)
+
+
+def inputs_of(graph: SocialGraph) -> Mapping[str, tuple[str, str]]:
+    """A graph as the files that preparation takes."""
+    users, weights = graph.users, graph.weights
+    lines = [
+        f"{users[one]},{users[other]},{float(weights[one, other])!r}"
+        for one, other in zip(*np.nonzero(np.triu(weights)), strict=True)
+    ]
+    return {GRAPH.name: ("graph", "\n".join(lines)), USERS.name: ("users", "\n".join(users))}
 
 
 def _graph(given: Given) -> SocialGraph:

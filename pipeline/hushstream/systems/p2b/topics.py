@@ -34,7 +34,7 @@ INTERACTIONS = Topic(
     names_users=False,
     tombstones=False,
     ticks=False,
-    private_lag=False,
+    private_lag=True,
 )
 """Interactions in clear, for the non-private line: there are some where the data is public, and nowhere else."""
 

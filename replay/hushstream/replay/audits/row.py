@@ -17,6 +17,10 @@ Run = Callable[[int, float], AuditResult]
 """Runs on each of two neighbours, and the false-alarm rate -> what was found."""
 
 
+HORIZON = 32
+"""Leaves that the counters of small deployments are attacked with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """An audit that can be run.

@@ -11,9 +11,7 @@ from rich.table import Table
 
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
-from hushstream.replay.bench.stream import stream_rows
-from hushstream.replay.studies.colin.bench import collaborative_rows
-from hushstream.replay.studies.p2b.bench import compute_rows
+from hushstream.replay.studies.catalogue import studies
 
 SUBJECTS = ("compute", "stream")
 
@@ -34,11 +32,12 @@ def run_bench(
     """
     rows: list[BenchRow] = []
     if "compute" in subjects:
-        rows += compute_rows(progress, rounds)
         rows += counter_rows(progress, rounds)
-        rows += collaborative_rows(progress, rounds)
+        for study in studies().values():
+            rows += [] if study.bench is None else study.bench(progress, rounds)
     if "stream" in subjects:
-        rows += stream_rows(progress, rounds)
+        for study in studies().values():
+            rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)
     write_bench(rows, path)
     return rows
 

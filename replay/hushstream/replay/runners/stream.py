@@ -78,7 +78,7 @@ class StreamSession:
             if not self._bootstrap:
                 self._bootstrap = await self._start_broker()
             await self._make_topics()
-            for role in self._system.roles:
+            for role in self._system.role_names:
                 self._start_worker(role)
         except BaseException:
             await self._stop()
@@ -152,9 +152,8 @@ class StreamSession:
         return ready.read_text().strip()
 
     async def _make_topics(self) -> None:
-        counts = self._system.partitions
-        created = await apply_async(self._connection(), counts)
-        if len(created) < len(counts) and not self._place.resume:
+        created = await apply_async(self._connection(), self._system)
+        if len(created) < len(self._system.topics) and not self._place.resume:
             raise HushstreamError(
                 f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of "
                 f"an earlier run; choose another name (--set deployment=NAME) or resume it (--from)"

@@ -7,25 +7,13 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from hushstream.replay.offers import Offers
-from hushstream.replay.studies.colin.worlds.lastfm import lastfm
-from hushstream.replay.studies.colin.worlds.uniform import colin
-from hushstream.replay.worlds.movielens import movielens_100k
-from hushstream.replay.worlds.multilabel import tmc2007
-from hushstream.replay.worlds.synthetic import synthetic
+from hushstream.replay.studies.catalogue import studies
 from hushstream.replay.worlds.world import World, WorldError
 
 Factory = Callable[..., World]
 """Takes its options by keyword only; the class that it says to return tells for which system its world is."""
 
 WORLDS: Offers[Factory] = Offers("world", "hushstream.worlds", Callable, WorldError)
-
-_BUILTIN: dict[str, Factory] = {
-    "synthetic": synthetic,
-    "colin": colin,
-    "tmc2007": tmc2007,
-    "ml-100k": movielens_100k,
-    "lastfm": lastfm,
-}
 
 
 def known_worlds() -> dict[str, Factory]:
@@ -34,7 +22,7 @@ def known_worlds() -> dict[str, Factory]:
     Raises:
         WorldError: two packages claim one name.
     """
-    return WORLDS.known(_BUILTIN)
+    return WORLDS.known({name: made for study in studies().values() for name, made in study.worlds.items()})
 
 
 def find_world(name: str) -> Factory:
@@ -51,13 +39,16 @@ def find_world(name: str) -> Factory:
 
 
 def system_of(name: str) -> str:
-    """The system that plays a world: "colin" where its users are related, else "p2b".
+    """The system that plays a world, by the class that its factory says to return.
 
     Raises:
-        WorldError: as `find_world`.
+        WorldError: as `find_world`; or no system plays such worlds.
     """
     made = get_type_hints(find_world(name)).get("return")
-    return "colin" if hasattr(made, "relation") else "p2b"
+    for study in studies().values():
+        if name in study.worlds or study.plays(made):
+            return study.system
+    raise WorldError(f"world {name!r}: expected a factory whose return type a system plays, got {made}")
 
 
 def world_options(name: str) -> dict[str, Any]:

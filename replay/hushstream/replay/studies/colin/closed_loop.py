@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client, EventLog
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 
 MODEL_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
-
-Progress = Callable[[int, int, str], None]
-"""Called with (interactions done, interactions in all, what is going on)."""
 
 
 @dataclass(frozen=True, slots=True)

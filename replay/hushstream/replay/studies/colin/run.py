@@ -12,24 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import make_folder, parse_config
+from hushstream.agents.deployment import parse_as, prepare
+from hushstream.engine.declaration import System
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.players import hint
+from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.studies.colin.closed_loop import (
     CollaborativeLoop,
     CollaborativePlan,
     CollaborativePlayed,
-    Progress,
     user_name,
 )
 from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
@@ -88,14 +90,11 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
-        config = parse_config(_config(options, world, plan))
-        if not isinstance(config, CollaborativeConfig):
-            raise HushstreamError(f"config: expected system colin, got {config.system}")
+        config = parse_as(CollaborativeConfig, _config(options, world, plan))
         if not config.public_dataset:
             raise HushstreamError("public_dataset: expected true, as regret is an exact figure on rewards; got false")
         graph = relation_graph(world, config.learner.algorithm)
-        make_folder(folder, config, graph)
-        system = CollaborativeSystem.of(config, graph)
+        system = prepare(folder, config, inputs_of(graph))
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
@@ -157,10 +156,11 @@ def _at_most_longest(world: CollaborativeWorld, order: int) -> float:
 def _result(
     options: CollaborativeOptions,
     world: CollaborativeWorld,
-    system: CollaborativeSystem,
+    deployed: System,
     recording: Recording[CollaborativePlayed],
 ) -> CollaborativeResult:
     played = recording.played
+    system: CollaborativeSystem = deployed.core
     release = system.config.release
     return CollaborativeResult(
         dataset=world.name,
@@ -179,7 +179,7 @@ def _result(
         throughput=throughput(
             played.seconds, played.chosen.size, played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
         environment=environment(),
     )
 

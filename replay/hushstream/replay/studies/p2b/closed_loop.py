@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client, EventLog
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.models_ready import await_models
 from hushstream.replay.studies.p2b.population import BlockedWorld
 from hushstream.replay.worlds.world import World
@@ -24,9 +25,6 @@ from hushstream.systems.p2b.edge.policy import COLD
 
 ARMS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
 """Arms of the comparison and the model line from which their users start."""
-
-Progress = Callable[[int, int, str], None]
-"""Called with (interactions done, interactions in all, what is going on)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.deployment import KeySource, make_folder, parse_p2b
-from hushstream.agents.prepared import ENCODER, read_encoder
+from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
+from hushstream.engine.declaration import System
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.catalogue import load_log
@@ -23,15 +23,15 @@ from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import load_mapping
 from hushstream.replay.logged.table import stream_table
+from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
-from hushstream.replay.studies.p2b.closed_loop import ARMS, Progress
+from hushstream.replay.studies.p2b.closed_loop import ARMS
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import normalise_grid
-from hushstream.systems.p2b.deployment import P2BSystem
 
 REWARD_WAIT_SECONDS = 300.0
 """A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
@@ -132,7 +132,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
         make_folder(folder, config, keys=KeySource(seed=options.seed))
-        system = read_encoder(config, folder / ENCODER)
+        system = load(folder)
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
@@ -203,7 +203,7 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
         "release": {"window_slots": max(1_000_000, contributors + 1)},
         "public_dataset": True,
     }
-    config = parse_p2b(merged_values(values, options.config))
+    config = parse_as(P2BConfig, merged_values(values, options.config))
     if (config.arms, config.context.dimension, config.public_dataset) != (log.arms, log.dimension, True):
         raise HushstreamError(
             f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions and a public dataset, "
@@ -224,7 +224,7 @@ def _evaluation(
     log: LoggedDataset,
     plan: LoggedPlan,
     contributors: int,
-    system: P2BSystem,
+    system: System,
     recording: Recording[LoggedPlayed],
 ) -> Evaluation:
     return Evaluation(
@@ -237,7 +237,7 @@ def _evaluation(
         contributors=contributors,
         users=len(np.unique(log.users)),
         policies=tuple(_policies(log, plan, recording.played, options.seed)),
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
         counts={**recording.counts, **record_counts(recording.logs)},
         seconds=recording.played.seconds,
         verify=role_checks(system, recording.logs, options.seed) if options.verify else None,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from hushstream.client.client import Client, EventLog
 from hushstream.replay.logged.log import LogError, LoggedDataset
-from hushstream.replay.studies.p2b.closed_loop import ARMS, Progress
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.p2b.closed_loop import ARMS
 from hushstream.replay.studies.p2b.models_ready import await_models
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD

@@ -14,20 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, make_folder, parse_p2b
-from hushstream.agents.prepared import ENCODER, read_encoder
+from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
+from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
 from hushstream.privacy.keys import Zone
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.players import hint
+from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played, Progress
+from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played
 from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
@@ -90,7 +91,7 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
-        system = _prepared(options, folder, parse_p2b(_config(options, world, plan)))
+        system = _prepared(options, folder, parse_as(P2BConfig, _config(options, world, plan)))
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
@@ -98,7 +99,7 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     return _result(options, system, recording)
 
 
-def _prepared(options: P2BOptions, folder: Path, config: P2BConfig) -> P2BSystem:
+def _prepared(options: P2BOptions, folder: Path, config: P2BConfig) -> System:
     """The deployment's folder, made.
 
     Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
@@ -108,7 +109,7 @@ def _prepared(options: P2BOptions, folder: Path, config: P2BConfig) -> P2BSystem
     else:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             pool.submit(make_folder, folder, config, keys=KeySource(seed=options.seed)).result()
-    return read_encoder(config, folder / ENCODER)
+    return load(folder)
 
 
 def _world(options: P2BOptions) -> World:
@@ -147,7 +148,8 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     return merged_values(values, options.config)
 
 
-def _result(options: P2BOptions, system: P2BSystem, recording: Recording[Played]) -> RunResult:
+def _result(options: P2BOptions, deployed: System, recording: Recording[Played]) -> RunResult:
+    system: P2BSystem = deployed.core
     played, logs, counts = recording.played, recording.logs, recording.counts
     promise = system.guarantee().under_key(reproducible=True)
     public = system.config.public_dataset
@@ -171,7 +173,7 @@ def _result(options: P2BOptions, system: P2BSystem, recording: Recording[Played]
             played.seconds, played.decisions, played.latencies, counts if public else {}, recording.peak_memory_bytes
         ),
         cells=tuple(_cells(system, logs, options.seed)) if public else None,
-        verify=role_checks(system, logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, logs, options.seed) if options.verify else None,
         environment=environment(),
     )
 

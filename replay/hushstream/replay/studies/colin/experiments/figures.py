@@ -10,6 +10,8 @@ from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.findings import Description, Findings
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.experiments.grid import (
     DP_ALGORITHMS,
     NONPRIVATE_ALGORITHMS,
@@ -26,8 +28,6 @@ from hushstream.replay.studies.colin.experiments.table1 import (
     private_task,
     worst_guarantee,
 )
-from hushstream.replay.studies.p2b.experiments.points import Row, privacy_columns
-from hushstream.replay.studies.p2b.experiments.population_run import Progress
 
 FIG1A = "colin-fig1a"
 FIG1A_TITLE = "Cumulative regret over time, epsilon 2"

@@ -12,6 +12,8 @@ from multiprocessing import get_context
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
+from hushstream.replay.experiments.rows import Row, over_seeds
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.experiments.mechanisms import Calibration, find_calibration
 from hushstream.replay.studies.colin.experiments.noise import forget_noise
 from hushstream.replay.studies.colin.experiments.play import (
@@ -23,8 +25,6 @@ from hushstream.replay.studies.colin.experiments.play import (
     WorldSetting,
     play,
 )
-from hushstream.replay.studies.p2b.experiments.points import Row, over_seeds
-from hushstream.replay.studies.p2b.experiments.population_run import Progress
 
 DP_ALGORITHMS: Mapping[str, tuple[Policy, str]] = {
     "DP-LinUCB": ("linucb", "server"),

@@ -10,10 +10,10 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import Pen, legend, ticks
+from hushstream.replay.experiments.rows import Row
 from hushstream.replay.studies.colin.experiments.mechanisms import PAPER
 from hushstream.replay.studies.colin.experiments.play import NONPRIVATE
 from hushstream.replay.studies.colin.experiments.table1 import MAIN
-from hushstream.replay.studies.p2b.experiments.points import Row
 
 RANDOM_PEN = Pen("#6b7280", ":", "")
 CALIBRATION_PENS = {

@@ -16,6 +16,8 @@ from rich.text import Text
 from hushstream.privacy.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.findings import Description, Findings, targets_table
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.experiments.grid import (
     DP_ALGORITHMS,
     NONPRIVATE_ALGORITHMS,
@@ -43,8 +45,6 @@ from hushstream.replay.studies.colin.experiments.play import (
     WorldSetting,
     exposure_for,
 )
-from hushstream.replay.studies.p2b.experiments.points import Row, privacy_columns
-from hushstream.replay.studies.p2b.experiments.population_run import Progress
 from hushstream.systems.colin.ridge_rule import REWARD_RIDGE_PER_NOISE, SUMS_RIDGE_PER_NOISE
 
 NAME = "colin-table1"

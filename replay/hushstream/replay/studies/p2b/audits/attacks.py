@@ -20,7 +20,6 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.journal import JournalWriter
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.engine.machine import InputRecord, InputSlice, Machine, Output
-from hushstream.engine.outcomes import Outcome
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.keys import Key
@@ -30,14 +29,15 @@ from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, sid
 from hushstream.replay.audits.row import Run
 from hushstream.replay.studies.p2b.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
 from hushstream.schemas import codec
-from hushstream.schemas.topics import TOPICS
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.learner import LearnerMachine
 from hushstream.systems.p2b.release import release_window
+from hushstream.systems.p2b.roles import LEARNER
 from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
 from hushstream.systems.p2b.shuffler.windows import Windows
+from hushstream.systems.p2b.topics import TOPICS
 
 WINDOWS, WINDOW_SLOTS = 14, 4
 REPLAYS = 16
@@ -238,7 +238,15 @@ def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, b
     """What anybody may read of a learner before and after a context, what was shown for it, and perhaps a click."""
     machine = LearnerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
-    metrics = Metrics(Labels("learner", outcomes=tuple(Outcome), topics=tuple(TOPICS), partitions=1))
+    metrics = Metrics(
+        Labels(
+            LEARNER.name,
+            tuple(LEARNER.outcomes),
+            topics=tuple(topic.name for topic in TOPICS),
+            partitions=1,
+            private_work=LEARNER.private_work,
+        )
+    )
     context = np.eye(CELLS, dtype="<f4")[0].tobytes()
     _fold(machine, metrics, "contexts", "Context", {"event_id": "event", "user": "user", "context": context})
     before = generate_latest(metrics.public)

@@ -9,8 +9,8 @@ from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.privacy.tuples import curve_epsilon, exact_delta, smallest_threshold
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.studies.p2b.experiments.points import Row
-from hushstream.replay.studies.p2b.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row
+from hushstream.replay.progress import Progress
 
 NAME = "p2b-fig3"
 TITLE = "Epsilon against the probability p that a slot is kept, with the exact delta of each threshold"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.findings import Description, Findings, provenance
+from hushstream.replay.experiments.findings import Description, Findings
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.experiments.paper import (
     CODE,
     LN_2,
@@ -15,8 +16,8 @@ from hushstream.replay.studies.p2b.experiments.paper import (
     ratio_target,
     worlds_of,
 )
-from hushstream.replay.studies.p2b.experiments.points import Line, Played, Point, WorldSpec
-from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE, Progress
+from hushstream.replay.studies.p2b.experiments.points import Line, Played, Point, WorldSpec, provenance
+from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 NAME = "p2b-modes"

@@ -10,9 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.findings import Description, Findings, provenance
-from hushstream.replay.studies.p2b.experiments.points import Line, Played, Point, WorldSpec, over_seeds, play
-from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE, Progress
+from hushstream.replay.experiments.findings import Description, Findings
+from hushstream.replay.experiments.rows import over_seeds
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.p2b.experiments.points import (
+    Line,
+    Played,
+    Point,
+    WorldSpec,
+    play,
+    provenance,
+)
+from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 FIG4, FIG5, FIG6 = "p2b-fig4", "p2b-fig5", "p2b-fig6"

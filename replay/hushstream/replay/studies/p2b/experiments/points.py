@@ -13,16 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
-from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promise import Guarantee
+from hushstream.replay.experiments.findings import Provenance
+from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.experiments.population_run import (
     COLD,
     WARM_NONPRIVATE,
     WARM_PRIVATE,
     PopulationRun,
-    Progress,
     run_systems,
 )
 from hushstream.replay.studies.p2b.experiments.released import Released
@@ -32,9 +32,6 @@ from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P
 from hushstream.systems.p2b.contribution.fitting import fit_grid
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.promise import resolve_codes
-
-Row = dict[str, Any]
-"""Flat: strings, numbers and booleans."""
 
 CONTRIBUTING = 0.7
 """Share of the users who contribute; the others are compared (P2B, section 5.2)."""
@@ -182,21 +179,6 @@ class Played:
         }
 
 
-def privacy_columns(guarantee: Guarantee) -> Row:
-    """A guarantee as flat columns."""
-    lifetime = guarantee.lifetime.cost
-    return {
-        "epsilon": epsilon_float(guarantee.epsilon_micro),
-        "delta": float_up(delta_value(guarantee.delta_units)),
-        "lifetime_epsilon": epsilon_float(lifetime.epsilon_micro),
-        "lifetime_delta": float_up(delta_value(lifetime.delta_units)),
-        "relation": guarantee.relation,
-        "deployment": guarantee.deployment,
-        "private_as_stated": guarantee.private_as_stated,
-        "marks": "; ".join(guarantee.marks),
-    }
-
-
 def play(point: Point, seeds: Sequence[int], progress: Progress | None = None) -> Played:
     """Play a point under each seed.
 
@@ -225,15 +207,6 @@ def play(point: Point, seeds: Sequence[int], progress: Progress | None = None) -
     return Played(point, systems, guarantees, means, released)
 
 
-def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean and 95 % interval (Student's t) of one value a seed, (n,); a single seed leaves the bounds NaN."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, float("nan"), float("nan")
-    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return mean, mean - half, mean + half
-
-
 def _means(runs: Sequence[PopulationRun]) -> list[float]:
     return [runs[0].mean(COLD), runs[0].mean(WARM_NONPRIVATE), *(run.mean(WARM_PRIVATE) for run in runs)]
 
@@ -256,3 +229,12 @@ def fitted_system(config: P2BConfig) -> P2BSystem:
 def _lattice(dimension: int, digits: int, codes: int, seed: int) -> NDArray[np.int64]:
     """An encoder's centroids; the same for all deployments with these settings, so fitted once."""
     return fit_grid(dimension, digits, codes, seed).lattice
+
+
+def provenance(played: Sequence[Played]) -> tuple[Provenance, ...]:
+    """The deployments of some points."""
+    return tuple(
+        Provenance(line.label, guarantee, system.digest.hex())
+        for one in played
+        for line, guarantee, system in zip(one.point.lines, one.guarantees, one.systems, strict=True)
+    )

@@ -22,7 +22,7 @@ p), it learns from a share p of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.promise import Guarantee
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.experiments.coins import Coins, SeededCoins
 from hushstream.replay.studies.p2b.experiments.released import Released, count_released
 from hushstream.replay.worlds.world import World
@@ -52,8 +53,6 @@ from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-Progress = Callable[[int, int, str], None]
-"""Called with (interactions done, interactions in all, what is going on)."""
 
 COLD, WARM_NONPRIVATE, WARM_PRIVATE = "cold", "warm_nonprivate", "warm_private"
 ARMS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)

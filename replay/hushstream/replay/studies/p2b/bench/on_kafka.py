@@ -15,9 +15,9 @@ from pathlib import Path
 
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import Load, context_batches, draw_rewards, reward_batches
-from hushstream.replay.bench.pace import at_half, crowded_at_half, crowded_rows, paced_rows
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
-from hushstream.replay.bench.runs import (
+from hushstream.replay.studies.p2b.bench.pace import at_half, crowded_at_half, crowded_rows, paced_rows
+from hushstream.replay.studies.p2b.bench.runs import (
     BATCH_ROWS,
     SEED,
     Learner,
@@ -26,7 +26,7 @@ from hushstream.replay.bench.runs import (
     open_bench,
     prepare_deployment,
 )
-from hushstream.replay.bench.scaling import WORKERS, Share, recovered, scaled, scaling_rows
+from hushstream.replay.studies.p2b.bench.scaling import WORKERS, Share, recovered, scaled, scaling_rows
 
 EMBEDDED_TARGET = 0.7
 RECOVERY_TARGET_SECONDS = 30.0

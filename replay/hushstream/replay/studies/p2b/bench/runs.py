@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 from aiokafka.errors import for_code
 
-from hushstream.agents.deployment import KEYS, make_folder
+from hushstream.agents.deployment import KEYS, prepare
 from hushstream.agents.logs import LogReader
-from hushstream.agents.prepared import ENCODER, read_encoder
 from hushstream.engine.configuration import PartitionConfig
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import Zone, key_path, write_key
@@ -45,7 +45,6 @@ from hushstream.systems.p2b.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.deployment import P2BSystem
 
 BATCH_ROWS = 256
 SEED = 0
@@ -108,7 +107,7 @@ def prepare_deployment(
     learners: int = 1,
     slot: SlotConfig | None = None,
     release: ReleaseConfig | None = None,
-) -> P2BSystem:
+) -> System:
     """Make the folder of the deployment inside ``folder``, with the keys of its workers' zones."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / _DEPLOYMENT
@@ -122,8 +121,7 @@ def prepare_deployment(
         release=release or ReleaseConfig(),
         partitions=PartitionConfig(learners),
     )
-    make_folder(place, config)
-    system = read_encoder(config, place / ENCODER)
+    system = prepare(place, config)
     (place / KEYS).mkdir(mode=0o700)
     for zone in (Zone.EDGE, Zone.SHUFFLER):
         write_key(key_path(place / KEYS, zone))
@@ -136,7 +134,7 @@ def _new_folder(folder: Path) -> None:
 
 @asynccontextmanager
 async def open_bench(
-    folder: Path, system: P2BSystem, sizes: StreamSizes, given: str | None = None
+    folder: Path, system: System, sizes: StreamSizes, given: str | None = None
 ) -> AsyncIterator[Bench]:
     """A broker and a producer on it; ``folder`` is made, beside that of the deployment.
 
@@ -166,7 +164,7 @@ class Bench:
     """The runs of one round."""
 
     def __init__(
-        self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: P2BSystem, sizes: StreamSizes
+        self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: System, sizes: StreamSizes
     ) -> None:
         self._folder = folder
         self._bootstrap = connection.bootstrap

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
-from hushstream.replay.bench.runs import BATCH_ROWS, Round, StreamSizes, open_bench, prepare_deployment
+from hushstream.replay.studies.p2b.bench.runs import BATCH_ROWS, Round, StreamSizes, open_bench, prepare_deployment
 
 EVENT_TARGET = 3.5
 BATCH_TARGET = 5.0

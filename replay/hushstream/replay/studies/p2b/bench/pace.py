@@ -24,8 +24,16 @@ from hushstream.replay.bench.journal import STALL_SECONDS, Folded
 from hushstream.replay.bench.load import context_events, draw_rewards, reward_events
 from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, at_most, figure
-from hushstream.replay.bench.runs import SEED, Bench, Learner, StreamSizes, log_times, open_bench, prepare_deployment
 from hushstream.replay.bench.trail import read_trail
+from hushstream.replay.studies.p2b.bench.runs import (
+    SEED,
+    Bench,
+    Learner,
+    StreamSizes,
+    log_times,
+    open_bench,
+    prepare_deployment,
+)
 from hushstream.systems.p2b.configuration import ReleaseConfig, SlotConfig
 
 P99_TARGET_MS = 100.0

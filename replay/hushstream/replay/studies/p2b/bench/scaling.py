@@ -22,7 +22,7 @@ from hushstream.replay.bench.journal import DecisionsTail, Folded, Timed, inputs
 from hushstream.replay.bench.load import context_events, draw_rewards, reward_events
 from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, at_least, figure
-from hushstream.replay.bench.runs import SEED, Bench, Learner, StreamSizes, open_bench, prepare_deployment
+from hushstream.replay.studies.p2b.bench.runs import SEED, Bench, Learner, StreamSizes, open_bench, prepare_deployment
 
 SCALING_TARGET = 1.7
 
