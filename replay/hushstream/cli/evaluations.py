@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,14 +24,10 @@ from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Effort
-
-
-class Mechanism(StrEnum):
-    """The mechanisms that can be audited."""
-
-    SLOT_SUMS = "slot-sums"
 
 
 def register(app: typer.Typer) -> None:
@@ -68,10 +63,10 @@ def evaluate(
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
-    from hushstream.replay.studies.p2b.closed_loop import ARMS
-    from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
+    from hushstream.replay.studies.catalogue import studies
 
-    options = EvaluateOptions(
+    judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
+    options: dict[str, Any] = dict(
         log=log,
         mapping=mapping,
         dataset=dataset,
@@ -79,7 +74,6 @@ def evaluate(
         dataset_options=assignments(dataset_options or [], "--option"),
         runner=runner.value,
         seed=seed,
-        arms=tuple(arms) if arms else tuple(ARMS),
         contributors=contributors,
         config=nested(assignments(settings or [], "--set"), "--set"),
         folder=folder,
@@ -90,12 +84,13 @@ def evaluate(
         limit=limit,
         first=first,
         least_propensity=least_propensity,
+        **({"arms": tuple(arms)} if arms else {}),
     )
     if out is not None:
         require_folder(out)
     with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)
-        found = evaluate_with(
+        found = judge(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
     written = [] if out is None else found.write(out)
@@ -105,7 +100,7 @@ def evaluate(
 
 
 def audit(
-    mechanism: Annotated[Mechanism | None, typer.Argument(help="Whose noise is attacked.")] = None,
+    mechanism: Annotated[str | None, typer.Argument(help="Whose noise is attacked.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
     ] = False,
@@ -154,7 +149,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
 
 
 def _audit_one(
-    mechanism: Mechanism | None,
+    mechanism: str | None,
     config: Path | None,
     epsilon: float | None,
     levels: int | None,
@@ -167,10 +162,8 @@ def _audit_one(
     if config is not None:
         report = _audit_config(mechanism, config, runs, false_alarm)
     elif mechanism is not None:
-        from hushstream.replay.studies.p2b.audits.slot_sums import audit as run_audit
-
-        report = run_audit(
-            mechanism.value, 1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
+        report = _mechanism(mechanism)(
+            1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
         )
     else:
         raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
@@ -181,15 +174,26 @@ def _audit_one(
     raise typer.Exit(0 if report.result.passed else 1)
 
 
-def _audit_config(mechanism: Mechanism | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
+def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
+    from hushstream.replay.studies.catalogue import studies
+
+    known = {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
+    if name not in known:
+        raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
+    return known[name]
+
+
+def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
     from hushstream.agents.deployment import read_config
-    from hushstream.replay.audits.configured import audit_config
+    from hushstream.replay.audits.report import require_runs
+    from hushstream.replay.studies.catalogue import study_of
 
     values = read_config(config_file(config))
-    if mechanism is not None and (values.system != "p2b" or values.release.mode != mechanism.value):
-        got = values.release.mode if values.system == "p2b" else f"system {values.system}"
+    require_runs(runs, false_alarm)
+    found = study_of(values.system).audit_config(values, runs, false_alarm)
+    if mechanism is not None and found.mechanism != mechanism:
         raise HushstreamError(
-            f"{config}: expected release.mode {mechanism.value}, got {got}; without the mechanism's name "
+            f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "
             f"(hushstream audit --config {config}) the configuration's own is attacked"
         )
-    return audit_config(values, runs, false_alarm)
+    return found

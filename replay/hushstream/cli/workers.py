@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,15 +24,6 @@ from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
 
-class RoleChoice(StrEnum):
-    """The roles that have a worker."""
-
-    LEARNER = "learner"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    AGGREGATOR = "aggregator"
-
-
 def _default(setting: str) -> Any:
     """What a worker takes where nothing is said."""
     return WorkerSettings.model_fields[setting].default
@@ -48,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    role: Annotated[RoleChoice, typer.Argument(help="Which role this process runs.")],
+    role: Annotated[str, typer.Argument(help="Which role of the deployment this process runs.")],
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     keys: KeyFolder = None,
@@ -103,19 +93,21 @@ def worker(
     from hushstream.agents.roles import role_work
     from hushstream.agents.security import read_security
     from hushstream.agents.worker import run_worker
+    from hushstream.engine.declaration import role_of
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
+    role_of(system, role)
     if seed is not None and not system.config.public_dataset:
         raise HushstreamError("--seed: expected a deployment with public_dataset: true; live data needs key files")
     name = system.config.deployment
     settings = WorkerSettings(
         bootstrap=bootstrap,
-        role=role.value,
-        group=group_of(name, role.value) if group is None else group,
+        role=role,
+        group=group_of(name, role) if group is None else group,
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
-        datadir=deployment / "state" / role.value if state is None else state,
+        datadir=deployment / "state" / role if state is None else state,
         paid_marks=paid_marks,
         security=read_security(security),
         metrics_host=metrics_host,
@@ -130,7 +122,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role.value, system, key_source(deployment, keys, seed), edition)
+    work = role_work(role, system, key_source(deployment, keys, seed), edition)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

@@ -65,6 +65,7 @@ class Study:
         mechanisms: what can be attacked at any size by name: (epsilon, levels, runs, false alarm).
         bench: its benchmarks: (progress, rounds).
         stream_bench: those that need a broker and workers.
+        kafka_bench: those that compare a Kafka at an address with the embedded broker.
         demo: options of the main job, by seed, Kafka and its settings.
         evaluate: replays the log of another policy, by the options of the command.
     """
@@ -85,5 +86,6 @@ class Study:
     mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
+    kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None

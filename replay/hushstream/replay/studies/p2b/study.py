@@ -15,6 +15,7 @@ from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
 from hushstream.replay.studies.p2b.bench.compute import compute_rows
+from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
 from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation import Evaluation
@@ -72,6 +73,7 @@ STUDY = Study(
     mechanisms={name: partial(audit, name) for name in MECHANISMS},
     bench=compute_rows,
     stream_bench=stream_rows,
+    kafka_bench=kafka_rows,
     demo=_demo,
     evaluate=_evaluate,
 )

@@ -238,15 +238,9 @@ def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, b
     """What anybody may read of a learner before and after a context, what was shown for it, and perhaps a click."""
     machine = LearnerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
-    metrics = Metrics(
-        Labels(
-            LEARNER.name,
-            tuple(LEARNER.outcomes),
-            topics=tuple(topic.name for topic in TOPICS),
-            partitions=1,
-            private_work=LEARNER.private_work,
-        )
-    )
+    topics = tuple(topic.name for topic in TOPICS)
+    labels = Labels(LEARNER.name, tuple(LEARNER.outcomes), topics=topics, partitions=1, private_work=True)
+    metrics = Metrics(labels)
     context = np.eye(CELLS, dtype="<f4")[0].tobytes()
     _fold(machine, metrics, "contexts", "Context", {"event_id": "event", "user": "user", "context": context})
     before = generate_latest(metrics.public)
