@@ -13,59 +13,61 @@ the shuffler, so he is for whoever holds the keys of all zones anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from hushstream.agents.role_topics import role_topics
-from hushstream.engine.system import ALL_ROLES, RoleName, System
+from hushstream.agents.roles import role_topics
+from hushstream.engine.declaration import System, role_of, writers
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, Role
+from hushstream.systems.catalogue import kinds
 
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 Rights: TypeAlias = Mapping[str, frozenset[Operation]]
 """Operations by logical topic."""
 
-_LETTERS = "dead-letters-"
+EXPORT = "export"
+_REQUEUE, _VERIFY = "requeue-", "verify-"
 _READ: frozenset[Operation] = frozenset({"Read"})
 _BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
 
 
-def _requeue(letters: str) -> Callable[[System], Rights]:
-    def rights(system: System) -> Rights:
-        roles = [role for role in system.roles if Role(role) in TOPICS[letters].writers]
-        if not roles:
-            raise HushstreamError(
-                f"--principals: expected a zone of deployment {system.config.deployment}, got "
-                f"requeue-{letters.removeprefix(_LETTERS)}: nothing is refused there"
-            )
-        inputs = {topic for role in roles for topic in role_topics(role, system).inputs}
-        return {letters: _READ, **dict.fromkeys(sorted(inputs), _BOTH)}
-
-    return rights
+def duty_names() -> tuple[str, ...]:
+    """Every duty that somebody may be named for, in any system."""
+    of_kinds = list(kinds().values())
+    zones = dict.fromkeys(topic.zone for kind in of_kinds for topic in kind.topics if topic.holds_dead_letters)
+    roles = dict.fromkeys(role.name for kind in of_kinds for role in kind.roles)
+    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), EXPORT)
 
 
-def _verify(role: RoleName) -> Callable[[System], Rights]:
-    def rights(system: System) -> Rights:
-        if role not in system.roles:
-            raise HushstreamError(
-                f"--principals: expected a role of deployment {system.config.deployment} ({', '.join(system.roles)}), "
-                f"got verify-{role}"
-            )
-        return dict.fromkeys(sorted(role_topics(role, system).all), _READ)
+def rights_of(duty: str, system: System) -> Rights:
+    """What a duty needs of a deployment.
 
-    return rights
-
-
-def _export(system: System) -> Rights:
-    return dict.fromkeys(system.partitions, _READ)
+    Raises:
+        HushstreamError: the deployment has no such zone or role.
+    """
+    if duty == EXPORT:
+        return dict.fromkeys(system.partitions, _READ)
+    if duty.startswith(_REQUEUE):
+        return _requeue(duty.removeprefix(_REQUEUE), system)
+    return _verify(duty.removeprefix(_VERIFY), system)
 
 
-DUTIES: Mapping[str, Callable[[System], Rights]] = {
-    **{f"requeue-{name.removeprefix(_LETTERS)}": _requeue(name) for name in TOPICS if name.startswith(_LETTERS)},
-    **{f"verify-{role}": _verify(role) for role in ALL_ROLES},
-    "export": _export,
-}
-"""What each duty needs of a deployment, by its name.
+def _requeue(zone: str, system: System) -> Rights:
+    letters = [topic for topic in system.topics if topic.holds_dead_letters and topic.zone == zone]
+    refusing = {name for topic in letters for name in writers(topic, system.roles)}
+    if not refusing:
+        raise HushstreamError(
+            f"--principals: expected a zone of deployment {system.config.deployment}, got {_REQUEUE}{zone}: nothing is "
+            f"refused there"
+        )
+    inputs = {topic for role in system.roles if role.name in refusing for topic in role_topics(role, system).inputs}
+    return {letters[0].name: _READ, **dict.fromkeys(sorted(inputs), _BOTH)}
 
-Each raises HushstreamError where a deployment has no such zone or role.
-"""
+
+def _verify(name: str, system: System) -> Rights:
+    if name not in system.role_names:
+        raise HushstreamError(
+            f"--principals: expected a role of deployment {system.config.deployment} "
+            f"({', '.join(system.role_names)}), got {_VERIFY}{name}"
+        )
+    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).all), _READ)

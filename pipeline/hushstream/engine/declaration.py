@@ -424,7 +424,13 @@ def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who reads a topic; a journal's writer reads it, too."""
     found = [role.name for role in roles if topic.name in (role.journal, *role.inputs, *role.broadcasts)]
     clients = [CLIENT] if topic.client == "reads" else []
-    return tuple(dict.fromkeys(clients + found + ([OPERATOR] if topic.operator else [])))
+    return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
+
+
+def beside_workers(system: System) -> tuple[str, ...]:
+    """Who writes or reads topics of a deployment without running a worker of it."""
+    readers = (topic.reader for topic in system.topics if topic.reader is not None)
+    return tuple(dict.fromkeys((CLIENT, OPERATOR, *readers)))
 
 
 def _ticks(role: Role, topic: Topic) -> bool:

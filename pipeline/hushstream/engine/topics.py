@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.schemas.topics import LONG_MS, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic, letter_reader
 
 _PLAIN: dict[str, Any] = {
     "noised": False,
@@ -74,7 +74,7 @@ def decisions(zone: str, count: str) -> Topic:
 
 def models(*schemas: str) -> Topic:
     """Versions of a model: the journal of those who publish it."""
-    return journal("models", schemas, PUBLISHED, PartitionRule.LINE, "lines", operator=True)
+    return journal("models", schemas, PUBLISHED, PartitionRule.LINE, "lines", reader=OPERATOR)
 
 
 def account(name: str, schema: str, count: str) -> Topic:
@@ -86,7 +86,7 @@ def account(name: str, schema: str, count: str) -> Topic:
         partition_rule=PartitionRule.HOME,
         count=count,
         retention_ms=None,
-        operator=True,
+        reader=OPERATOR,
         **{**_PLAIN, "noised": True},
     )
 
@@ -100,7 +100,7 @@ def releases(name: str, *schemas: str) -> Topic:
         partition_rule=PartitionRule.LINE,
         count="lines",
         retention_ms=LONG_MS,
-        operator=True,
+        reader=OPERATOR,
         **{**_PLAIN, "noised": True},
     )
 
@@ -114,6 +114,6 @@ def dead_letters(zone: str, count: str) -> Topic:
         partition_rule=PartitionRule.HOME,
         count=count,
         retention_ms=LONG_MS,
-        operator=True,
+        reader=letter_reader(zone),
         **_PLAIN,
     )

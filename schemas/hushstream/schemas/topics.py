@@ -1,8 +1,8 @@
 """What a topic is: its records, its zone, how it is kept, and what it means for privacy.
 
-Which topics there are is for each system to say (`hushstream.engine.declaration`). Creation, the drift check, the access
-rules and the documents are made from those declarations and from nowhere else. Names are logical; a deployment puts its
-prefix before them.
+Which topics there are is for each system to say (`hushstream.engine.declaration`). Creation, the drift check, the
+access rules and the documents are made from those declarations and from nowhere else. Names are logical; a deployment
+puts its prefix before them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ PUBLISHED = "published"
 
 CLIENT, OPERATOR = "client", "operator"
 """Who writes and reads beside the roles of a system: the application, and whoever runs the deployment."""
+
+
+def letter_reader(zone: str) -> str:
+    """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
+    return f"letters-{zone}"
 
 
 class PartitionRule(StrEnum):
@@ -65,7 +70,7 @@ class Topic:
         ticks: whoever reads it may append a Tick when it is idle.
         private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
         client: what applications do with it, if anything.
-        operator: whether whoever runs the deployment reads it.
+        reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.
         cleanup: the broker's cleanup policy.
         timestamp_type: log time is the broker's for every topic: a writer cannot put a record into another period.
         max_message_bytes: limit of a stored batch.
@@ -83,7 +88,7 @@ class Topic:
     ticks: bool
     private_lag: bool
     client: Literal["writes", "reads"] | None = None
-    operator: bool = False
+    reader: str | None = None
     cleanup: str = "delete"
     timestamp_type: str = "LogAppendTime"
     max_message_bytes: int = MAX_MESSAGE_BYTES
