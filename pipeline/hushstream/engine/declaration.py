@@ -37,6 +37,10 @@ class Named(Protocol):
 _NamedT = TypeVar("_NamedT", bound=Named)
 
 
+PUBLIC_DATASET = "public-dataset.json"
+"""Says, in the folder of a replay alone, which public dataset is replayed there."""
+
+
 class DeclarationError(HushstreamError):
     """A system declares something that cannot be."""
 
@@ -77,6 +81,16 @@ def no_objection(config: Any) -> None:
 
 def no_notes(config: Any) -> Sequence[str]:
     """Of a system that allows nothing useless."""
+    return ()
+
+
+def nothing_resolved(config: Any) -> Mapping[str, str | float]:
+    """Of a system that leaves nothing automatic."""
+    return {}
+
+
+def no_facts(config: Any, artefacts: Any) -> Sequence[Fact]:
+    """Of a system with nothing to say beside its promises."""
     return ()
 
 
@@ -176,6 +190,8 @@ class System:
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
         core: the system's own object, which its machines work from.
+        public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
+            seeded key. It is a fact about the data of a replay, so no configuration can say it.
     """
 
     kind: str
@@ -191,6 +207,7 @@ class System:
     words: Words
     facts: Mapping[str, str | float]
     core: Any
+    public_dataset: bool
     holdout: HoldoutView | None = None
 
     def __post_init__(self) -> None:
@@ -235,6 +252,23 @@ class Artefacts(NamedTuple):
         """How errors name a file."""
         return f"{self.where}/{name}"
 
+    @property
+    def public_dataset(self) -> str | None:
+        """Which public dataset is replayed in the folder; None for a deployment.
+
+        No configuration can say so, and no command of a deployment writes it.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        if not self.has(PUBLIC_DATASET):
+            return None
+        content = self.json(PUBLIC_DATASET, "the name of a public dataset")
+        name = content.get("dataset") if isinstance(content, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"{self.path(PUBLIC_DATASET)}: expected the name of a public dataset, got none")
+        return name
+
     def json(self, name: str, what: str) -> Any:
         """The content of a JSON file.
 
@@ -249,6 +283,20 @@ class Artefacts(NamedTuple):
             raise ConfigurationError(
                 f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
             ) from None
+
+
+class Fact(NamedTuple):
+    """Something that follows from a configuration and what was prepared.
+
+    Attributes:
+        name: its key for scripts.
+        value: for scripts.
+        text: a line for people.
+    """
+
+    name: str
+    value: float
+    text: str
 
 
 class Given(NamedTuple):
@@ -331,6 +379,9 @@ class Kind:
         prepare: the artefacts that are still missing, by file name.
         assemble: a deployment from configuration and artefacts.
         promises, budgets: what a configuration promises, which may be asked before anything was prepared.
+        artefacts: names of the files that preparation makes.
+        resolved: what follows from a configuration alone, by name.
+        facts: what else follows from configuration and artefacts, and is said beside the promises.
         check: refuses what each value of a configuration allows and all together do not.
         notes: what is allowed and serves nobody.
         published_key: a key whose public half the artefacts hold, if there is one.
@@ -347,7 +398,10 @@ class Kind:
     promises: Callable[[Any, Artefacts], Promises]
     budgets: Callable[[Any, Artefacts], tuple[BudgetFacts, ...]]
     study: str
+    artefacts: tuple[str, ...]
     inputs: tuple[PreparedFrom, ...] = ()
+    resolved: Callable[[Any], Mapping[str, str | float]] = nothing_resolved
+    facts: Callable[[Any, Artefacts], Sequence[Fact]] = no_facts
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
     published_key: PublishedKey | None = None

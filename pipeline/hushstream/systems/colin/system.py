@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Artefacts, Erasure, Kind, System, Words
+from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
 from hushstream.privacy.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin.budget import budget_facts, release_guarantee
@@ -60,6 +60,15 @@ def _promises(config: CollaborativeConfig, artefacts: Artefacts) -> Promises:
 
 def _budgets(config: CollaborativeConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
     return (budget_facts(config.release, config.features, _nodes(artefacts), config.budget),)
+
+
+def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    """Lambda of the models, once the graph is there."""
+    if not artefacts.has(files.RELATION):
+        return ()
+    ridge = files.assemble(config, artefacts).ridge
+    text = f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy)."
+    return (Fact("ridge", ridge, text),)
 
 
 def _words(config: CollaborativeConfig) -> Words:
@@ -113,7 +122,9 @@ KIND = Kind(
     config=CollaborativeConfig,
     topics=TOPICS,
     roles=ROLES,
+    artefacts=(files.RELATION,),
     inputs=(files.GRAPH, files.USERS),
+    facts=_facts,
     prepare=files.prepare,
     assemble=_assemble,
     promises=_promises,

@@ -95,6 +95,10 @@ def _check(config: P2BConfig) -> None:
     require_record_sizes(config, codes)
 
 
+def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
+    return {"codes": resolve_codes(config)}
+
+
 def _notes(config: P2BConfig) -> Sequence[str]:
     """A counter whose windows the clock may use up."""
     release = config.release
@@ -122,6 +126,8 @@ KIND = Kind(
     assemble=_assemble,
     promises=_promises,
     budgets=_budgets,
+    artefacts=(files.ENCODER, files.SEALING),
+    resolved=_resolved,
     check=_check,
     notes=_notes,
     published_key=PublishedKey(Zone.SEALING, files.SEALING, _period_ms, files.publish_sealing),
