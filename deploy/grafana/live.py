@@ -141,10 +141,10 @@ class LiveRun:
         self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
         self._bootstrap = ready.read_text().strip()
         asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system.partitions))
-        for role in system.roles:
+        for role in system.role_names:
             self._start_worker(role)
         for endpoint in CONFIGURATIONS:
-            self._start_prometheus(endpoint, system.roles)
+            self._start_prometheus(endpoint, system.role_names)
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
         self._world = world
@@ -254,11 +254,10 @@ def _prepared(folder: Path, world: World) -> System:
             "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
             "feedback": {"reward_wait_seconds": 0.4},
             "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
-            "public_dataset": True,
         }
     )
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(make_folder, folder, config).result()
+        pool.submit(make_folder, folder, config, public_dataset="synthetic").result()
     return load(folder)
 
 

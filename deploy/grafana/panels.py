@@ -48,6 +48,10 @@ class Board:
     panels: tuple[Panel, ...]
 
 
+def _mean_recovery(histogram: str) -> Query:
+    return Query(f"sum by (role) ({histogram}_sum{{{HERE}}}) / sum by (role) ({histogram}_count{{{HERE}}})", "{{role}}")
+
+
 _DECISIONS = Panel(
     "Decisions",
     "slot-public",
@@ -248,14 +252,8 @@ PERFORMANCE = Board(
             "Recovery",
             "slot-public",
             "s",
-            "Mean time to bring a partition to the end of its journal, since the workers began.",
-            (
-                Query(
-                    f"sum by (role) (hushstream_recovery_seconds_sum{{{HERE}}})"
-                    f" / sum by (role) (hushstream_recovery_seconds_count{{{HERE}}})",
-                    "{{role}}",
-                ),
-            ),
+            "Mean time to bring a partition to the end of its journal; the learner's is on the zone's dashboard.",
+            (_mean_recovery("hushstream_recovery_seconds"),),
         ),
         Panel(
             "Journal reloads",
@@ -310,6 +308,13 @@ ZONE = Board(
             "reqps",
             "Batches journaled a second.",
             (Query(f"sum by (role) (rate(hushstream_edge_journal_appends_total{{{HERE}}}[5m]))", "{{role}}"),),
+        ),
+        Panel(
+            "Recovery of the learner",
+            "zone-private",
+            "s",
+            "Mean time to bring a partition to the end of its journal, since the workers began.",
+            (_mean_recovery("hushstream_edge_recovery_seconds"),),
         ),
     ),
 )

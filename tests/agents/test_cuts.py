@@ -93,7 +93,7 @@ class Run:
             return {}
 
         tools = Tools(
-            settings=self.settings, sender=self.brokers, snapshots=self.store, metrics=metrics,
+            settings=self.settings, sender=self.brokers, snapshots=self.store, marks=None, metrics=metrics,
             observe=lambda *_: None, end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing,
             notify_room=lambda: None, lost=lambda _, reason: self.lost.append(reason),
         )  # fmt: skip
@@ -189,7 +189,7 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
             raise LookupError
 
         recovery = Recovery(run.settings, no_machine, run.brokers, run.store, lambda: True)
-        taking_up = asyncio.create_task(recovery.run(0, lambda _: 0, held))
+        taking_up = asyncio.create_task(recovery.run(0, [], held))
         await asyncio.sleep(0.1)
         assert not taking_up.done()
         assert seen == []

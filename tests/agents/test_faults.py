@@ -14,7 +14,9 @@ import pytest
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PARTITIONS = 3
-STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
+STEPS = (
+    "decoded", "folded", "journal_sent", "journal_acked", "marking", "marked", "released", "committed", "snapshot",
+)  # fmt: skip
 
 
 def pack(value: Any) -> bytes:
@@ -98,7 +100,7 @@ async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
     bench: Any, harness: Any, machines: Any
 ) -> None:
     records = 320
-    stages = ("folded", "journal_sent", "journal_acked", "released")
+    stages = ("folded", "journal_sent", "journal_acked", "marking", "marked", "released")
     logs = logs_of("counting", records)
 
     async def woken(stage: str) -> None:

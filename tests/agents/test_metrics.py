@@ -76,6 +76,21 @@ def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
     assert found["hushstream_dead_letters_total", (("reason", OTHER), ("role", "learner"))] == 1
 
 
+@pytest.mark.parametrize(("role", "private"), [("learner", True), ("shuffler", False), ("counter", False)])
+def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: str, private: bool) -> None:
+    made = Metrics(Labels(role))
+    made.batch({}, 0.3)
+    made.journaled()
+    made.recovered(0.2)
+    for registry, tells in ((made.zone, private), (made.public, not private)):
+        seen = {
+            name: value for (name, _), value in samples(registry).items() if name.endswith(("_sum", "_appends_total"))
+        }
+        prefix = "hushstream_edge_" if private else "hushstream_"
+        told = {"batch_seconds_sum": 0.3, "recovery_seconds_sum": 0.2, "journal_appends_total": 1}
+        assert seen == ({prefix + name: value for name, value in told.items()} if tells else {})
+
+
 def test_names_follow_the_conventions() -> None:
     for spec in METRICS:
         assert spec.name.startswith("hushstream_")

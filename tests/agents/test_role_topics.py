@@ -24,24 +24,25 @@ P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": 
 COLIN = {"system": "colin", "arms": 3, "features": {"dimension": 3}}
 SHAPES: dict[str, dict[str, Any]] = {
     "p2b": P2B,
-    "p2b, public, with a hold-out": {**P2B, "public_dataset": True, "lift": {"holdout": 0.2}},
+    "p2b, public, with a hold-out": {**P2B, "lift": {"holdout": 0.2}},
+    "p2b, on devices": {**P2B, "kind": "edge"},
     "p2b, sealed": {**P2B, "slot": {"sealed": True}},
     "colin, counted by a server": {**COLIN, "release": {"trust": "server"}},
     "colin, counted at the edge": {**COLIN, "release": {"trust": "edge"}},
 }
 
 
-def made(values: dict[str, Any]) -> System:
+def made(values: dict[str, Any], public: bool = False) -> System:
     config: Any = parse_config({"deployment": "small", **values})
     if "system" in values:
         return CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])))
     recipients = Recipients.first(seeded_key(SEED, Zone.SEALING.value)) if config.slot.sealed else None
-    return P2BSystem.fitted(config, recipients)
+    return P2BSystem.fitted(config, recipients, public)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
-    system = made(SHAPES[shape])
+    system = made(SHAPES[shape], public="public" in shape)
     for role in system.roles:
         topics, make = role_topics(role, system), role_work(role, system, KeySource(seed=SEED)).make_machine
         machines = [make(home) for home in range(system.counts[HOMES[role]])]
@@ -50,7 +51,26 @@ def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
         assert {topics.journal} == {machine.journal[0] for machine in machines}
         assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}
         assert topics.partitions == system.counts[HOMES[role]]
-        assert topics.all == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
+        assert topics.recomputed == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
+        assert topics.all - topics.recomputed == ({topics.marks} if role != "aggregator" else set())
+
+
+EVIDENCE = {
+    "p2b": {"learner": (), "shuffler": ("crowds", "ledger")},
+    "p2b, public, with a hold-out": {
+        "learner": ("interactions", "lift", "ledger-edge"), "shuffler": ("crowds", "ledger"),
+    },
+    "colin, counted by a server": {"learner": (), "counter": ("releases", "ledger")},
+    "colin, counted at the edge": {"learner": ("releases", "ledger")},
+}  # fmt: skip
+"""Idle shufflers and counters write ticks to reports and rewards: those say nothing of a learner."""
+
+
+@pytest.mark.parametrize("shape", EVIDENCE)
+def test_what_says_that_a_role_has_released_is_written_by_nobody_else(shape: str) -> None:
+    system = made(SHAPES[shape])
+    found = {role: role_topics(role, system).evidence for role in system.roles}
+    assert found == {**EVIDENCE[shape], "aggregator": ()}
 
 
 def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has() -> None:

@@ -54,6 +54,14 @@ def test_noise_that_is_drawn_again_for_a_replay_averages_out(monkeypatch):
     assert not attacked("redrawn-noise", attacks.redrawn_noise).passed
 
 
+def test_noise_that_is_named_by_its_window_alone_cancels_between_two_branches(monkeypatch):
+    honest = p2b_release.window_address
+    monkeypatch.setattr(p2b_release, "window_address", lambda *given: replace(honest(*given), content=b""))
+    found = attacked("forked-journal", attacks.forked_journal)
+    assert not found.passed
+    assert found.hits[0] == found.runs, "the difference is the unit's report, in every run"
+
+
 @pytest.fixture
 def one_stream(monkeypatch):
     """Noise streams whose words depend on nothing that an epsilon changes."""
@@ -103,7 +111,9 @@ def test_a_fence_that_takes_any_offset_lets_two_owners_release(monkeypatch):
     monkeypatch.setattr(journal, "settle", anywhere)
     found = attacked("two-owners", attacks.two_owners)
     assert not found.passed
-    assert found.hits == (found.runs, 0), "equal noise cancels: the difference is exact"
+    hits, alarms = found.hits
+    assert hits > 0.85 * found.runs, "the mean of 16 draws is off by more than a half in one run of 14"
+    assert alarms < 0.15 * found.runs
 
 
 def test_reports_for_which_no_coin_was_thrown_lift_a_victim_over_the_threshold(monkeypatch):

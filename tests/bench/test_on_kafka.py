@@ -10,8 +10,8 @@ from aiokafka.protocol.admin import DeleteTopicsResponse_v3
 from hushstream.agents.errors import AccessDenied
 from hushstream.ops.connection import Connection
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.bench.processes import embedded_broker
+from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.studies.p2b.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
 SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=1.0)

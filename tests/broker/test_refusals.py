@@ -29,7 +29,8 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", "compact"),
+        ("unclean.leader.election.enable", "true"),
+        ("min.cleanable.dirty.ratio", "2"),
         ("cleanup.policy", "compact,delete"),
         ("compression.type", "zstd"),
         ("min.insync.replicas", "2"),
@@ -38,6 +39,14 @@ def refusal(call: Callable[[], object]) -> ErrorCode:
 )
 def test_a_setting_it_cannot_honour_is_refused_not_ignored(name, value):
     assert refusal(lambda: store().create("u", 1, {name: value})) is ErrorCode.INVALID_CONFIG
+
+
+def test_a_compacted_topic_keeps_every_record(make_batch):
+    topics = store()
+    topics.create("u", 1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"})
+    for index in range(3):
+        assert topics.append("u", 0, make_batch([b"of one key"])).base_offset == index
+    assert topics.partition("u", 0).start_offset == 0
 
 
 def test_a_full_partition_refuses_records_and_keeps_those_it_has(make_batch):

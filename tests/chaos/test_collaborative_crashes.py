@@ -21,7 +21,7 @@ from hushstream.schemas import codec
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
-STEPS = ("snapshot", "committed", "decoded", "folded", "journal_sent", "journal_acked", "released")
+STEPS = ("snapshot", "committed", "decoded", "folded", "journal_sent", "journal_acked", "marking", "marked", "released")
 """Those that come at intervals first: when they come, several batches more have been folded."""
 KINDS = {
     "learner": ("server", "learner", 3, 10),

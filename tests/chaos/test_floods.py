@@ -60,9 +60,8 @@ class Flooded:
             slot=SlotConfig(after_interactions=ROUNDS, lifetime_slots=lifetime_slots),
             release=ReleaseConfig(window_slots=10_000_000),
             users=UsersConfig(contexts_per_period=QUOTA * ROUNDS),
-            public_dataset=True,
         )
-        self.system = P2BSystem.of(config, lattice.astype(np.int64))
+        self.system = P2BSystem.of(config, lattice.astype(np.int64), public_dataset=True)
         self.log = MemoryLog()
         machines = all_machines(self.system, KeySource(seed=1))
         self.learner = next(machine for machine in machines if isinstance(machine, LearnerMachine))

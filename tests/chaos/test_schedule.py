@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-KINDS = ("counter", "related learner")
+KINDS = ("counter", "related learner", "aggregator")
 
 
 def test_a_seed_gives_one_schedule_and_every_line_gives_its_lane_back(schedule: Any) -> None:
@@ -19,6 +19,6 @@ def test_every_kind_is_killed_and_stopped_at_every_step_and_meets_every_other_fa
     for kind in KINDS:
         faults = [fault for lane in lanes if lane.kind == kind for fault in lane.faults]
         for operation in ("kill", "stop"):
-            assert {f.step for f in faults if f.operation == operation} == set(schedule.STEPS)
+            assert {f.step for f in faults if f.operation == operation} == set(schedule.steps_of(kind))
         assert {*schedule.ONCE, "clock"} <= {fault.operation for fault in faults}
         assert {f.amount > 0 for f in faults if f.operation == "clock"} == {True, False}

@@ -24,6 +24,7 @@ PAID = 4
 """Windows that a partition's price pays for; journal record n seals window n - 1."""
 
 STEPS = ("folded", "journal_sent", "journal_acked", "released")
+"""A window that was refused releases nothing, and is not noted."""
 HOMES = 2
 
 

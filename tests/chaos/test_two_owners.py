@@ -13,6 +13,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 ROLES = ("learner", "shuffler", "aggregator")
 STAGES = ("folded", "journal_sent", "journal_acked", "released")
+MARKS = ("marking", "marked")
+"""Of roles that note how far they have released."""
 
 
 async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
@@ -41,7 +43,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
 
     async with asyncio.TaskGroup() as group:
         for role in ROLES:
-            for stage in STAGES:
+            for stage in (*STAGES, *(MARKS if role != "aggregator" else ())):
                 group.create_task(woken(role, stage))
 
 

@@ -6,7 +6,11 @@ import os
 
 import pytest
 
+from hushstream.agents.deployment import prepare, read_config
+from hushstream.agents.prepared import PUBLIC_DATASET, write_public_dataset
+from hushstream.privacy.keys import Zone, generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.systems.colin.relation import SocialGraph
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
     assert first == again
     assert (folder / "encoder.json").read_bytes() == encoder
     checked = cli("config", "check", folder, "--json").json
-    assert {**first, "budgets": checked["budgets"], "notes": []} == checked
+    assert {**first, "budgets": checked["budgets"], "notes": checked["notes"]} == checked
     assert first["digest"] in cli("config", "check", folder).out
 
 
@@ -184,9 +188,9 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
 def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     club = tmp_path / "club.yaml"
     club.write_text(CLUB)
-    assert cli("config", "check", club, "--json").json["notes"] == []
+    assert cli("config", "check", club, "--json").json["notes"][1:] == []
     club.write_text(CLUB.replace("100}", "100, horizon: 1000}"))
-    (note,) = cli("config", "check", club, "--json").json["notes"]
+    _, note = cli("config", "check", club, "--json").json["notes"]
     assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of his rewards count")
     assert note in cli("config", "check", club).out
 
@@ -195,12 +199,12 @@ def test_a_counter_whose_windows_the_clock_uses_up_is_noted(cli, tmp_path):
     shop = tmp_path / "shop.yaml"
     plain = "deployment: shop\narms: 4\ncontext: {dimension: 3}\nexpected_slots: 10000000\n"
     shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000}\n")
-    assert cli("config", "check", shop, "--json").json["notes"] == []
+    assert cli("config", "check", shop, "--json").json["notes"][1:] == []
     shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, windows: 1440}\n")
-    (note,) = cli("config", "check", shop, "--json").json["notes"]
+    _, note = cli("config", "check", shop, "--json").json["notes"]
     assert "the counter serves 1440 of a partition: at one each 60 s they last 24 hours" in note
     shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, sums: fresh}\n")
-    assert cli("config", "check", shop, "--json").json["notes"] == []
+    assert cli("config", "check", shop, "--json").json["notes"][1:] == []
 
 
 def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(cli, refused, config, tmp_path):
@@ -303,3 +307,102 @@ def test_a_zones_key_is_rotated_and_a_sealed_epoch_retired_for_good(cli, refused
     gone = cli("keys", "retire", "counter", folder, "--epoch", "0")
     assert "kept from epoch 1" in gone.out
     assert "epoch 1" in cli("keys", "check", folder, "--zone", "counter").out
+
+
+CLAIMS = "expected one that is private as stated"
+
+
+@pytest.fixture
+def live(cli, config, tmp_path):
+    """A folder with key files, made by the commands, of a configuration with something added."""
+
+    def made(add="", kind="hosted"):
+        folder = tmp_path / "live"
+        assert cli("prepare", config(add=f"{add}kind: {kind}\n"), folder).code == 0
+        assert cli("keys", "generate", folder / "keys").code == 0
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def ended(cli):
+    """Why a worker with key files, and no broker to be found, gives up: it says one line, and exits with 1."""
+
+    def why(role, folder):
+        asked = cli("worker", role, "-d", folder, "--bootstrap", "127.0.0.1:1", "--connect-timeout", "0.2")
+        assert (asked.code, asked.err.count("\n")) == (1, 1), asked
+        return asked.err
+
+    return why
+
+
+def test_no_configuration_can_say_that_its_data_is_public(ended, refused, config, monkeypatch, live):
+    """With it, and keys of its own, a worker once published contexts, arms and rewards beside a statement of eps 1."""
+    folder = live()
+    assert "no broker at 127.0.0.1:1 answered" in ended("learner", folder)
+    path = folder / "deployment.yaml"
+    path.write_text(path.read_text() + "public_dataset: true\n")
+    for line in (ended("learner", folder), refused("prepare", config(add="public_dataset: true\n"), folder)):
+        assert "public_dataset: Unexpected keyword argument" in line
+    monkeypatch.setenv("HUSHSTREAM__PUBLIC_DATASET", "true")
+    assert "public_dataset: Unexpected keyword argument" in refused("config", "check", config())
+
+
+def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended, cli, refused, config, tmp_path, live):
+    folder = live()
+    assert "--seed: expected the folder of a replay" in refused("worker", "learner", "-d", folder, "--seed", "1")
+    write_public_dataset("synthetic", folder / PUBLIC_DATASET)
+    for role in ("learner", "shuffler", "aggregator"):
+        assert "got the folder of a replay of a public dataset" in ended(role, folder)
+    marks = cli("statement", "--deployment", folder, "--json").json["marks"]
+    assert marks == [NOT_PRIVATE, "REPRODUCIBLE, NOT PRIVATE"]
+    assert cli("guarantee", folder, "--json").json["unnoised"] == ["interactions", "models"]
+    assert "its interactions leave un-noised beside the release" in refused("audit", "--config", folder)
+    assert "expected the folder of a deployment, got that of a replay" in refused("prepare", config(), folder)
+
+
+@pytest.mark.parametrize("release", ["{mode: paper, sampling: 0.5}"])
+def test_a_release_that_is_not_private_as_stated_is_for_replays_alone(ended, refused, config, tmp_path, release):
+    path = config(add=f"release: {release}\n")
+    for command in (("config", "check", path), ("prepare", path, tmp_path / "shop")):
+        assert CLAIMS in refused(*command)
+    folder = tmp_path / "made"
+    prepare(folder, read_config(path))
+    generate_keys(folder / "keys")
+    for role in ("learner", "shuffler", "aggregator"):
+        assert CLAIMS in ended(role, folder)
+
+
+def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_path):
+    """Their guarantee once said that they were private as stated."""
+    club, folder = tmp_path / "club.yaml", tmp_path / "club"
+    club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"))
+    found = cli("guarantee", club, "--json").json
+    assert (found["private_as_stated"], found["unnoised"]) == (False, ["releases", "models"])
+    assert cli("guarantee", club).out.startswith(f"{NOT_PRIVATE}\nContent leaves un-noised on: releases, models.")
+    assert f"{CLAIMS}, got exact" in refused("config", "check", club)
+    prepare(folder, read_config(club), SocialGraph.of_edges([("ann", "bob", 1.0)]))
+    generate_keys(folder / "keys", (Zone.EDGE, Zone.COUNTER))
+    for role in ("learner", "counter", "aggregator"):
+        assert CLAIMS in ended(role, folder)
+
+
+def test_kind_edge_has_no_learner_workers(ended, cli, refused, live):
+    """A hosted learner once decided on clear contexts under it, and the guarantee said that they stayed on devices."""
+    folder = live(kind="edge")
+    line = ended("learner", folder)
+    assert "expected one of shuffler, aggregator for deployment shop, got learner; with kind edge learners are" in line
+    assert "no broker at 127.0.0.1:1 answered" in ended("shuffler", folder)
+    assert "got kind edge, where all of a user's state is on the user's device" in refused(
+        "forget", "ann", "-d", folder, "--bootstrap", "127.0.0.1:1"
+    )
+    held = {content["topic"] for content in cli("guarantee", folder, "--json").json["contents"]}
+    assert held == {"reports", "crowds", "models"}
+    assert cli("statement", "--deployment", folder, "--json").json["guarantee"]["deployment"] == "edge"
+
+
+def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
+    (note,) = cli("config", "check", config(), "--json").json["notes"]
+    assert note.startswith("compression is forbidden on every topic: null slots compress better than reports")
+    assert note in cli("config", "check", config()).out

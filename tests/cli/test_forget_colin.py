@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import load
+from hushstream.agents.deployment import load, prepare, read_config
+from hushstream.agents.prepared import read_edge_list
 from hushstream.client.client import Client
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas import codec
@@ -25,7 +26,6 @@ arms: 3
 settle_seconds: 3600.0
 features: {dimension: 2}
 release: {trust: %s, mechanism: %s, rows: 64, horizon: 64, rewards_per_user: 32}
-public_dataset: true
 """
 MODES = {"server": ("server", "negative-digit"), "edge": ("edge", "negative-digit"), "noisy": ("edge", "noisy-reward")}
 WAIT_SECONDS = 60.0
@@ -36,8 +36,8 @@ def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: P
     (tmp_path / "related.yaml").write_text(RELATED % MODES[mode])
     (tmp_path / "ties.csv").write_text(f"{CANARY},bob,1.0\n")
     folder = tmp_path / "deployment"
-    made = cli("prepare", tmp_path / "related.yaml", folder, "--graph", tmp_path / "ties.csv")
-    assert made.code == 0, made
+    graph = read_edge_list(tmp_path / "ties.csv")
+    prepare(folder, read_config(tmp_path / "related.yaml"), graph, public_dataset="synthetic")
     asyncio.run(erased_while_running(cli, folder, tmp_path / "copy"))
     held = [path for path in (folder / "state").rglob("*") if path.is_file()]
     assert held, "the workers left their states"

@@ -26,7 +26,6 @@ context: {dimension: 4, digits: 1}
 expected_slots: 20
 encoder: {codes: 4}
 slot: {after_interactions: 2, settle_seconds: 1.0e+7}
-public_dataset: true
 """
 
 
@@ -37,7 +36,7 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("played")
     (folder / "played.yaml").write_text(PLAYED)
-    prepare(folder / "deployment", read_config(folder / "played.yaml"))
+    prepare(folder / "deployment", read_config(folder / "played.yaml"), public_dataset="synthetic")
     return folder / "deployment"
 
 

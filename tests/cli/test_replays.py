@@ -205,7 +205,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     policies = [(row["policy"], row["estimator"]) for row in answer.json["policies"]]
     assert policies[:3] == [(arm, "replay") for arm in ("cold", "warm_nonprivate", "warm_private")]
     assert policies[3:] == [("random", "snips"), ("random", "ips"), ("logged", "ips")]
-    assert answer.json["marks"] == ["REPRODUCIBLE, NOT PRIVATE"]
+    assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
     assert set(answer.json["verify"].values()) == {"equal"}
     table = cli(*arguments)
     assert "warm_private" in table.out

@@ -20,7 +20,6 @@ arms: 4
 context: {dimension: 4, digits: 1}
 expected_slots: 20
 encoder: {codes: 4}
-public_dataset: true
 """
 
 
@@ -29,7 +28,7 @@ def folder(tmp_path_factory):
     """A prepared deployment; made by the function behind the command, once."""
     folder = tmp_path_factory.mktemp("erased")
     (folder / "erased.yaml").write_text(ERASED)
-    prepare(folder / "deployment", read_config(folder / "erased.yaml"))
+    prepare(folder / "deployment", read_config(folder / "erased.yaml"), public_dataset="synthetic")
     return folder / "deployment"
 
 

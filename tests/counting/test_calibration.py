@@ -113,6 +113,12 @@ class NoNodes:
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> np.ndarray:
         raise AssertionError("expected no draw")
 
+    def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> np.ndarray:
+        raise AssertionError("expected no draw")
+
+    def histories(self, before: bytes, leaves: np.ndarray, origin: bytes) -> list[bytes]:
+        raise AssertionError("expected no leaf")
+
 
 def test_the_toeplitz_counter_says_on_what_its_guarantee_rests() -> None:
     promise = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), horizon=100).guarantee()

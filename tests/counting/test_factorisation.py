@@ -41,6 +41,17 @@ class UnitNodes:
                 self.draws += 1
         return drawn
 
+    def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> np.ndarray:
+        drawn = np.zeros((len(places), self.coordinates), dtype=np.int64)
+        assert len(histories) == len(places)
+        for row, place in enumerate(places):
+            drawn[row, self.seen.setdefault(place, len(self.seen))] = self.size
+            self.draws += 1
+        return drawn
+
+    def histories(self, before: bytes, leaves: np.ndarray, origin: bytes) -> list[bytes]:
+        return [before] * len(leaves)
+
 
 def plans(budget: PureEpsilon | Concentrated, horizon: int) -> list[Plan]:
     trees: list[Plan] = [NegativeDigitTree(budget=budget, horizon=horizon, base=base) for base in (2, 3, 4, 5, 7, 15)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hushstream.agents.role_topics import marks_of
 from hushstream.engine.system import ALL_ROLES
 
 
@@ -53,6 +54,14 @@ def test_no_state_volume_serves_two_workers(compose: Any) -> None:
     mounts = [m.partition(":")[0] for s in compose["services"].values() for m in s.get("volumes", ())]
     states = [name for name in mounts if name.startswith("state-")]
     assert sorted(states) == sorted(f"state-{role}" for role in ALL_ROLES)
+
+
+def test_release_marks_lie_on_a_volume_of_their_own_for_every_role_that_has_any(compose: Any) -> None:
+    for role in ALL_ROLES:
+        service = compose["services"][role]
+        command, mounts = " ".join(service["command"]), service["volumes"]
+        kept = f"marks-{role}:/var/lib/hushstream/marks" in mounts
+        assert kept == ("--paid-marks /var/lib/hushstream/marks" in command) == (marks_of(role) is not None), role
 
 
 def test_every_container_is_confined_and_pinned(compose: Any, zone: Any) -> None:

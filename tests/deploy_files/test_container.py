@@ -59,7 +59,7 @@ def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe: list[tuple[str, s
     assert [word for word, _ in recipe].index("USER") > [word for word, _ in recipe].index("COPY")
     assert "health.py" in said["HEALTHCHECK"]
     assert said["ENTRYPOINT"] == '["hushstream"]'
-    assert said["VOLUME"] == '["/var/lib/hushstream/state"]'
+    assert said["VOLUME"] == '["/var/lib/hushstream/state", "/var/lib/hushstream/marks"]'
 
 
 def test_no_secret_enters_the_build(deploy: Path, recipe: list[tuple[str, str]]) -> None:

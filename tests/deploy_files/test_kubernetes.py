@@ -228,7 +228,7 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
 
 def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:
     page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
-    named = dict(re.findall(r"--principals (\w+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
+    named = dict(re.findall(r"--principals ([a-z-]+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))
     users = {one["metadata"]["name"] for one in of_kind(manifests["shop"], "KafkaUser")}
     assert named == {name.removeprefix("shop-"): name for name in users}
 
@@ -262,8 +262,11 @@ def test_every_worker_is_confined(manifests: dict[str, list[Any]]) -> None:
             assert container["resources"]["limits"]["memory"]
         (main,) = pod["containers"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= main.keys()
-        (claim,) = worker["spec"]["volumeClaimTemplates"]
-        assert claim["metadata"]["name"] in {mount["name"] for mount in main["volumeMounts"]}
+        claims = [claim["metadata"]["name"] for claim in worker["spec"]["volumeClaimTemplates"]]
+        role = worker["metadata"]["labels"]["hushstream.io/role"]
+        assert claims == (["state", "marks"] if role != "aggregator" else ["state"])
+        assert set(claims) <= {mount["name"] for mount in main["volumeMounts"]}
+        assert ("--paid-marks" in main["args"]) == ("marks" in claims)
 
 
 def test_secrets_are_named_and_each_key_is_in_its_zone_alone(manifests: dict[str, list[Any]]) -> None:

@@ -119,17 +119,29 @@ def test_windows_lie_side_by_side_and_a_counter_over_windows_is_one_charge(rigs)
 @pytest.mark.parametrize(
     ("scope", "kind", "found"),
     [
-        ("epoch/0/12", "epoch", (0, 12, 0)),
-        ("epoch/2/12/renewal/3", "epoch", (2, 12, 3)),
-        ("window/1/7", "window", (1, 7, 0)),
-        ("lift/4", "lift", (4, 0, 0)),
+        ("epoch/0/12", "epoch", (0, 12, 0, "")),
+        ("epoch/2/12/renewal/3", "epoch", (2, 12, 3, "")),
+        ("epoch/2/12/renewal/3/00ff", "epoch", (2, 12, 3, "00ff")),
+        ("window/1/7/renewal/1/ab", "window", (1, 7, 1, "ab")),
+        ("lift/4/renewal/2/ab", "lift", (4, 0, 2, "ab")),
+        ("window/1/7", "window", (1, 7, 0, "")),
+        ("lift/4", "lift", (4, 0, 0, "")),
     ],
 )
 def test_the_name_of_a_scope_is_read_back(scope, kind, found):
     assert OwnScope.of(scope, kind) == found
-    for other in ("epoch/0", "epoch/0/1/2", "epoch/x/1", "lift/0/1", "window/1", "", "epoch/0/1/renewal/x"):
+    for other in (
+        "epoch/0/1/renewal/1/xy",
+        "epoch/0",
+        "epoch/0/1/2",
+        "epoch/x/1",
+        "lift/0/1",
+        "window/1",
+        "",
+        "epoch/0/1/renewal/x",
+    ):
         wrong = kind if other.startswith(kind) else "epoch" if kind != "epoch" else "lift"
-        with pytest.raises(ValueError, match=r"expected a scope of kind|invalid literal"):
+        with pytest.raises(ValueError, match=r"expected a scope of kind|invalid literal|non-hexadecimal"):
             OwnScope.of(other, wrong)
 
 
@@ -179,15 +191,16 @@ def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
     with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
     with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
-        related.make_system(
-            public_dataset=True, release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6)
-        )
+        related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))
 
 
-def test_a_learner_that_noises_stops_where_its_inputs_changed_so_its_headline_is_one_epochs(related):
+def test_at_the_edge_too_the_headline_is_what_the_planned_epochs_cost(related):
     system = related.make_system(release={**SMALL, "trust": "edge"}, budget=BudgetConfig(8.0, 1e-6))
     assert system.guarantee().renewals is None
     assert system.guarantee().epsilon_micro == 1_000_000
+    twice = related.make_system(release={**SMALL, "trust": "edge", "epochs": 2}, budget=BudgetConfig(8.0, 1e-6))
+    assert twice.guarantee().renewals.most == 2
+    assert twice.guarantee().epsilon_micro == 2_000_000
 
 
 def test_limits_are_rounded_down_and_prices_up():

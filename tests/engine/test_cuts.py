@@ -6,6 +6,8 @@ limits and records that arrive in any order. What leaves is compared byte for by
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -15,22 +17,25 @@ from hushstream.schemas import codec
 
 SEEDS = range(12)
 TRUSTS = ("server", "edge", "noisy-reward")
-EVENTS = 60
+EVENTS = 70
 SETTLE_SECONDS = 10.0
 
 
 def system_of(rigs, related, kind):
-    """Spans and waits of a few seconds, so that many of them end within a log."""
+    """Spans and waits of a few seconds, so that many of them end within a log, and memories that are soon full."""
     if kind == "p2b":
         return rigs.make_system(
-            slot={"after_interactions": 2, "settle_seconds": SETTLE_SECONDS}, feedback={"reward_wait_seconds": 6.0}
+            slot={"after_interactions": 4, "settle_seconds": SETTLE_SECONDS},
+            feedback={"reward_wait_seconds": 6.0, "remembered_events": 1},
+            users={"parked_clicks": 2, "contexts_per_period": 12},
         )
+    feedback = {"parked_clicks": 2 * len(related.USERS), "remembered_events": 3}
     release = {"rows": 4, "horizon": 64, "rewards_per_user": 16}
     if kind != "server":
         release["trust"] = "edge"
     if kind == "noisy-reward":
         release["mechanism"] = kind
-    return related.make_system(settle_seconds=SETTLE_SECONDS, release=release)
+    return related.make_system(settle_seconds=SETTLE_SECONDS, feedback=feedback, release=release)
 
 
 def rig_of(rigs, related, system, kind):
@@ -40,7 +45,8 @@ def rig_of(rigs, related, system, kind):
 class Script:
     """What users and the world do, by log time: contexts, views, clicks, seals and models.
 
-    A click comes at any time about its context: before it, at its deadline to the millisecond, after it, or never.
+    A click comes at any time about its context: before it, at its deadline to the millisecond, after it, or never. Some
+    come of events that never do, and take up the places of those that wait. Some events are asked for again.
     """
 
     def __init__(self, seed, users, waits):
@@ -51,10 +57,16 @@ class Script:
             now += int(draw.choice([0, 0, 1, 700, 2500, 9000], p=[0.2, 0.1, 0.2, 0.3, 0.15, 0.05]))
             event, user = f"e{number}", users[draw.integers(len(users))]
             self.items.append((now, 2, "context", event, user, int(draw.integers(1000)), draw.random() < 0.5))
+            if draw.random() < 0.3:
+                again = now + int(draw.choice([1, 2500, 5000, 25_000]))
+                self.items.append((again, 2, "context", event, user, int(draw.integers(1000)), False))
             if draw.random() < 0.9:
                 self.items.append((now + self._delay(draw, waits), 0, "shown", event, user, 0, False))
             if draw.random() < 0.6:
                 self.items.append((now + self._delay(draw, waits), 0, "reward", event, user, 0, False))
+            if draw.random() < 0.3:
+                what = ["shown", "reward"][draw.integers(2)]
+                self.items.append((now - int(draw.integers(9000)), 0, what, f"none{number}", user, 0, False))
             if draw.random() < 0.05:
                 self.items.append((now, 2, "seal", number, "", 0, False))
         self.items.append((now + 60_000, 2, "context", "last", users[0], 1, False))
@@ -63,10 +75,16 @@ class Script:
 
     @staticmethod
     def _delay(draw, waits):
-        return int(draw.choice([0, 1, 400, 3000, *[w + late for w in waits for late in (-1, 0, 1)], 25_000]))
+        early = [-9000, -3000, -400, -1]
+        return int(draw.choice([*early, 0, 1, 400, 3000, *[w + late for w in waits for late in (-1, 0, 1)], 25_000]))
 
-    def rewards(self):
-        return [place for place, item in enumerate(self.items) if item[2] == "reward"]
+    def some_private(self, kind, draw):
+        """Where some of what is private lies, half of it of events asked again; in p2b feedback, in colin rewards."""
+        kinds = ("shown", "reward") if kind == "p2b" else ("reward",)
+        private = [place for place, item in enumerate(self.items) if item[2] in kinds]
+        asked = Counter(item[3] for item in self.items if item[2] == "context")
+        again = [place for place in private if asked[self.items[place][3]] > 1]
+        return {int(place) for group in (private, again) for place in draw.choice(group, size=5, replace=False)}
 
     def play(self, rig, rigs, kind, left_out=None, names=True, skew_ms=0, back_ms=0):
         """Write the logs; nothing is folded.
@@ -180,8 +198,8 @@ def test_one_click_more_or_less_moves_the_content_of_its_own_user_and_nothing_el
     for seed in SEEDS:
         script = Script(seed, users, waits)
         base = sent(catch_up(script.play(rig_of(rigs, related, system, kind), rigs, kind, names=False), draw))
-        for place in draw.choice(script.rewards(), size=6, replace=False):
-            rig = script.play(rig_of(rigs, related, system, kind), rigs, kind, left_out=int(place), names=False)
+        for place in script.some_private(kind, draw):
+            rig = script.play(rig_of(rigs, related, system, kind), rigs, kind, left_out=place, names=False)
             other = sent(catch_up(rig, draw))
             assert [(t, p, k, len(v)) for t, p, k, v in other] == [(t, p, k, len(v)) for t, p, k, v in base]
             user = script.items[place][4]
@@ -194,6 +212,30 @@ def test_one_click_more_or_less_moves_the_content_of_its_own_user_and_nothing_el
             else:
                 assert_one_leaf(related, user, differing)
     assert moved >= 5, "hardly a click that was left out had counted"
+
+
+def test_in_a_flood_one_click_decides_of_no_slot_whether_it_leaves(rigs, related):
+    """Where the places for early feedback are full, a click may cost another user his: what leaves is the same."""
+    system = rigs.make_system(
+        slot={"after_interactions": 2, "settle_seconds": SETTLE_SECONDS},
+        feedback={"reward_wait_seconds": 6.0, "remembered_events": 1, "parked_clicks": 2},
+    )
+    draw = np.random.default_rng(2001)
+    lost = 0
+    for seed in SEEDS[:4]:
+        script = Script(seed, users_of(related, "p2b"), [6000])
+        rig = catch_up(script.play(rigs.LearnerRig(system), rigs, "p2b", names=False), draw)
+        lost += rig.seen.reasons.count("click_without_context")
+        base = public_slots(rig)
+        for place in script.some_private("p2b", draw):
+            rig = script.play(rigs.LearnerRig(system), rigs, "p2b", left_out=place, names=False)
+            assert public_slots(catch_up(rig, draw)) == base
+    assert lost > 20, "hardly a click lost its place"
+
+
+def public_slots(rig):
+    """All but the content."""
+    return [(slot.partition, slot.report_id, slot.period) for slot in rig.seen.slots]
 
 
 def assert_one_slot(rig, user, differing):

@@ -63,8 +63,8 @@ def system_of(folder: Path, mode: str) -> P2BSystem:
             slot=SlotConfig(ROUNDS, settle_seconds=WAIT_FOR_THE_SEAL_SECONDS),
             release=RELEASES[mode],
             partitions=PartitionConfig(learner=2, shuffler=2),
-            public_dataset=True,
         ),
+        public_dataset="synthetic",
     )
 
 

@@ -64,10 +64,9 @@ async def both(folder: Path, trust: str) -> Both:
         "feedback": {"reward_wait_seconds": 10.0**7},
         "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[trust]},
         "partitions": {"learner": 2},
-        "public_dataset": True,
     }
     config = parse_config(values)
-    system = prepare(folder, config, relation_graph(world, "colin"))
+    system = prepare(folder, config, relation_graph(world, "colin"), public_dataset="colin")
 
     async def on(runner: Any) -> Recording[CollaborativePlayed]:
         loop = CollaborativeLoop(world, CollaborativePlan(ROUNDS, ROUNDS // PHASES))

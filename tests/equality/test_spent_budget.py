@@ -73,9 +73,8 @@ async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[P2BSystem, dic
         release=ReleaseConfig(epsilon=1.0, sums="counter", windows=PAID),
         partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
         budget=BudgetConfig(1.5, 1e-6),
-        public_dataset=True,
     )
-    system = prepare(folder, config)
+    system = prepare(folder, config, public_dataset="synthetic")
     assert isinstance(system, P2BSystem)
     found = await asyncio.gather(
         play(system, Place("direct", folder, None, SEED), users_go_on),

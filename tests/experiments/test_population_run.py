@@ -48,7 +48,6 @@ def _config(**release) -> P2BConfig:
         encoder=EncoderConfig(codes=6),
         slot=SlotConfig(ROUNDS, 1, settle_seconds=1e6),
         release=ReleaseConfig(**release),
-        public_dataset=True,
     )
 
 
@@ -220,7 +219,6 @@ def test_progress_counts_every_interaction():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"public_dataset": False}, "public"),
         ({"arms": 7}, "7 arms"),
         ({"encoder": EncoderConfig(codes=6, features="onehot")}, "centroid"),
         ({"slot": SlotConfig(ROUNDS + 1, 1)}, "no slot would fall due"),
@@ -229,6 +227,11 @@ def test_progress_counts_every_interaction():
 def test_what_cannot_be_played_is_refused_with_a_reason(change, words):
     with pytest.raises(PopulationError, match=words):
         run_population(dataclasses.replace(_config(), **change), _world(), CONTRIBUTORS, EVALUATED)
+
+
+def test_a_world_that_is_not_public_is_not_played():
+    with pytest.raises(PopulationError, match="expected data marked as public"):
+        run_population(_config(), dataclasses.replace(_world(), public=False), CONTRIBUTORS, EVALUATED)
 
 
 def test_too_few_users_are_refused():

@@ -7,6 +7,7 @@ from hushstream.agents.metrics import METRICS, Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.budget import Place
+from hushstream.engine.epochs import NoiseEpoch
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
 
@@ -104,6 +105,6 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
         assert shown["reward_price_micro_epsilon"] == price
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
-        machine.epoch = machine.renoised = renewal
+        machine.epoch = NoiseEpoch(renewal, renewal)
         machine.spending.ask(Place(renewal, renewal=renewal))
     assert seen == [(0, False), (1, False), (2, False), (3, False), (3, True)]

@@ -103,7 +103,6 @@ def configuration(name: str) -> P2BConfig:
         release=ReleaseConfig(epsilon=1.0, window_slots=8),
         lift=LiftConfig(holdout=0.2, every_seconds=0.02),
         partitions=PartitionConfig(learner=2, shuffler=2),
-        public_dataset=True,
     )
 
 
@@ -135,7 +134,7 @@ def foreign_records(log: MemoryLog, system: P2BSystem) -> None:
 
 
 def deploy(name: str, foreign: bool) -> Deployment:
-    system = P2BSystem.fitted(configuration(name))
+    system = P2BSystem.fitted(configuration(name), public_dataset=True)
     log = MemoryLog()
     driver = DirectDriver(log, all_machines(system, KEYS), bytes(32))
     world = make_world("synthetic", users=USERS, seed=3, dimension=DIMENSION, arms=5)

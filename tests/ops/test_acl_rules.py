@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, missing, rules_of
+from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
 from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
@@ -42,10 +42,44 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
     assert [role for role, read in readers.items() if "contexts" in read or "clicks" in read] == ["learner"]
     assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
     assert readers["client"] == {"decisions"}
-    assert readers["shuffler"] == {"reports", "journal-shuffler"}
+    assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler"}
     assert readers["aggregator"] == {"crowds", "interactions", "models"}
-    assert "decisions" not in readers["operator"]
-    assert "journal-shuffler" not in readers["operator"]
+    assert readers["operator"] == {"crowds", "models", "ledger", "lift", "ledger-edge", "marks-edge", "marks-shuffler"}
+    for role, marks in (("learner", "marks-edge"), ("shuffler", "marks-shuffler")):
+        assert {who for who, read in readers.items() if marks in read} == {role, "operator"}
+
+
+def test_nobody_reads_the_dead_letters_of_two_zones_and_no_role_reads_any(rules: tuple[Rule, ...]) -> None:
+    may_read = {(rule.principal, rule.name.removeprefix(PREFIX)) for rule in rules if rule.operation == "Read"}
+    assert {pair for pair in may_read if pair[1].startswith("dead-letters-")} == {
+        (f"User:letters-{zone}", f"dead-letters-{zone}") for zone in ("edge", "shuffler", "server")
+    }
+    for zone in ("edge", "shuffler", "server"):
+        assert [(rule.name, rule.operation) for rule in rules if rule.principal == f"User:letters-{zone}"] == [
+            (f"{PREFIX}dead-letters-{zone}", "Read")
+        ]
+    assert not [rule for rule in rules if rule.principal == "User:letters-counter"]
+
+
+def test_a_duty_in_one_zone_reads_no_other_zones_dead_letters(deployment: Any) -> None:
+    zones = {"learner": "edge", "shuffler": "shuffler", "aggregator": "server"}
+    for role, zone in zones.items():
+        named = [f"verify-{role}=User:inspector", f"requeue-{zone}=User:desk"]
+        found = rules_of(deployment.system, PREFIX, Principals.of(named))
+        for who in ("inspector", "desk"):
+            read = {rule.name for rule in found if (rule.principal, rule.operation) == (f"User:{who}", "Read")}
+            assert {name for name in read if "dead-letters" in name} == {f"{PREFIX}dead-letters-{zone}"}
+
+
+def test_two_zones_dead_letters_may_not_be_given_to_one_account() -> None:
+    with pytest.raises(HushstreamError, match="a principal of its own for each role"):
+        Principals.of(["letters-edge=User:desk", "letters-shuffler=User:desk"])
+
+
+def test_who_needs_an_account_is_told_from_the_deployment(deployment: Any) -> None:
+    assert accounts_of(deployment.system) == (
+        "learner", "shuffler", "aggregator", "client", "operator", "letters-edge", "letters-shuffler", "letters-server",
+    )  # fmt: skip
 
 
 def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ...]) -> None:
@@ -58,6 +92,8 @@ def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ..
         "crowds": "shuffler",
         "models": "aggregator",
         "ledger": "shuffler",
+        "marks-edge": "learner",
+        "marks-shuffler": "shuffler",
         "contexts": "client",
     }.items():
         assert [role for role, written in writers.items() if topic in written] == [owner], topic
@@ -98,7 +134,7 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")))
+    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")), True)
     named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
     assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 

@@ -9,10 +9,13 @@ import pytest
 
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.machine import InputRecord
+from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED
 from hushstream.ops.copies import LogCopy, whole
 from hushstream.privacy.amounts import Cost
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.p2b.contribution.slots import Report
@@ -108,6 +111,50 @@ def test_entries_of_others_and_noise_are_named_and_cost_nothing(deployment: Any,
         assert not found.ok
         assert reason in found.problems[0].reason
         assert found.charges == before.charges
+
+
+def with_marks(copy: LogCopy, *marks: Mark, partition: int = 0) -> LogCopy:
+    """A copy in which a shuffler's partition has marks."""
+    seal = MarkSeal("small", "shuffler", partition, KeyRing(0, 0, (), seeded_key(7, "shuffler")))
+    records = [InputRecord(offset, 1, seal.pack(mark)) for offset, mark in enumerate(marks)]
+    return LogCopy({**copy.parts, ("marks-shuffler", partition): whole(records)})
+
+
+def test_a_ledger_that_holds_what_its_marks_say_is_complete(deployment: Any) -> None:
+    found = budget.read(with_marks(deployment.copy, Mark("a", 0), Mark("a", 9, paid=True)), deployment.system)
+    assert found.ok
+    assert found.as_json()["complete"] is True
+    begun = budget.read(with_marks(LogCopy({}), Mark("a", 0), Mark("a", 3)), deployment.system)
+    assert begun.ok, "nothing was paid yet"
+
+
+def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment: Any) -> None:
+    kept = {place: part for place, part in deployment.copy.parts.items() if place != ("ledger", 0)}
+    found = budget.read(with_marks(LogCopy(kept), Mark("a", 0), Mark("a", 9, paid=True)), deployment.system)
+    assert found.exit_code == 1
+    (gap,) = found.lost
+    assert (gap.topic, gap.partition) == ("marks-shuffler", 0)
+    assert "a debit was sent, and ledger holds none" in gap.reason
+    assert found.as_text().startswith("INCOMPLETE: more was spent than the ledger holds")
+    assert found.as_json()["complete"] is False
+
+
+def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_too_low_for_good(deployment: Any) -> None:
+    for marks in (
+        (Mark("a", 0), Mark("a", 9, paid=True), Mark("b", 0, 1, accepted=True)),
+        (Mark("a", 0), Mark("a", 9, paid=True), Mark("a", 5, 1, accepted=True)),
+        (Mark("a", 0), Mark("b", 0)),
+    ):
+        found = budget.read(with_marks(deployment.copy, *marks), deployment.system)
+        assert found.exit_code == 1
+        assert "add what was spent on what is lost" in found.lost[0].reason
+
+
+def test_a_mark_that_is_none_is_named(deployment: Any) -> None:
+    noise = {("marks-shuffler", 1): whole([InputRecord(0, 1, b"noise")])}
+    found = budget.read(LogCopy({**deployment.copy.parts, **noise}), deployment.system)
+    assert found.exit_code == 1
+    assert str(found.lost[0]).startswith("marks-shuffler/1 offset 0: expected a release mark")
 
 
 def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:

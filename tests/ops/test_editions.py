@@ -87,9 +87,8 @@ def p2b() -> System:
         slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
         release=ReleaseConfig(window_slots=8),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=2),
-        public_dataset=True,
     )
-    return P2BSystem.fitted(config)
+    return P2BSystem.fitted(config, public_dataset=True)
 
 
 def related(trust: str) -> System:

@@ -17,7 +17,7 @@ from hushstream.agents.security import Security
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.system import RoleName
 from hushstream.ops import topics
-from hushstream.ops.budget import LEDGER_TOPICS
+from hushstream.ops.budget import BUDGET_TOPICS
 from hushstream.ops.budget import read as read_budget
 from hushstream.ops.connection import BrokerRefused, Connection
 from hushstream.ops.export import export, export_async, open_export
@@ -112,7 +112,8 @@ async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_th
     (warning,) = await topics.warnings_async(connection, counts)
     assert warning.startswith(
         "topics copies.decisions, copies.journal-shuffler, copies.ledger, copies.ledger-edge, copies.lift, "
-        "copies.models: expected 3 copies or more and min.insync.replicas 2 or more, found 1 and 1"
+        "copies.marks-edge, copies.marks-shuffler, copies.models: expected 3 copies or more "
+        "and min.insync.replicas 2 or more, found 1 and 1"
     )
     assert await topics.check_async(connection, counts) == ()
 
@@ -132,8 +133,8 @@ async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, bro
     assert live.totals[Status.UNCHECKABLE] == 0
 
     counts = topics.partition_counts(deployment.system)
-    ledger = await copy_async(connection, counts, LEDGER_TOPICS, QUICK)
-    assert {topic for topic, _ in ledger.parts} == set(LEDGER_TOPICS)
+    ledger = await copy_async(connection, counts, BUDGET_TOPICS, QUICK)
+    assert {topic for topic, _ in ledger.parts} == {"ledger", "ledger-edge", "marks-edge", "marks-shuffler"}
     assert read_budget(ledger, deployment.system) == read_budget(deployment.copy, deployment.system)
 
 

@@ -107,7 +107,7 @@ def test_a_life_that_promises_nothing_is_said_in_words():
     page = statement_page(statement)
     assert page.index(f"F{said[1:]}.") < page.index("Who, and what for")
     assert statement.as_json()["warning"] == said
-    fine = statement_of(collaborative(rewards_per_user=20))
+    fine = statement_of(collaborative(rewards_per_user=9))
     assert fine.as_json()["warning"] is None
     assert "what that means" not in facts_of(fine)
     assert 'class="mark"' not in statement_page(fine)
@@ -116,7 +116,7 @@ def test_a_life_that_promises_nothing_is_said_in_words():
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):
     facts = facts_of(statement_of(system))
     sections = {section.title: dict(section.facts) for section in statement_of(system).sections}
-    for name in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout):
+    for name in topics_of(system.name, system.roles, system.public_dataset, system.holdout):
         spec = TOPICS[name]
         assert f"topic {name}" in sections["Retention and erasure"]
         if spec.zone in (Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER):
@@ -128,8 +128,83 @@ def test_every_topic_has_its_retention_and_every_private_one_its_readers(system)
 
 def test_what_an_erasure_leaves_is_said_of_the_system_at_hand(system):
     erasure = facts_of(statement_of(system))["erasure of a user"]
-    assert ("no release names him again" in erasure) is (system.name == "colin")
-    assert ("under a keyed hash" in erasure) is (system.name == "p2b")
+    assert ("no release names the user again" in erasure) is (system.name == "colin")
+    assert ("under a keyed hash" in erasure) is (system.name == "p2b" and system.config.kind == "hosted")
+    assert ("on the device" in erasure) is (system.name == "p2b" and system.config.kind == "edge")
+
+
+def test_what_stands_in_clear_of_colin_is_named_with_how_long_it_is_kept():
+    """Releases name each user by a number for 90 days; decisions live as long as the deployment."""
+    statement = statement_of(collaborative())
+    stands = next(dict(s.facts) for s in statement.sections if s.title == "Where content of persons stands")
+    released = [text for name, text in stands.items() if name.startswith("releases, ")]
+    assert released == ["published zone; deleted after 90 days"] * 2
+    assert any("by the user's number" in name and "features each user was shown" in name for name in stands)
+    (decided,) = [text for name, text in stands.items() if name.startswith("decisions, ")]
+    assert decided == "edge zone; kept for the life of the deployment"
+
+
+def test_kind_edge_is_said_to_hold_no_context_click_or_decision_anywhere(rigs):
+    hosted, edge = (SYSTEMS[name](rigs) for name in ("hosted", "edge"))
+    stands = json.dumps(statement_of(edge).as_json()["sections"]["Where content of persons stands"])
+    assert not any(topic in stands for topic in ("contexts", "clicks", "decisions"))
+    held = {content.topic for content in edge.guarantee().contents}
+    assert held == {"reports", "crowds", "models"}
+    assert {content.topic for content in hosted.guarantee().contents} - held == {"contexts", "clicks", "decisions"}
+    sections = {section.title: dict(section.facts) for section in statement_of(edge).sections}
+    facts = sections["Who can read raw data"]
+    assert "no topic of the deployment holds contexts, clicks or decisions" in facts["model of trust"]
+    assert facts["topic reports"] == "readable by shuffler; written by whoever relays for users' devices, shuffler"
+    assert sections["Custody of keys"]["key of each user"].startswith("on the user's device")
+    assert "key of the edge zone" not in sections["Custody of keys"]
+
+
+def test_sensitivities_are_given_in_a_unit(rigs):
+    """In units of 2^-24 of a feature times a reward: features are at most sqrt(4) long in L1, so 2^25, rounded up."""
+    sums = facts_of(statement_of(SYSTEMS["hosted"](rigs)))["sensitivity"]
+    assert sums == "1, joint L1 distance of the two sums of one cell, in reward levels"
+    counted = facts_of(statement_of(collaborative()))["sensitivity"]
+    assert counted.startswith(f"{2**25 + 1}, L1 distance of one leaf, 4 coordinates, in units of 2^-24 of a feature")
+    lift = facts_of(statement_of(SYSTEMS["lift"](rigs)))["sensitivity of the lift"]
+    assert lift.startswith("40, L1 distance of one leaf, 4 coordinates, in reward levels, 1 to a whole reward")
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "high", "low"), [(1.0, "73.2", "26.8"), (0.1, "52.5", "47.5"), (3.0, "95.3", "4.7")]
+)
+def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, high, low):
+    """e^epsilon to one: from 50 % to at most e^epsilon / (1 + e^epsilon), rounded up, and no less than the rest."""
+    example = facts_of(statement_of(rigs.make_system(release={"epsilon": epsilon})))["example"]
+    assert f"at most {high} % and at least {low} % likely" in example
+    assert "Ann's slot" in example
+
+
+def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):
+    facts = facts_of(statement_of(collaborative(epsilon=2.0, rewards_per_user=1000)))
+    assert facts["the same for one person's whole life"].endswith("they may know for certain: nothing is promised.")
+    paper = facts_of(statement_of(SYSTEMS["paper"](rigs)))["example"]
+    assert "no figure bounds what they learn" in paper
+
+
+def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(rigs):
+    statement = statement_of(rigs.make_system(slot={"lifetime_slots": 12}))
+    promise = statement_of(rigs.make_system(slot={"lifetime_slots": 12})).guarantee
+    assert next(iter(statement.as_json())) == "verdict"
+    assert statement.verdict.startswith("Private as stated: one slot of one user pays epsilon 1, delta ")
+    assert "one person in a whole life epsilon 12, " in statement.verdict
+    assert promise["lifetime"]["warning"] in statement.verdict
+    assert "Private as stated" not in statement_of(SYSTEMS["paper"](rigs)).verdict
+    replayed = statement_of(rigs.make_system(public_dataset=True))
+    assert replayed.marks == ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE")
+    assert facts_of(replayed)["data"] == "public"
+
+
+def test_exact_sums_are_not_private_as_stated():
+    statement = statement_of(collaborative(mechanism="exact"))
+    assert statement.marks == ("NOT PRIVATE AS STATED",)
+    assert statement.guarantee["private_as_stated"] is False
+    assert statement.guarantee["unnoised"] == ["releases", "models"]
+    assert "leaves un-noised on releases, models" in statement.verdict
 
 
 def test_it_never_calls_data_anonymous(system):

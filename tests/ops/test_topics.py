@@ -22,15 +22,14 @@ def test_each_topic_has_the_partitions_of_its_deployment(deployment: Any) -> Non
     config = replace(
         deployment.system.config, partitions=replace(deployment.system.config.partitions, learner=7, shuffler=3)
     )
-    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice, public_dataset=True))
     assert counts["contexts"] == counts["decisions"] == counts["dead-letters-edge"] == 7
     assert counts["reports"] == counts["ledger"] == counts["journal-shuffler"] == 3
     assert counts["crowds"] == counts["models"] == counts["interactions"] == 2
 
 
 def test_without_public_data_there_are_no_interactions_and_one_line(deployment: Any) -> None:
-    config = replace(deployment.system.config, public_dataset=False)
-    counts = partition_counts(P2BSystem.of(config, deployment.system.encoder.lattice))
+    counts = partition_counts(P2BSystem.of(deployment.system.config, deployment.system.encoder.lattice))
     assert "interactions" not in counts
     assert counts["crowds"] == counts["models"] == 1
 
@@ -59,6 +58,7 @@ def test_no_difference_is_found_where_there_is_none(deployment: Any) -> None:
         ("retention.bytes", "1000000"),
         ("message.timestamp.type", "CreateTime"),
         ("max.message.bytes", "1000"),
+        ("unclean.leader.election.enable", "true"),
     ],
 )
 def test_every_other_setting_is_named_with_both_values(deployment: Any, what: str, found: str) -> None:
@@ -67,6 +67,25 @@ def test_every_other_setting_is_named_with_both_values(deployment: Any, what: st
     assert (one.topic, one.name, one.what, one.found) == ("reports", "d.reports", what, found)
     assert one.expected == TOPICS["reports"].settings()[what]
     assert str(one) == f"topic d.reports: expected {what} {one.expected}, found {found}"
+
+
+@pytest.mark.parametrize(("what", "found"), [("cleanup.policy", "delete"), ("retention.ms", "7776000000")])
+def test_marks_that_are_not_kept_for_good_by_key_are_named(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["marks-edge"].settings(), what: found}
+    (one,) = differences(partition_counts(deployment.system), {**GOOD, "marks-edge": Existing(2, settings)}, "d.")
+    assert (one.topic, one.what, one.found) == ("marks-edge", what, found)
+
+
+def test_one_copy_in_sync_of_what_lasts_is_named_where_two_are_asked_for(deployment: Any) -> None:
+    counts = partition_counts(deployment.system)
+    safe = {
+        name: replace(found, settings={**found.settings, "min.insync.replicas": "2"}) for name, found in GOOD.items()
+    }
+    assert not differences(counts, safe, "d.", least_in_sync=2)
+    assert not differences(counts, GOOD, "d.", least_in_sync=1)
+    found = differences(counts, GOOD, "d.", least_in_sync=2)
+    assert {one.topic for one in found} == {topic for topic in counts if TOPICS[topic].lasting}
+    assert {(one.what, one.expected, one.found) for one in found} == {("min.insync.replicas", "2 or more", "1")}
 
 
 def test_another_partition_count_and_a_missing_topic_are_named(deployment: Any) -> None:
@@ -89,7 +108,8 @@ def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_t
     assert all("--replication 3 --min-insync 2" in line for line in found)
     lasting = {name for name, spec in TOPICS.items() if spec.lasting}
     assert lasting == {
-        "decisions", "journal-shuffler", "journal-counter", "models", "ledger", "ledger-edge", "lift"
+        "decisions", "journal-shuffler", "journal-counter", "models", "ledger", "ledger-edge", "lift",
+        "marks-edge", "marks-shuffler", "marks-counter",
     }  # fmt: skip
 
 

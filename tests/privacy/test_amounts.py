@@ -56,10 +56,10 @@ def test_prices_add_exactly(pairs):
 
 
 @given(st.integers(0, DELTA_ONE), st.integers(1, 6))
-def test_a_shown_delta_is_not_below_the_true_one(units, digits):
+def test_a_shown_delta_is_not_below_the_true_one_by_more_than_a_part_in_a_billion(units, digits):
     shown = Fraction(amounts.delta_text(units, digits))
     true = amounts.delta_value(units)
-    assert shown >= true
+    assert shown >= true * (1 - Fraction(1, 10**9))
     assert shown - true <= true * Fraction(10) ** (1 - digits)
 
 
@@ -75,6 +75,14 @@ def test_a_shown_epsilon_is_exact_and_its_float_never_below(micro):
 )
 def test_the_ends_of_delta_are_shown_plainly(units, text):
     assert amounts.delta_text(units) == text
+
+
+@pytest.mark.parametrize("text", ["1.00e-6", "1.00e-5", "3.00e-7", "1.23e-10", "9.99e-1"])
+@pytest.mark.parametrize("times", [1, 3, 1000])
+def test_a_typed_delta_and_a_sum_of_such_print_as_what_was_typed(text, times):
+    """1e-6 is no whole number of units: rounded up it exceeds itself by less than one, and once read 1.01e-6."""
+    part = Fraction(text) / times
+    assert amounts.delta_text(times * amounts.delta_units(part)) == text
 
 
 @given(fractions)

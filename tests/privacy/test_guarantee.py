@@ -35,6 +35,8 @@ KEYS = {
     "computational",
     "renewals",
     "reproducible",
+    "contents",
+    "unnoised",
 }
 EVERY = [
     slot_sums_guarantee(1),
@@ -197,5 +199,5 @@ def test_a_guarantee_that_leaves_something_open_is_refused():
     for wrong in ({"unit": ""}, {"not_protected": ()}, {"deployment": "cloud"}, {"private_as_stated": False}):
         with pytest.raises(BadGuarantee, match="expected"):
             replace(slot_sums_guarantee(1), **wrong)
-    with pytest.raises(BadGuarantee, match="expected a claim exactly where"):
+    with pytest.raises(BadGuarantee, match="expected a claim or content that leaves un-noised exactly where"):
         replace(paper_guarantee(10, "0.5"), private_as_stated=True)

@@ -22,10 +22,10 @@ def with_life(cost, promise=ONE):
 
 
 @pytest.mark.parametrize(
-    ("rewards", "warning"), [(1, None), (10, None), (11, LITTLE), (15, LITTLE), (51, NOTHING), (1000, NOTHING)]
+    ("rewards", "warning"), [(1, None), (4, None), (5, LITTLE), (15, LITTLE), (51, NOTHING), (1000, NOTHING)]
 )
 def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning):
-    """At epsilon 2 ten rewards come to 20; beyond 100 the tables' share of delta is taken for 1."""
+    """At epsilon 2 five rewards come to 10, where the warning begins; beyond 100 the tables' delta counts as 1."""
     promise = LocalReward.of(256, 2, "laplace").guarantee(rewards)
     assert promise.warning == promise.as_json()["lifetime"]["warning"] == warning
     lines = promise.as_text().splitlines()
@@ -37,8 +37,9 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
 @pytest.mark.parametrize(
     ("cost", "weak"),
     [
-        (Cost(20 * MICRO), None),
-        (Cost(20 * MICRO + 1), "next to nothing"),
+        (Cost(10 * MICRO - 1), None),
+        (Cost(10 * MICRO), "next to nothing"),
+        (Cost(20 * MICRO), "next to nothing"),
         (Cost(1, DELTA_ONE // 100 - 1), None),
         (Cost(1, DELTA_ONE // 100), "next to nothing"),
         (Cost(1, DELTA_ONE - 1), "next to nothing"),
@@ -59,14 +60,14 @@ def test_single_events_are_not_called_protected_where_they_are_not():
 
 
 def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
-    alone, both = Promises(ONE), Promises(ONE, with_life(Cost(19 * MICRO + 1, 5)))
+    alone, both = Promises(ONE), Promises(ONE, with_life(Cost(9 * MICRO, 5)))
     assert alone.together == ONE.lifetime.cost
     assert alone.as_json() == {**ONE.as_json(), "lift": None, "together": alone.as_json()["together"]}
     assert alone.beside_text() == ""
-    assert both.together == ONE.lifetime.cost + Cost(19 * MICRO + 1, 5)
+    assert both.together == ONE.lifetime.cost + Cost(9 * MICRO, 5)
     assert alone.warning is ONE.warning is both.lift.warning is None
     stated = json.loads(json.dumps(both.as_json()))
-    assert stated["together"]["epsilon_micro"] == 20 * MICRO + 1
+    assert stated["together"]["epsilon_micro"] == 10 * MICRO
     assert stated["lift"] == json.loads(json.dumps(both.lift.as_json()))
     assert "next to nothing is promised" in stated["together"]["warning"]
     assert f"Together, over the life of one user: {both.together}.\nWarning: for one person" in both.beside_text()

@@ -74,7 +74,7 @@ def test_responses_agree_with_an_independent_sampler(stream):
     assert stats.chi2_contingency(np.stack([theirs, half])).pvalue < FALSE_ALARM
 
 
-@pytest.mark.parametrize(("categories", "expected"), [(2, "0 1 0 1 0 1 1 1 0 1 0 1"), (5, "2 1 2 2 0 1 2 2 3 2 4 1")])
+@pytest.mark.parametrize(("categories", "expected"), [(2, "0 1 0 1 1 1 0 1 0 1 1 1"), (5, "0 4 0 0 1 3 4 4 2 4 1 1")])
 def test_known_responses_stay_the_same_on_every_machine_and_version(stream, categories, expected):
     values = np.arange(12, dtype=np.int64) % categories
     drawn = RandomisedResponse.of(categories, 1).draw(stream(), values)
@@ -171,7 +171,7 @@ def test_for_clicks_one_coin_has_half_the_variance_of_laplace_noise():
 
 
 @pytest.mark.parametrize(
-    ("law", "expected"), [("laplace", "-1 6 4 4 -15 14 7 4 4 4"), ("response", "0 0 0 0 0 0 1 1 0 1")]
+    ("law", "expected"), [("laplace", "0 2 -8 0 3 3 5 2 10 21"), ("response", "0 0 0 0 1 1 1 1 1 1")]
 )
 def test_known_rewards_stay_the_same_on_every_machine_and_version(stream, law, expected):
     rewards = np.arange(10, dtype=np.int64)

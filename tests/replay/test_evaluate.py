@@ -88,9 +88,8 @@ def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
         "expected_slots": 100,
         "encoder": {"codes": 4},
         "slot": {"after_interactions": 1, "settle_seconds": 1e7},
-        "public_dataset": True,
     }
-    system = P2BSystem.fitted(parse_config(values))
+    system = P2BSystem.fitted(parse_config(values), public_dataset=True)
     return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))
 
 
@@ -269,7 +268,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"speed": 0.0}, "speed above 0"),
         ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
         ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
-        ({"config": {"public_dataset": False}}, "and a public dataset"),
+        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
         ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),
         ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),

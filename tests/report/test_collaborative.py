@@ -23,6 +23,7 @@ from hushstream.replay.studies.colin.report import (
     write_collaborative_report,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
+from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -192,7 +193,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"config": {"public_dataset": False}}, "public_dataset: expected true"),
+        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
         ({"config": {"system": "p2b"}}, "config|context|features"),
         ({"dataset": "synthetic", "world": {}}, "dataset: expected a world of related users"),
         ({"runner": "cloud"}, "runner: expected direct or stream"),
@@ -206,3 +207,12 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
 def test_a_run_that_cannot_be_is_refused_before_anything_runs(options, says):
     with pytest.raises(HushstreamError, match=says):
         run_collaborative(CollaborativeOptions(**{"world": SMALL, "rounds_per_phase": 3, **options}))
+
+
+def test_a_world_that_is_not_public_is_refused_as_regret_is_exact(monkeypatch):
+    def private(name, **options):
+        return replace(make_world(name, **options), public=False)
+
+    monkeypatch.setattr("hushstream.replay.studies.colin.run.make_world", private)
+    with pytest.raises(HushstreamError, match="dataset: expected a public one, as regret is an exact figure"):
+        run_collaborative(CollaborativeOptions(world=SMALL, rounds_per_phase=3))

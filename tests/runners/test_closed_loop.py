@@ -43,9 +43,8 @@ def system(world):
         slot=SlotConfig(world.rounds, 1, settle_seconds=1e6),
         release=ReleaseConfig(),
         partitions=PartitionConfig(2, 2),
-        public_dataset=True,
     )
-    return P2BSystem.fitted(config)
+    return P2BSystem.fitted(config, public_dataset=True)
 
 
 def play(world, system, plan, progress=None):

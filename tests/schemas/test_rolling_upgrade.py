@@ -232,9 +232,8 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
         release=ReleaseConfig(window_slots=4),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=1),
-        public_dataset=True,
     )
-    system = prepare(tmp_path / "shop", config)
+    system = prepare(tmp_path / "shop", config, public_dataset="synthetic")
     async with EmbeddedBroker() as broker:
         connection = Connection(broker.bootstrap, "shop.")
         await topics.apply_async(connection, topics.partition_counts(system))

@@ -7,7 +7,7 @@ import pytest
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, Count, PartitionRule, Role, Zone, physical
+from hushstream.schemas.topics import LETTER_READERS, TOPICS, Count, PartitionRule, Role, Zone, physical
 
 
 def test_every_topic_of_the_design_is_declared():
@@ -26,6 +26,9 @@ def test_every_topic_of_the_design_is_declared():
         "ledger-edge",
         "models",
         "ledger",
+        "marks-edge",
+        "marks-shuffler",
+        "marks-counter",
         "dead-letters-edge",
         "dead-letters-shuffler",
         "dead-letters-counter",
@@ -50,6 +53,18 @@ def test_journals_and_the_ledger_are_never_dropped():
         assert TOPICS[name].settings()["cleanup.policy"] == "delete"
 
 
+def test_marks_are_kept_by_key_and_never_dropped():
+    for name in ("marks-edge", "marks-shuffler", "marks-counter"):
+        spec = TOPICS[name]
+        assert (spec.settings()["cleanup.policy"], spec.settings()["retention.ms"]) == ("compact", "-1")
+        assert spec.lasting
+        assert len(spec.writers) == 1
+
+
+def test_no_topic_may_be_led_by_a_broker_that_missed_records():
+    assert {spec.settings()["unclean.leader.election.enable"] for spec in TOPICS.values()} == {"false"}
+
+
 def test_a_journal_has_one_writer_and_begins_with_a_genesis_record():
     for spec in TOPICS.values():
         if "Genesis" in spec.schemas:
@@ -59,10 +74,23 @@ def test_a_journal_has_one_writer_and_begins_with_a_genesis_record():
 
 def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone():
     readers = {role for spec in TOPICS.values() if spec.zone is Zone.EDGE for role in spec.readers}
-    assert readers == {Role.CLIENT, Role.LEARNER, Role.OPERATOR}
-    assert [s.name for s in TOPICS.values() if s.zone is Zone.EDGE and Role.OPERATOR in s.readers] == [
-        "dead-letters-edge"
-    ]
+    assert readers == {Role.CLIENT, Role.LEARNER, Role.LETTERS_EDGE, Role.OPERATOR}
+
+
+def test_what_the_operator_reads_is_published_or_a_mark():
+    # What the operator may read of marks says that a journal has released, and not how far.
+    read = [spec for spec in TOPICS.values() if Role.OPERATOR in spec.readers]
+    assert {spec.zone for spec in read if not spec.name.startswith("marks-")} == {Zone.PUBLISHED}
+
+
+def test_each_zones_dead_letters_have_one_reader_who_reads_nothing_else():
+    letters = [spec for spec in TOPICS.values() if spec.schemas == ("DeadLetter",)]
+    assert {spec.zone: spec.readers for spec in letters} == {zone: (who,) for zone, who in LETTER_READERS.items()}
+    assert len({who for spec in letters for who in spec.readers}) == len(letters)
+    assert all(str(spec.readers[0]) == f"letters-{spec.zone}" for spec in letters)
+    for who in LETTER_READERS.values():
+        assert len([spec for spec in TOPICS.values() if who in spec.readers]) == 1
+        assert not [spec for spec in TOPICS.values() if who in spec.writers]
 
 
 def test_what_leaves_the_edge_holds_no_event_and_no_user():

@@ -26,9 +26,20 @@ def journal_name(genesis: bytes) -> str:
     return blake2b(genesis, digest_size=8).hexdigest()
 
 
+def journal_label(journal: str, generation: int) -> str:
+    """A journal as commits name it: one that was accepted in spite of its marks goes on under another label."""
+    return f"{journal}.{generation}" if generation else journal
+
+
 def pack_mark(journal: str, sequence: int) -> str:
-    """The metadata of a commit."""
+    """The metadata of a commit; ``journal`` is a label."""
     return f"{_FORM} {journal} {sequence}"
+
+
+def marked_journal(metadata: str | None) -> str:
+    """The name of the journal that a commit's metadata speaks of; empty where there is no such mark."""
+    parts = (metadata or "").split(" ")
+    return parts[1].partition(".")[0] if len(parts) == 3 and parts[0] == _FORM else ""
 
 
 def read_mark(metadata: str | None, journal: str) -> int:

@@ -13,12 +13,19 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import LASTING_COPIES, LASTING_IN_SYNC, MIN_IN_SYNC, Topic
+from hushstream.schemas.topics import (
+    COMPRESSION,
+    LASTING_COPIES,
+    LASTING_IN_SYNC,
+    MIN_IN_SYNC,
+    UNCLEAN_ELECTION,
+    Topic,
+)
 
 logger = logging.getLogger(__name__)
 
 _RETENTION = ("retention.ms", "retention.bytes")
-_SAME = ("cleanup.policy",)
+_SAME = ("cleanup.policy", UNCLEAN_ELECTION, COMPRESSION)
 _AT_LEAST = (*_RETENTION, "max.message.bytes")
 _LOG_TIME = "message.timestamp.type"
 
@@ -69,7 +76,7 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
 
 
 async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) -> None:
-    """Refuse topics that would lose records earlier than declared, or could not take the largest.
+    """Refuse topics that would lose records earlier than declared, unseen or not, take no large ones, or compress.
 
     That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
     that is not on this machine too few copies are a warning in the log, and log times must be the broker's own: whoever

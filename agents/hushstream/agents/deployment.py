@@ -7,6 +7,7 @@ the key of their own zone, nothing else.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +19,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.engine.declaration import Artefacts, DeclarationError, Given, Kind, System
+from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts, DeclarationError, Given, Kind, System
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
@@ -141,6 +142,7 @@ def prepare(
     config: DeploymentValues,
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
+    public_dataset: str | None = None,
 ) -> System:
     """Make a deployment's folder: configuration, and what its system prepares for it.
 
@@ -151,11 +153,12 @@ def prepare(
         config: of any system.
         inputs: files that its system takes for preparation, by the names of `Kind.inputs`, as (path, text).
         keys: where keys are, if a public half is to be published.
+        public_dataset: what a replay plays there; a folder stays what it was made for.
 
     Raises:
         ConfigurationError: the folder belongs to another configuration, or the system's preparation refuses.
     """
-    make_folder(folder, config, inputs, keys)
+    make_folder(folder, config, inputs, keys, public_dataset)
     return load(folder)
 
 
@@ -164,6 +167,7 @@ def make_folder(
     config: DeploymentValues,
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
+    public_dataset: str | None = None,
 ) -> None:
     """`prepare`, for a process that only makes the folder; raises as that does."""
     kind, given = kind_of(config.system), dict(inputs or {})
@@ -175,6 +179,7 @@ def make_folder(
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
+    _keep_purpose(folder, public_dataset)
     made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
     write_config(config, path)
     for name, content in made.items():
@@ -186,6 +191,17 @@ def write_artefact(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.tmp")
     beside.write_bytes(content)
     beside.replace(path)
+
+
+def _keep_purpose(folder: Path, public_dataset: str | None) -> None:
+    """Mark a new folder as that of a replay, if it is; refuse one that was made for something else."""
+    found = artefacts_of(folder).public_dataset
+    if (folder / CONFIGURATION).exists() and (found is None) != (public_dataset is None):
+        kinds = ("a deployment", "a replay of a public dataset")
+        expected, got = kinds[public_dataset is not None], kinds[found is not None]
+        raise ConfigurationError(f"{folder}: expected the folder of {expected}, got that of {got}")
+    if public_dataset is not None:
+        write_artefact(folder / PUBLIC_DATASET, json.dumps({"dataset": public_dataset}).encode() + b"\n")
 
 
 def load(folder: Path) -> System:

@@ -19,14 +19,15 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client, replaced
-from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
+from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.recovery import Held, Observe, sequence_of
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.waiting import turn_loop, within
 from hushstream.engine.machine import Spends, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.privacy.ledger import Exhausted
@@ -34,17 +35,12 @@ from hushstream.privacy.ledger import Exhausted
 logger = logging.getLogger(__name__)
 
 
-_TURNS = 8
-"""Turns of the event loop between two folds. A record takes about four from its append to the wire, and its
-acknowledgement six from there to who waits for it; a fold holds the loop, so with fewer each would wait for another
-fold or two (at half of the highest rate: 25 ms in place of 13 from the start of a fold to the acknowledgement)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a driver needs from its worker.
 
     Attributes:
+        marks: how far journals have released; None for a role that needs none.
         observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
         end_offsets: where input logs end now.
         fetched_end: where an input log ended when it was last fetched; None where that is not known.
@@ -56,6 +52,7 @@ class Tools:
     settings: WorkerSettings
     sender: Sender
     snapshots: SnapshotStore
+    marks: ReleaseMarks | None
     metrics: Metrics
     observe: Observe
     end_offsets: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
@@ -94,10 +91,10 @@ class PartitionDriver:
         self._writer = JournalWriter(
             tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
         )
-        self._high_water = HighWater(tools.settings)
         self._sequence = held.sequence
         self._journal_offset = held.journal_offset
         self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
+        self._release: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._finish: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._places = asyncio.Semaphore(self._settings.in_flight)
         self._outstanding = 0
@@ -115,7 +112,7 @@ class PartitionDriver:
 
     def start(self) -> None:
         """Begin to fold what arrives."""
-        for work in (self._fold_loop, self._confirm_loop, self._finish_loop, self._cuts.work):
+        for work in (self._fold_loop, self._confirm_loop, self._release_loop, self._finish_loop, self._cuts.work):
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
@@ -132,11 +129,11 @@ class PartitionDriver:
         self._arrived.set()
         deadline = time.monotonic() + timeout_seconds
         await asyncio.wait(self._tasks[:1], timeout=timeout_seconds)
-        if not await _within(self._drained, deadline) or not self._tasks[0].done():
+        if not await within(self._drained, deadline) or not self._tasks[0].done():
             self._failed = True
         if snapshot and not self._failed:
             await self._guarded(self._cut_last)
-        await _within(self._cuts.idle, deadline)
+        await within(self._cuts.idle, deadline)
         await self._cancel()
         if self._failed:
             return None
@@ -156,9 +153,9 @@ class PartitionDriver:
         self._tools.observe("committed", self.partition, mark)
 
     @property
-    def genesis(self) -> bytes:
-        """The first record of this partition's journal."""
-        return self._held.genesis
+    def label(self) -> str:
+        """This partition's journal as commits name it."""
+        return self._held.label
 
     @property
     def machine(self) -> Any:
@@ -223,7 +220,7 @@ class PartitionDriver:
                 await self._wait_for_input()
             if self._cuts.due:
                 self._cut()
-            await _turn_loop()
+            await turn_loop()
 
     async def _fold_once(self) -> bool:
         """Fold one batch and send its steps on their way; False if more input must arrive first."""
@@ -276,22 +273,39 @@ class PartitionDriver:
         self._confirm.put_nowait(_Work(step, self._sequence, append, commit, started))
 
     async def _confirm_loop(self) -> None:
-        """Wait for each journal record to count, then send what follows from it."""
+        """Wait for each journal record to count."""
         while True:
             work = await self._confirm.get()
             if isinstance(work, Reached):
                 work.journal_offset = self._journal_offset
-                self._finish.put_nowait(work)
-                continue
-            if work.append is not None:
+            elif work.append is not None:
                 self._journal_offset = await self._writer.confirm(work.append) + 1
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
-            if releases(work.step.releases):
-                await asyncio.to_thread(self._high_water.raise_to, self.partition, self._held.genesis, work.sequence)
-            send = self._tools.sender.send
-            work.acknowledgements = [await send(output) for output in (*work.step.releases, *work.step.dead_letters)]
-            self._finish.put_nowait(work)
+            self._release.put_nowait(work)
+
+    async def _release_loop(self) -> None:
+        """Send what follows from records that count; one mark, raised before, covers all that wait by then."""
+        send = self._tools.sender.send
+        while True:
+            waiting = [await self._release.get()]
+            while not self._release.empty():
+                waiting.append(self._release.get_nowait())
+            await self._mark([work for work in waiting if isinstance(work, _Work) and work.step.releases])
+            for work in waiting:
+                if isinstance(work, _Work):
+                    outputs = (*work.step.releases, *work.step.dead_letters)
+                    work.acknowledgements = [await send(output) for output in outputs]
+                self._finish.put_nowait(work)
+
+    async def _mark(self, releasing: Sequence[_Work]) -> None:
+        if self._tools.marks is None or not releasing:
+            return
+        held, sequence = self._held, releasing[-1].sequence
+        outputs = [output for work in releasing for output in work.step.releases]
+        self._tools.observe("marking", self.partition, sequence)
+        await self._tools.marks.raise_to(self.partition, held.journal, held.generation, sequence, outputs)
+        self._tools.observe("marked", self.partition, sequence)
 
     async def _finish_loop(self) -> None:
         """Wait until all outputs of a step are acknowledged; then its input may be committed."""
@@ -375,18 +389,3 @@ class PartitionDriver:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _within(event: asyncio.Event, deadline: float) -> bool:
-    """Whether it comes to an event before a moment of the monotonic clock."""
-    try:
-        await asyncio.wait_for(event.wait(), max(0.0, deadline - time.monotonic()))
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _turn_loop() -> None:
-    """Let what was appended go out and what was acknowledged go on, before the next fold holds the loop."""
-    for _ in range(_TURNS):
-        await asyncio.sleep(0)

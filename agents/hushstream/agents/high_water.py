@@ -1,12 +1,9 @@
-"""The high-water mark of what was released: a journal that is older would draw the same noise over other data.
+"""Release marks on a worker's own disk, beside those of the zone's topic (`hushstream.agents.marks`).
 
-Each journal of a home partition has a small file that names it and the last record under which something out of a
-mechanism, or a debit, was sent. It is on disk before that is sent, also where one debit pays for many releases. A
-higher mark is a file of its own, the lower ones go afterwards, and the highest counts: so an owner that slept cannot
-lower what the next one noted, and nobody waits for one that sleeps. It lies in the data directory unless the settings
-name another folder, which is better: a backup of the data then does not bring back an old mark with it. At take-up a
-journal that ends before the mark (topics restored from an older copy) is refused: PRIVACY rule 4. The mark is read
-before the journal's end is asked for: what another owner pays for after that is no sign of an older copy.
+The file of a mark is on disk before what it covers is sent. A higher mark is a file of its own, the lower ones go
+afterwards, and the highest counts: so an owner that slept cannot lower what the next one noted, and nobody waits for
+one that sleeps. Files lie in the data directory unless the settings name another folder, which is better: a backup of
+the data then does not bring back an old mark with it, and where the topic of marks is lost as well, it is missed.
 """
 
 from __future__ import annotations
@@ -14,121 +11,121 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hushstream.agents.commits import journal_name
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.errors import JournalLost, PartitionError
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import Output
-
-RELEASED_TOPICS = ("releases", "crowds", "lift", "ledger", "ledger-edge")
-"""An output on one of these carries noise that may not be drawn again, or the debit that pays for it."""
+from hushstream.engine.marks import Mark
 
 _DIGEST_CHARACTERS = 32
 
 
 class OlderThanPaid(PartitionError):
-    """The journal ends before the last release that was sent, or the mark cannot be believed."""
+    """The journal is not what was released from, as far as marks say; or the marks cannot be believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HighWater:
-    """The marks of one worker.
+    """The mark files of one worker.
 
     Attributes:
-        settings: say where the marks are, and of which role and deployment.
+        settings: say where the files are, and of which role and deployment.
         raised: the last mark that this object made of each journal: the folder is gone through for the first only.
     """
 
     settings: WorkerSettings
-    raised: dict[str, int] = field(default_factory=dict)
+    raised: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
         """Where the marks are."""
         return self.settings.paid_marks or self.settings.datadir / "paid"
 
-    def marks(self, partition: int, genesis: bytes) -> dict[int, Path]:
-        """The files of a journal's marks by the record that they name; more than one only for a moment."""
-        start = self._start(partition, genesis)
-        names = [path for path in self.folder.glob("*.json") if path.name.startswith(start)]
-        return {int(path.stem.removeprefix(start)): path for path in names}
+    def noted(self, partition: int) -> tuple[Mark, ...]:
+        """The highest mark of each journal of a home partition.
 
-    def raise_to(self, partition: int, genesis: bytes, sequence: int) -> None:
-        """Note on disk, before the release is sent, that record ``sequence`` of a journal makes one.
+        Raises:
+            OlderThanPaid: one is damaged.
+        """
+        marks = []
+        for start in sorted({name.rpartition(".")[0] + "." for name in self._stems(self._place(partition))}):
+            mark = self._highest(start)
+            if mark is not None:
+                marks.append(mark)
+        return tuple(marks)
+
+    def raise_to(self, partition: int, mark: Mark) -> None:
+        """Note a mark on disk, unless a higher one of its journal is there.
 
         Raises:
             JournalLost: the disk refused: nothing may be released, and the partition is tried again.
             OlderThanPaid: the mark that is there is damaged.
         """
-        start = self._start(partition, genesis)
-        first = start not in self.raised
-        if (self.noted(partition, genesis) if first else self.raised[start]) >= sequence:
+        start = f"{self._place(partition)}{mark.journal}."
+        first, place = start not in self.raised, (mark.generation, mark.sequence)
+        there = self._highest(start) if first else None
+        known = self.raised.get(start, (-1, -1)) if there is None else (there.generation, there.sequence)
+        if known >= place:
             return
-        path = self.folder / f"{start}{sequence}.json"
-        body = json.dumps({"journal": journal_name(genesis), "sequence": sequence}, sort_keys=True)
-        fresh = path.with_suffix(f".{os.getpid()}.new")
+        path = self._path(start, place)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with fresh.open("w", encoding="ascii") as file:
-                file.write(f"{_digest(body)} {body}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
-            force_folder(self.folder)
-            if first:
-                force_folder(self.folder.parent)
-            lower = self.marks(partition, genesis) if first else [self.raised[start]]
-            for number in lower:
-                if number < sequence:
-                    (self.folder / f"{start}{number}.json").unlink(missing_ok=True)
+            self._write(path, mark, first)
+            for lower in [_place_of(stem) for stem in self._stems(start)] if first else [known]:
+                if lower < place:
+                    self._path(start, lower).unlink(missing_ok=True)
         except OSError as error:
             raise JournalLost(f"{path}: what is released could not be noted ({error.strerror}); not released") from None
-        self.raised[start] = sequence
+        self.raised[start] = place
 
-    def noted(self, partition: int, genesis: bytes) -> int:
-        """The last record of a journal under which a release was sent; 0 if none is known.
+    def _write(self, path: Path, mark: Mark, first: bool) -> None:
+        body = json.dumps(
+            {"journal": mark.journal, "generation": mark.generation, "sequence": mark.sequence}, sort_keys=True
+        )
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("w", encoding="ascii") as file:
+            file.write(f"{_digest(body)} {body}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        force_folder(self.folder)
+        if first:
+            force_folder(self.folder.parent)
 
-        Raises:
-            OlderThanPaid: the mark is damaged.
-        """
-        while marks := self.marks(partition, genesis):
-            highest = max(marks)
-            path = marks[highest]
+    def _highest(self, start: str) -> Mark | None:
+        """The highest mark among files whose names begin so."""
+        while stems := self._stems(start):
+            place = max(map(_place_of, stems))
+            path = self._path(start, place)
             try:
                 digest, _, body = path.read_text(encoding="ascii").rstrip("\n").partition(" ")
             except FileNotFoundError:
                 continue  # a higher one has come meanwhile
             except (OSError, UnicodeDecodeError) as error:
                 raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
-            if digest != _digest(body) or json.loads(body)["sequence"] != highest:
+            found = json.loads(body) if digest == _digest(body) else {}
+            if (found.get("generation"), found.get("sequence")) != place:
                 raise OlderThanPaid(f"{path}: expected the mark of what was paid, got damaged content")
-            return highest
-        return 0
+            return Mark(found["journal"], found["sequence"], found["generation"])
+        return None
 
-    def check(self, partition: int, paid: int, sequence: int) -> None:
-        """Refuse a journal that ends at ``sequence``, if ``paid`` was `noted` before its end was asked for.
+    def _stems(self, start: str) -> list[str]:
+        return [path.stem for path in self.folder.glob("*.json") if path.name.startswith(start)]
 
-        Raises:
-            OlderThanPaid: it ends before the mark.
-        """
-        if paid > sequence:
-            raise OlderThanPaid(
-                f"partition {partition}: the journal ends at record {sequence}, but a release was sent with record "
-                f"{paid} ({self.folder}); the topics are an older copy. Bring the newer ones back: without "
-                f"them the same budget would be spent twice, on noise that is out already"
-            )
+    def _path(self, start: str, place: tuple[int, int]) -> Path:
+        return self.folder / f"{start}{place[0]}-{place[1]}.json"
 
-    def _start(self, partition: int, genesis: bytes) -> str:
-        return f"{self.settings.deployment}.{self.settings.role}.{partition}.{journal_name(genesis)}."
+    def _place(self, partition: int) -> str:
+        return f"{self.settings.deployment}.{self.settings.role}.{partition}."
 
 
-def releases(outputs: Iterable[Output]) -> bool:
-    """Whether something among these outputs came out of a mechanism, or pays for what does."""
-    return any(output.topic in RELEASED_TOPICS for output in outputs)
+def _place_of(stem: str) -> tuple[int, int]:
+    generation, _, sequence = stem.rpartition(".")[2].partition("-")
+    if not (generation.isdecimal() and sequence.isdecimal()):
+        raise OlderThanPaid(f"{stem}.json: expected the name of a mark to end with GENERATION-RECORD, got another")
+    return int(generation), int(sequence)
 
 
 def _digest(body: str) -> str:

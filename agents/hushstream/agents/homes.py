@@ -11,11 +11,14 @@ from typing import Any
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.broadcast import BroadcastReader
-from hushstream.agents.commits import committed_marks, journal_name, pack_mark, read_mark
+from hushstream.agents.commits import committed_marks, pack_mark
 from hushstream.agents.driver import PartitionDriver, Tools
 from hushstream.agents.errors import DENIED, JournalLost, PartitionError, WorkerError, from_client
+from hushstream.agents.high_water import HighWater
 from hushstream.agents.intake import Intake
+from hushstream.agents.marks import HoldsMarkKeys, ReleaseMarks
 from hushstream.agents.metrics import Metrics
+from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, Superseded
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
@@ -38,26 +41,27 @@ class Homes:
         self,
         settings: WorkerSettings,
         make_machine: MachineFactory,
-        inputs: tuple[str, ...],
+        topics: RoleTopics,
         stream: Stream,
         intake: Intake,
         metrics: Metrics,
         observe: Observe,
         fatal: Callable[[BaseException], None],
     ) -> None:
-        """Own nothing yet; the first of ``inputs`` is the home topic; ``fatal`` is told what ends the worker."""
+        """Own nothing yet; the first input is the home topic; ``fatal`` is told what ends the worker."""
         self._settings = settings
         self._make_machine = make_machine
-        self._inputs = inputs
-        self._home_topic = inputs[0]
+        self._inputs = topics.inputs
+        self._home_topic = topics.inputs[0]
         self._stream = stream
         self._intake = intake
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings)
+        self._marks = _marks(settings, make_machine, topics, stream)
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
-            settings, stream, self._snapshots, metrics, observe,
+            settings, stream, self._snapshots, self._marks, metrics, observe,
             stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
@@ -119,7 +123,7 @@ class Homes:
         def still_owner() -> bool:
             return self._epoch == epoch and self._stream.generation == generation
 
-        recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner)
+        recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks)
         try:
             # A machine commits the inputs that it reads, which need not be all of its role's.
             marks = await committed_marks(self._settings, [(topic, p) for topic in self._inputs for p in partitions])
@@ -148,11 +152,8 @@ class Homes:
 
     async def _recover(self, recovery: Recovery, partition: int, metadata: Sequence[str | None]) -> None:
         started = time.monotonic()
-
-        def released(genesis: bytes) -> int:
-            return max(read_mark(found, journal_name(genesis)) for found in metadata)
-
-        held = await recovery.run(partition, released, self._cache.pop(partition, None))
+        commits = [found for found in metadata if found is not None]
+        held = await recovery.run(partition, commits, self._cache.pop(partition, None))
         if not recovery.still_owner():
             raise Superseded
         seconds = time.monotonic() - started
@@ -219,7 +220,7 @@ class Homes:
         found = {p: c for p, driver in drivers.items() if (c := driver.committable()) is not None}
         places: dict[TopicPartition, tuple[int, str]] = {}
         for partition, (offsets, mark) in found.items():
-            metadata = pack_mark(journal_name(drivers[partition].genesis), mark)
+            metadata = pack_mark(drivers[partition].label, mark)
             places.update({source: (offset, metadata) for source, offset in offsets.items()})
         if not places:
             return
@@ -238,6 +239,19 @@ class Homes:
 
     def _show(self) -> None:
         self._metrics.partitions(self._assigned, len(self.drivers), len(self._stopped))
+
+
+def _marks(
+    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream
+) -> ReleaseMarks | None:
+    """Where a role's marks are kept; None for one without."""
+    if topics.marks is None:
+        return None
+    if not isinstance(make_machine, HoldsMarkKeys):
+        raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its marks, got none")
+    return ReleaseMarks(
+        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
+    )
 
 
 def _code(reason: HushstreamError) -> str:

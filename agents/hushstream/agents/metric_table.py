@@ -4,8 +4,12 @@ Classes: ``released`` came out of a mechanism; ``slot-public`` follows from what
 topic, slots, windows, times); ``zone-private`` tells something of content and is served only on the zone's
 own endpoint. Labels come from fixed lists: what is not on the list is counted as ``other``.
 
-The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches and the lag of
-its clicks have zone-private metrics of their own (``hushstream_edge_*``), and decisions are counted in public.
+The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches, its recoveries and
+the lag of its clicks have zone-private metrics of their own (``hushstream_edge_*``); decisions are counted in public.
+
+The shuffler and the counter hold content, too, and yet their times are slot-public: they do the same for a null as for
+a report and the same for any reward (`hushstream.systems.p2b.shuffler.sums`, `hushstream.systems.colin.moments`), so
+a batch takes as long as its slots are many. An aggregator works on what is published.
 """
 
 from __future__ import annotations
@@ -175,7 +179,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "histogram",
         "slot-public",
         ("role",),
-        "Time to bring one partition to the end of its journal.",
+        "Time to bring one partition to the end of its journal; not of a learner.",
+    ),
+    MetricSpec(
+        "hushstream_edge_recovery_seconds",
+        "histogram",
+        "zone-private",
+        ("role",),
+        "The same of a learner, who folds clicks again on the way.",
     ),
     MetricSpec(
         "hushstream_model_version",

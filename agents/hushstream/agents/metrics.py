@@ -32,8 +32,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declar
 OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
-_BATCHES = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of a batch's metrics begin where batches follow from content, and elsewhere."""
+_OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
+"""How the names of what is measured of a role's work begin where it follows from content, and elsewhere."""
+_WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
@@ -89,7 +90,7 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._batches = _BATCHES[labels.private_work]
+        self._work = _OF_WORK[labels.private_work]
         self._begin_at_zero()
         self._declare()
 
@@ -117,11 +118,11 @@ class Metrics:
         self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
         self._of("hushstream_decisions_total").inc(counts.get("decided", 0))
         self._of("hushstream_windows_sealed_total").inc(counts.get("window", 0))
-        self._of(self._batches + "batch_seconds").observe(seconds)
+        self._of(self._work + "batch_seconds").observe(seconds)
 
     def journaled(self) -> None:
         """One journal record was appended."""
-        self._of(self._batches + "journal_appends_total").inc()
+        self._of(self._work + "journal_appends_total").inc()
 
     def reloaded(self) -> None:
         """A partition is being reloaded from its journal."""
@@ -143,7 +144,7 @@ class Metrics:
 
     def recovered(self, seconds: float) -> None:
         """One partition was brought to the end of its journal."""
-        self._of("hushstream_recovery_seconds").observe(seconds)
+        self._of(self._work + "recovery_seconds").observe(seconds)
 
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
@@ -184,8 +185,8 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
-        elsewhere = _BATCHES[not self._labels.private_work]
-        never = {f"{elsewhere}batch_seconds", f"{elsewhere}journal_appends_total"}
+        elsewhere = _OF_WORK[not self._labels.private_work]
+        never = {elsewhere + name for name in _WORK}
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
                 self._of(spec.name)

@@ -34,6 +34,8 @@ class RoleTopics:
         broadcasts: what each of its machines reads beside its inputs.
         partitions: how many partitions the inputs must have; None accepts what is there.
         declared: how each of them is declared, by name.
+        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
+        evidence: those of ``writes`` on which it alone writes what leaves its zone: a new journal finds them empty.
     """
 
     inputs: tuple[str, ...]
@@ -42,11 +44,23 @@ class RoleTopics:
     broadcasts: tuple[str, ...] = ()
     partitions: int | None = None
     declared: Mapping[str, Topic] = field(default_factory=dict)
+    marks: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What it writes for itself and reads again, one partition for each home."""
+        return (self.journal,) if self.marks is None else (self.journal, self.marks)
 
     @property
     def reads(self) -> frozenset[str]:
         """Everything it reads, its own journal among it."""
-        return frozenset((*self.inputs, self.journal, *self.broadcasts))
+        return frozenset((*self.inputs, *self.own, *self.broadcasts))
+
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """What its outputs are recomputed from and compared with: all but its marks, which follow from no log."""
+        return self.all - {self.marks}
 
     @property
     def all(self) -> frozenset[str]:
@@ -64,7 +78,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
         BrokerUnreachable: no broker answered in time.
         BrokerVersionWrong: it speaks another version of the protocol.
         TopicMissing: one does not exist.
-        PartitionCountWrong: an input, or the journal, has another number of partitions than it must.
+        PartitionCountWrong: an input, or what it writes for itself, has another number of partitions than it must.
         AccessDenied: an access rule is missing.
         TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
     """
@@ -79,7 +93,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
                 f"topic {settings.physical(name)} does not exist (or may not be described); create the topics first"
             )
     partitions = topics.partitions if topics.partitions is not None else counts[topics.inputs[0]]
-    for name in (*topics.inputs, topics.journal):
+    for name in (*topics.inputs, *topics.own):
         if counts[name] != partitions:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
@@ -92,7 +106,7 @@ def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
     """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
     ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
-    writes = {*topics.writes, topics.journal, *ticks}
+    writes = {*topics.writes, *topics.own, *ticks}
     return {
         name: {DESCRIBE_CONFIGS} | ({READ} if name in topics.reads else set()) | ({WRITE} if name in writes else set())
         for name in topics.all

@@ -12,18 +12,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from hushstream.agents.commits import journal_label, journal_name, read_mark
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced, replaced
-from hushstream.agents.high_water import HighWater, releases
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
+from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.engine.chain import NewerJournal
+from hushstream.engine.epochs import DOUBT_BYTES
 from hushstream.engine.machine import (
+    Distrusts,
     InputRange,
     InputRecord,
     InputSlice,
@@ -34,6 +37,7 @@ from hushstream.engine.machine import (
     ReplayMismatch,
     Step,
 )
+from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.users import KeepsUsers
@@ -66,6 +70,7 @@ class Held:
     Attributes:
         genesis: the journal's first record.
         journal_offset: where the journal goes on after that record.
+        generation: of its marks (`hushstream.engine.marks`).
         released: the last record whose outputs are all known to be acknowledged.
         replayed, resent: how many records the last recovery replayed, and outputs it sent again.
     """
@@ -74,32 +79,43 @@ class Held:
     genesis: bytes
     sequence: int
     journal_offset: int
+    generation: int = 0
     released: int = 0
     replayed: int = 0
     resent: int = 0
 
+    @property
+    def journal(self) -> str:
+        """The journal's name."""
+        return journal_name(self.genesis)
+
+    @property
+    def label(self) -> str:
+        """The journal as commits name it."""
+        return journal_label(self.journal, self.generation)
+
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovers one partition; the same object serves all partitions of a worker."""
+    """Recovers one partition; the same object serves all partitions of a worker.
+
+    Attributes:
+        marks: how far journals have released; None for a role that needs none.
+    """
 
     settings: WorkerSettings
     make_machine: MachineFactory
     sender: Sender
     snapshots: SnapshotStore
     still_owner: Callable[[], bool]
+    marks: ReleaseMarks | None = None
 
-    @property
-    def high_water(self) -> HighWater:
-        """What was released from this machine."""
-        return HighWater(self.settings)
-
-    async def run(self, partition: int, released: Callable[[bytes], int], cached: Held | None = None) -> Held:
+    async def run(self, partition: int, commits: Collection[str], cached: Held | None = None) -> Held:
         """Bring the partition's machine to the end of its journal and send again what may be unsent.
 
         Args:
             partition: the home partition.
-            released: gives the committed mark, from the journal's genesis record.
+            commits: metadata of the group's commits for its inputs, asked for before.
             cached: the machine as this worker left it when it last gave the partition up.
 
         Raises:
@@ -110,14 +126,37 @@ class Recovery:
         async with LogReader(self.settings) as reader:
             if cached is not None and self.snapshots.behind(partition):
                 cached = None
-            held = cached if cached is not None else await self._begin(partition, reader)
-            held.released = max(held.released, min(released(held.genesis), held.sequence))
-            mark = max(released(held.genesis), held.released)
+            # Before the journal's end: it holds every record that a mark names by then.
+            standing = Standing() if self.marks is None else await self.marks.read(partition, reader, commits)
+            held = cached if cached is not None else await self._begin(partition, reader, standing)
+            held.generation = standing.generation
+            released = max((read_mark(found, held.label) for found in commits), default=0)
+            held.released = max(held.released, min(released, held.sequence))
+            mark = max(released, held.released)
             held.replayed = held.resent = 0
-            await self._follow(held, reader, mark)
+            unsent = await self._follow(held, reader, mark, standing)
+            await self._hold_to_marks(held, standing, commits)
+            await self._send(held, unsent)
+            held.released = held.sequence
         return held
 
-    async def _begin(self, partition: int, reader: LogReader) -> Held:
+    async def _hold_to_marks(self, held: Held, standing: Standing, commits: Collection[str]) -> None:
+        """Refuse a journal that is not what was released from; from here on its marks are ours to raise."""
+        if self.marks is None:
+            return
+        partition = held.machine.journal[1]
+        if not standing.knows(held.journal) and held.sequence:
+            # Another owner may have begun it since the marks were read; he noted it before its first record.
+            async with LogReader(self.settings) as reader:
+                standing = await self.marks.read(partition, reader, commits)
+        accepted = self.marks.require(standing, partition, held.journal, held.sequence)
+        distrusted = accepted or standing.distrusted(held.journal)
+        held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)
+        if distrusted and isinstance(held.machine, Distrusts):
+            # An operator goes on only where what was lost had been released from: that branch has its price.
+            held.machine.distrust(os.urandom(DOUBT_BYTES), forked=True)
+
+    async def _begin(self, partition: int, reader: LogReader, standing: Standing) -> Held:
         """A machine at its genesis record, or at its snapshot."""
         machine = self.make_machine(partition)
         if isinstance(machine, KeepsUsers):
@@ -133,6 +172,8 @@ class Recovery:
                     f"continues one at offset {snapshot.journal_offset}; the topics were wiped or replaced "
                     f"(remove the data directory only if that was intended)"
                 )
+            if self.marks is not None:
+                self.marks.require(standing, partition, None, 0)
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         genesis = await self._genesis(reader, journal, first, snapshot)
         if isinstance(self.make_machine, OfJournal):
@@ -146,7 +187,7 @@ class Recovery:
         except OtherVersion as error:
             aside = self.snapshots.put_aside(partition)
             logger.warning("%s; it is kept at %s, and the journal is read instead", error, aside)
-            return await self._begin(partition, reader)
+            return await self._begin(partition, reader, standing)
         # A snapshot is taken only when everything up to it was released.
         return Held(machine, genesis, snapshot.sequence, snapshot.journal_offset, released=snapshot.sequence)
 
@@ -164,11 +205,9 @@ class Recovery:
         reader.open({journal: 0})
         return (await reader.read(journal, 0, 1))[0].value
 
-    async def _follow(self, held: Held, reader: LogReader, mark: int) -> None:
-        """Replay the journal's tail until its end, then send what lies above ``mark``."""
+    async def _follow(self, held: Held, reader: LogReader, mark: int, standing: Standing) -> list[Output]:
+        """Replay the journal's tail until its end, and give what lies above ``mark`` and was not sent again yet."""
         journal = held.machine.journal
-        partition = journal[1]
-        paid = self.high_water.noted(partition, held.genesis)  # before the journal's end: it holds that record then
         firsts = await self._open(held, reader)
         unsent: list[Output] = []
         place = held.journal_offset
@@ -179,15 +218,23 @@ class Recovery:
                 step = await self._replay(held, reader, record, firsts)
                 if step is not None and held.sequence > mark:
                     unsent.extend((*step.releases, *step.dead_letters))
-                    if len(unsent) > PORTION_OUTPUTS:
+                    if len(unsent) > PORTION_OUTPUTS and await self._in_order(held, standing):
                         await self._send(held, unsent)
                 await asyncio.sleep(0)
             place = stop
         held.journal_offset = place
         self._check_owner()
-        self.high_water.check(partition, paid, held.sequence)
-        await self._send(held, unsent)
-        held.released = held.sequence
+        return unsent
+
+    async def _in_order(self, held: Held, standing: Standing) -> bool:
+        """Whether no mark speaks against a journal of which not all was read yet."""
+        if self.marks is None:
+            return True
+        journal = held.journal
+        if standing.doubt(journal, max(held.sequence, standing.highest(journal))) or not standing.knows(journal):
+            return False
+        await self.marks.begin(held.machine.journal[1], standing, journal, held.sequence, False)
+        return True
 
     async def _open(self, held: Held, reader: LogReader) -> Mapping[tuple[str, int], int]:
         machine = held.machine
@@ -237,9 +284,8 @@ class Recovery:
 
     async def _send(self, held: Held, unsent: list[Output]) -> None:
         """Send again what lies between the mark and the record that the machine has come to, noted before."""
-        if releases(unsent):
-            partition = held.machine.journal[1]
-            await asyncio.to_thread(self.high_water.raise_to, partition, held.genesis, held.sequence)
+        if unsent and self.marks is not None:
+            await self.marks.raise_to(held.machine.journal[1], held.journal, held.generation, held.sequence, unsent)
         acknowledgements = [await self.sender.send(output) for output in unsent]
         await asyncio.gather(*acknowledgements)
         held.resent += len(acknowledgements)

@@ -18,14 +18,17 @@ from hushstream.engine.declaration import (
     inputs_of,
     role_of,
     topic_of,
+    writers,
     writes_of,
 )
+from hushstream.engine.live import require_private
 from hushstream.engine.machine import Machine
 from hushstream.engine.outcomes import Refusal
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
 REASONS = (*map(str, Reason), *map(str, Refusal))
@@ -86,6 +89,12 @@ class MachineMaker:
             return self(partition)
         return self.made(partition, RoleKeys(key, self.keys.ring(zone), self._others()))
 
+    def mark_keys(self) -> KeyRing:
+        """The keys under which the marks of the role are sealed (`hushstream.agents.marks`)."""
+        if self.role.key_zone is None:
+            raise HushstreamError("release marks: expected a role with a key, got one without")
+        return self.keys.ring(self.role.key_zone)
+
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
         """The machine of a home partition under these keys."""
         machine = self.role.make(self.system.core, partition, keys)
@@ -108,9 +117,20 @@ class RoleWork:
 def role_topics(role: Role, system: System) -> RoleTopics:
     """The topics of one role of a deployment; no key is needed to know them."""
     inputs, writes = inputs_of(role, system), writes_of(role, system)
-    every = {*inputs, role.journal, *writes, *role.broadcasts}
+    marks = () if role.marks is None else (role.marks,)
+    every = {*inputs, role.journal, *writes, *role.broadcasts, *marks}
     declared = {topic.name: topic for topic in system.topics if topic.name in every}
-    return RoleTopics(inputs, role.journal, writes, role.broadcasts, system.homes(role), declared)
+    evidence = _evidence(role, system)
+    return RoleTopics(inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence)
+
+
+def _evidence(role: Role, system: System) -> tuple[str, ...]:
+    """What a role writes out of its zone, where no other role of the system writes, ticks among it."""
+    if role.marks is None:
+        return ()
+    own = topic_of(system, role.marks).zone
+    leaving = (topic_of(system, name) for name in writes_of(role, system) if topic_of(system, name).zone != own)
+    return tuple(topic.name for topic in leaving if writers(topic, system.roles) == (role.name,))
 
 
 def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_EDITION) -> RoleWork:
@@ -132,6 +152,24 @@ def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_E
         frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
     )
     return RoleWork(MachineMaker(role, system, keys, edition), role_topics(role, system), reporting)
+
+
+def require_live(system: System, keys: KeySource) -> None:
+    """Refuse to run a worker on keys of its own where content of persons leaves un-noised.
+
+    What a replay of a public dataset may show is under a seeded key always, and so is marked wherever it is shown.
+
+    Raises:
+        HushstreamError: the folder is that of a replay; or what is released is not private as stated.
+    """
+    if keys.seed is not None:
+        return
+    if system.public_dataset:
+        raise HushstreamError(
+            f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
+            f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
+        )
+    require_private(system.promises.releases, f"deployment {system.config.deployment}")
 
 
 def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:

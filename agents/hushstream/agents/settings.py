@@ -27,7 +27,8 @@ class WorkerSettings(BaseModel):
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
-        paid_marks: where it is noted what was paid for (`hushstream.agents.high_water`); by default in ``datadir``.
+        paid_marks: where it is noted what was released (`hushstream.agents.high_water`); by default in ``datadir``.
+        accept_loss: refusals of a journal that an operator goes on in spite of (`hushstream.agents.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
@@ -45,6 +46,7 @@ class WorkerSettings(BaseModel):
     topic_prefix: str = ""
     datadir: Path
     paid_marks: Path | None = None
+    accept_loss: tuple[str, ...] = ()
     security: Security = Security()
 
     metrics_host: str = "127.0.0.1"

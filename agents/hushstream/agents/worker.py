@@ -84,8 +84,8 @@ class RoleWorker:
             settings: see `WorkerSettings`.
             make_machine: makes the machine of a home partition.
             topics: what the role reads and writes.
-            observe: called at each named step (decoded, folded, journal_sent, journal_acked, released,
-                committed, snapshot) with the partition and the journal's sequence number.
+            observe: called at each named step (decoded, folded, journal_sent, journal_acked, marking, marked,
+                released, committed, snapshot) with the partition and the journal's sequence number.
             reporting: what to show of the machines.
         """
         self._settings = settings
@@ -134,7 +134,7 @@ class RoleWorker:
         self._app = make_app(self._settings, self._topics.inputs, intake)
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
-            self._settings, self._make_machine, self._topics.inputs,
+            self._settings, self._make_machine, self._topics,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)

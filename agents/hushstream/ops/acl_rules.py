@@ -174,6 +174,8 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         name = physical(prefix, topic.name)
         for who in beside_workers(system):
             rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who, system)}
+    for who, held in system.outside.items():
+        rules |= {Rule(principals.by_role[who], "topic", physical(prefix, used), one) for used, one in held.items()}
     for role in system.roles:
         principal = principals.by_role[role.name]
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role.name), "Read"))

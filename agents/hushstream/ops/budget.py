@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
 from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
+from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+
+_INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; the figures below are too low."
+
+
+def budget_topics(system: System) -> tuple[str, ...]:
+    """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
+    return (*system.ledgers, *mark_topics(system))
+
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
@@ -66,24 +75,6 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A ledger entry that cannot be what a role wrote."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"topic": self.topic, "partition": self.partition, "offset": self.offset, "reason": self.reason}
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"{self.topic}/{self.partition} offset {self.offset}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Budget:
     """What a deployment has spent.
 
@@ -95,6 +86,7 @@ class Budget:
         repeated: identical entries beyond the first (sends are at least once); they cost nothing.
         problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
             since both may have been released.
+        lost: where release marks say that more was spent than the ledger holds.
     """
 
     guarantee: Guarantee
@@ -103,11 +95,16 @@ class Budget:
     charges: tuple[Account, ...]
     repeated: int
     problems: tuple[Problem, ...]
+    lost: tuple[Problem, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is as the roles write it, and no scope spent more than it may."""
-        return not self.problems and all(account.within for account in (*self.deployments, *self.charges))
+        """Whether the ledger is as the roles write it and whole, and no scope spent more than it may."""
+        return (
+            not self.problems
+            and not self.lost
+            and all(account.within for account in (*self.deployments, *self.charges))
+        )
 
     @property
     def exhausted(self) -> tuple[Account, ...]:
@@ -147,6 +144,7 @@ class Budget:
         lifetime = self.guarantee.lifetime
         return {
             "ok": self.ok,
+            "complete": not self.lost,
             "exhausted": [account.scope for account in self.exhausted],
             "releases": dict(self.by_mechanism),
             "repeated": self.repeated,
@@ -157,12 +155,14 @@ class Budget:
             "deployments": [account.as_json() for account in self.deployments],
             "spent": [account.as_json() for account in self.charges],
             "problems": [problem.as_json() for problem in self.problems],
+            "lost": [problem.as_json() for problem in self.lost],
         }
 
     def as_text(self) -> str:
         """The limits, what was spent and is left, and what is wrong; windows of a partition share a line."""
         lifetime = self.guarantee.lifetime
-        lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
+        lines = [_INCOMPLETE] if self.lost else []
+        lines += [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
@@ -173,14 +173,14 @@ class Budget:
         if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")
         lines += [f"Exhausted: {account.scope}: {account.refusing}." for account in self.exhausted]
-        return "\n".join([*lines, *map(str, self.problems)]) + "\n"
+        return "\n".join([*lines, *map(str, (*self.problems, *self.lost))]) + "\n"
 
 
 def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
-        logs: a copy that holds the topics of `System.ledgers`.
+        logs: a copy that holds `budget_topics`.
         system: the deployment.
     """
     contents: dict[bytes, set[bytes]] = {}
@@ -205,7 +205,8 @@ def read(logs: LogCopy, system: System) -> Budget:
         deployments += book.deployments()
         charges += book.charges()
     promise, facts = system.promises.releases, system.budgets
-    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems))
+    lost = tuple(gaps(logs, system))
+    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 
 
 class _Seen:
@@ -239,6 +240,7 @@ class _Place(NamedTuple):
     partition: int
     order: int
     renewal: int
+    doubt: str
     scope: str
 
 
@@ -282,7 +284,11 @@ class _Book:
         """The deployment scopes, by partition."""
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
-            paid = {p.renewal for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)}
+            paid = {
+                (p.renewal, p.doubt)
+                for p, c in self._charges.items()
+                if p.partition == partition and c.spent != Cost(0)
+            }
             total = times(terms.limit.price(terms.life), len(paid))
             found.append(
                 Account(

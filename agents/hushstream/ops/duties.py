@@ -5,7 +5,8 @@ zone's dead letters, and read and write what that zone's workers read. Writing t
 worker of that zone may not do it either.
 
 ``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or takes it home to do so
-(``hushstream topics export --role ROLE``): he may read what that role reads and writes, and nothing more.
+(``hushstream topics export --role ROLE``): he may read what that role reads and writes (but for
+its marks), and nothing more.
 
 ``export`` copies the whole deployment (``hushstream topics export``): he may read every topic. He sees both sides of
 the shuffler, so he is for whoever holds the keys of all zones anyway.
@@ -70,4 +71,4 @@ def _verify(name: str, system: System) -> Rights:
             f"--principals: expected a role of deployment {system.config.deployment} "
             f"({', '.join(system.role_names)}), got {_VERIFY}{name}"
         )
-    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).all), _READ)
+    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).recomputed), _READ)

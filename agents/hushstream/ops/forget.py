@@ -92,6 +92,7 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
         HushstreamError: no user's name, or the log refuses.
     """
     _require_user(user)
+    _require_learners(system)
     seen: dict[int, int] = {}
     folded = asyncio.Event()
     place: list[int] = []
@@ -113,6 +114,14 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
     finally:
         await log.stop()
     return Forgotten(system.config.deployment, partition, offset, done, what_stays(system), what_waits(system))
+
+
+def _require_learners(system: System) -> None:
+    if system.outside:
+        raise HushstreamError(
+            "forget: expected a deployment with learner workers, got kind edge, where all of a user's state is on the "
+            "user's device: the application drops the agent there"
+        )
 
 
 def what_stays(system: System) -> tuple[str, ...]:

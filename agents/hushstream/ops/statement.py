@@ -9,17 +9,15 @@ know (who he is, why he does it) he may add; otherwise the statement says that i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hushstream.engine.declaration import System
+from hushstream.ops.statement_topics import content_facts, reader_facts, retention_facts
+from hushstream.ops.statement_words import verdict, worked_example
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
-from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.promise import promises_of
 
 NOT_STATED = "not stated by the operator"
 _COMPOSITIONS = {
@@ -27,16 +25,6 @@ _COMPOSITIONS = {
     "zcdp": "zero-concentrated differential privacy",
     "renyi": "Renyi differential privacy at one order",
 }
-_COLLABORATIVE_TRUST = {
-    "edge": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
-    "them sees noised values",
-    "server": "central, at the counter; hosted: the operator's learner workers, then the trusted counter, see rewards "
-    "in clear; everybody after them sees noised sums",
-}
-_DAY_MS = 24 * 60 * 60 * 1000
-
-_KEY_ZONES = {"learner": "edge", "shuffler": "shuffler", "counter": "counter"}
-_PRIVATE_ZONES = {Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +69,8 @@ class Statement:
     Attributes:
         deployment: its name.
         config_digest: 32 hexadecimal digits.
-        marks: warnings that stand first.
+        verdict: one line, the first: whether it is private as stated, and at which price.
+        marks: warnings that stand next.
         warning: what must be known beside the figures of a whole life, or None; it stands first, too.
         sections: in reading order.
         registry: the fields of a public registry, by name.
@@ -90,6 +79,7 @@ class Statement:
 
     deployment: str
     config_digest: str
+    verdict: str
     marks: tuple[str, ...]
     warning: str | None
     sections: tuple[Section, ...]
@@ -99,6 +89,7 @@ class Statement:
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
         return {
+            "verdict": self.verdict,
             "deployment": self.deployment,
             "config_digest": self.config_digest,
             "marks": list(self.marks),
@@ -112,21 +103,26 @@ class Statement:
 def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
     """What a deployment must tell its data-protection officer, and he his users."""
     operator = operator or OperatorFacts()
-    promises = promises_of(system.config) if isinstance(system, P2BSystem) else Promises(system.guarantee())
+    promises = system.promises
+    # What a replay of a public dataset draws is from a seed always.
+    promises = replace(promises, releases=promises.releases.under_key(system.public_dataset))
     promise = promises.releases
     return Statement(
         deployment=system.config.deployment,
         config_digest=system.digest.hex(),
+        verdict=verdict(promises),
         marks=promise.marks,
         warning=promises.warning,
         sections=(
             _who(system, operator),
             _parameters(system, promises),
+            Section("What that means, by an example", tuple(worked_example(system, promises))),
+            Section("Where content of persons stands", tuple(content_facts(system, promises))),
             _algorithm(system, promise),
             *_lift(promises.lift),
             _trust(system, promise),
             _keys(system),
-            _retention(system),
+            Section("Retention and erasure", tuple(retention_facts(system))),
             _not_protected(promise),
             _checks(system),
         ),
@@ -144,7 +140,7 @@ def _who(system: System, operator: OperatorFacts) -> Section:
             ("purpose", operator.purpose),
             ("legal basis", operator.legal_basis),
             ("deployment", f"{system.config.deployment} (configuration {system.digest.hex()})"),
-            ("data", "public" if system.config.public_dataset else "personal: contexts, clicks and decisions of users"),
+            ("data", "public" if system.public_dataset else "personal: contexts, clicks and decisions of users"),
             (
                 "what the result is",
                 "a model that recommends; it is personalised, so what one user is shown follows from his own data too",
@@ -209,7 +205,7 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
                 "who gives few or rare interactions is served less by a private model than others are; compare groups "
                 "before relying on it",
             ),
-            ("system", system.name),
+            ("system", system.kind),
         ),
     )
 
@@ -242,14 +238,10 @@ def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
 
 
 def _trust(system: System, promise: Guarantee) -> Section:
-    held = [spec for spec in _topics(system) if spec.zone in _PRIVATE_ZONES]
-    facts = [("model of trust", _trust_model(system)), ("adds the noise", _adds_noise(promise))]
-    facts += [
-        (f"topic {spec.name}", f"readable by {_names(spec.readers)}; written by {_names(spec.writers)}")
-        for spec in held
-    ]
-    facts.append(("published topics", ", ".join(spec.name for spec in _topics(system) if spec.zone is Zone.PUBLISHED)))
-    return Section("Who can read raw data", tuple(facts))
+    return Section(
+        "Who can read raw data",
+        (("model of trust", system.words.trust), ("adds the noise", _adds_noise(promise)), *reader_facts(system)),
+    )
 
 
 def _adds_noise(promise: Guarantee) -> str:
@@ -257,58 +249,22 @@ def _adds_noise(promise: Guarantee) -> str:
     return f"the {promise.zone} zone{workers}"
 
 
-def _trust_model(system: System) -> str:
-    if isinstance(system, CollaborativeSystem):
-        release = system.config.release
-        if release.mechanism == "exact":
-            return "none: rewards are public data, and their sums are published without noise"
-        return _COLLABORATIVE_TRUST[release.trust]
-    kind = getattr(system.config, "kind", "hosted")
-    where = (
-        "the operator's workers hold contexts and clicks in clear" if kind == "hosted" else "only padded slots leave"
-    )
-    return f"shuffled, with a trusted curator at the shuffler; {kind}: {where}"
-
-
 def _keys(system: System) -> Section:
-    zones = [_KEY_ZONES[role] for role in system.roles if role in _KEY_ZONES]
+    zones = [role.key_zone for role in system.roles if role.key_zone is not None]
     facts = [
         (f"key of the {zone} zone", "a file or mounted secret that this zone alone may read (mode 600 or refused)")
         for zone in dict.fromkeys(zones)
     ]
+    if system.outside:
+        facts.append(
+            ("key of each user", "on the user's device, made there; the deployment has no key of the edge zone")
+        )
     facts += [
         ("without a key", "the aggregator and whoever reads published topics"),
         ("whoever holds a zone's key", "can take its noise away again: a key is as sensitive as the data"),
         ("end of an epoch", "keys are turned by a one-way ratchet; a retired key is destroyed, and its noise is final"),
     ]
     return Section("Custody of keys", tuple(facts))
-
-
-def _retention(system: System) -> Section:
-    facts = [(f"topic {spec.name}", _kept(spec)) for spec in _topics(system)]
-    facts += [
-        (
-            "erasure of a user",
-            f"hushstream forget drops his state; his records go with their topics' retention; {_after_erasure(system)}",
-        ),
-        ("another retention", "set on the broker is reported by hushstream topics check"),
-    ]
-    return Section("Retention and erasure", tuple(facts))
-
-
-def _after_erasure(system: System) -> str:
-    if isinstance(system, CollaborativeSystem):
-        return (
-            "what was released of him stays, and no release names him again; that he was erased stays, by his number "
-            "in the public graph"
-        )
-    return "what was released stays, noised; that his allowance is spent stays, under a keyed hash"
-
-
-def _kept(spec: TopicSpec) -> str:
-    if spec.retention_ms is None:
-        return f"kept for the life of the deployment; zone: {spec.zone}"
-    return f"deleted after {spec.retention_ms // _DAY_MS} days; zone: {spec.zone}"
 
 
 def _not_protected(promise: Guarantee) -> Section:
@@ -329,7 +285,7 @@ def _checks(system: System) -> Section:
             ("what was spent", "hushstream budget"),
             ("attack the noise", "hushstream audit --all"),
             ("who may read what", "hushstream topics check"),
-            ("roles", ", ".join(system.roles)),
+            ("roles", ", ".join(system.role_names)),
         ),
     )
 
@@ -345,7 +301,9 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
         "intended use": operator.purpose,
         "data product": "continually updated recommendation model",
         "release type": "interactive to the operator's learners, repeated; published topics",
-        "model of differential privacy": _trust_model(system),
+        "model of differential privacy": system.words.trust,
+        "verdict": verdict(promises),
+        "content that leaves un-noised": ", ".join(promises.releases.unnoised) or "none",
         "flavour": "pure epsilon with a stated residue" if pure else "(epsilon, delta)",
         "privacy unit": _joined(promise.unit for promise in each),
         "neighbouring relation": _joined(promise.relation for promise in each),
@@ -366,15 +324,9 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _of_each(promises: Promises, texts: Sequence[str]) -> str:
-    """One amount of each guarantee: by itself, or with what it is of where there are two."""
+    """One amount of each guarantee: by itself, or with what it is of where there are two; none where it is void."""
+    if promises.releases.unnoised:
+        return "none: content leaves un-noised"
     if promises.lift is None:
         return texts[0]
     return f"{texts[0]} for one unit of the releases; {texts[1]} for the lift"
-
-
-def _topics(system: System) -> list[TopicSpec]:
-    return [TOPICS[name] for name in topics_of(system.name, system.roles, system.config.public_dataset, system.holdout)]
-
-
-def _names(roles: tuple[Role, ...]) -> str:
-    return ", ".join(str(role) for role in roles)

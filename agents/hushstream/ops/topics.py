@@ -19,7 +19,7 @@ from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import MIN_IN_SYNC, physical
+from hushstream.schemas.topics import LASTING_IN_SYNC, MIN_IN_SYNC, physical
 
 ANY_REPLICATION = -1
 """The broker's own default replication factor."""
@@ -85,8 +85,17 @@ def plan(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple
     )
 
 
-def differences(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple[Difference, ...]:
-    """What is not as declared: missing topics, other partition counts, other settings."""
+def differences(
+    system: System, existing: Mapping[str, Existing], prefix: str, least_in_sync: int = 1
+) -> tuple[Difference, ...]:
+    """What is not as declared: missing topics, other partition counts, other settings.
+
+    Args:
+        system: the deployment.
+        existing: what there is, by logical name (`describe`).
+        prefix: of the deployment.
+        least_in_sync: how many copies of what lasts must have a record before it counts as written.
+    """
     found = []
     for declared in system.topics:
         topic, count = declared.name, system.partitions[declared.name]
@@ -101,6 +110,9 @@ def differences(system: System, existing: Mapping[str, Existing], prefix: str) -
             value = there.settings.get(setting, "no such setting")
             if value != wanted:
                 found.append(Difference(topic, name, setting, wanted, value))
+        in_sync = int(there.settings.get(MIN_IN_SYNC, "1"))
+        if declared.lasting and in_sync < least_in_sync:
+            found.append(Difference(topic, name, MIN_IN_SYNC, f"{least_in_sync} or more", str(in_sync)))
     return tuple(found)
 
 
@@ -178,13 +190,26 @@ def _request(new: Creation, replication: int, min_in_sync: int | None) -> NewTop
     return request
 
 
-async def check_async(connection: Connection, system: System) -> tuple[Difference, ...]:
+async def check_async(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
     """What on the broker is not as declared; empty when all is well.
+
+    Args:
+        connection: where the deployment is.
+        system: the deployment.
+        one_in_sync: take it that where there are several brokers, one copy of what lasts is enough for a record to
+            count: the loss of one broker can then roll a journal back.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
-    return differences(system, await describe_async(connection, system), connection.prefix)
+    there = await describe_async(connection, system)
+    least = LASTING_IN_SYNC if not one_in_sync and await _brokers(connection) > 1 else 1
+    return differences(system, there, connection.prefix, least)
+
+
+async def _brokers(connection: Connection) -> int:
+    async with connection.admin("describe the cluster") as admin:
+        return len((await admin.describe_cluster())["brokers"])
 
 
 async def warnings_async(connection: Connection, system: System) -> tuple[str, ...]:
@@ -226,6 +251,6 @@ def warnings(connection: Connection, system: System) -> tuple[str, ...]:
     return asyncio.run(warnings_async(connection, system))
 
 
-def check(connection: Connection, system: System) -> tuple[Difference, ...]:
+def check(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
     """`check_async`, for code without an event loop."""
-    return asyncio.run(check_async(connection, system))
+    return asyncio.run(check_async(connection, system, one_in_sync))

@@ -92,7 +92,7 @@ def verified_topics(system: System, roles: Collection[str] | None = None) -> fro
     Raises:
         HushstreamError: the deployment has no such role.
     """
-    return frozenset().union(*(role_topics(role, system).all for role in _asked(system, roles)))
+    return frozenset().union(*(role_topics(role, system).recomputed for role in _asked(system, roles)))
 
 
 def _asked(system: System, names: Collection[str] | None) -> list[Role]:

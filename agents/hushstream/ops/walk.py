@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hushstream.engine.chain import CHAIN_BYTES, Digester
+from hushstream.engine.chain import BEGINNING, CHAIN_BYTES, Digester
 from hushstream.engine.machine import (
     InputRange,
     InputRecord,
@@ -29,8 +29,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import Topic
-
-_BLANK = bytes(CHAIN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,8 @@ class _Walker:
         self._machine = machine
         self._digesters = digesters
         self._copy = copy
-        self._authentic: dict[int, set[bytes]] = {-1: {_BLANK}}
-        self._head = _BLANK
+        self._authentic: dict[int, set[bytes]] = {-1: {BEGINNING}}
+        self._head = BEGINNING
         self._sequence = -1
         self._broken = False
         """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""

@@ -8,6 +8,8 @@ Privacy: the factorisation of all blocks together is block-diagonal, and the pro
 it as it stands: a leaf is in ``levels`` nodes, all of its own block, and the releases of all blocks before it do
 not change, whatever they made others choose. So an event costs what it costs in one counter (parallel composition
 over blocks), however many blocks there are. Which block a leaf is in is public, as is how many leaves it has.
+
+Nodes are drawn before their leaves are there, as in each such tree: what was said of a rollback there holds here.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ class BlockPlan:
         Raises:
             BadPlan: another kind of plan, or too many blocks.
         """
-        if not isinstance(self.plan, NegativeDigitTree):
-            raise BadPlan(f"blocks: expected a digit tree (negative digits or binary), got {type(self.plan).__name__}")
+        if not isinstance(self.plan, NegativeDigitTree) or not self.plan.reaches_ahead:
+            raise BadPlan(f"blocks: expected a tree with negative digits, got {type(self.plan).__name__}")
         largest = LARGEST_COORDINATES // self.plan.dimension
         if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= largest:
             raise BadPlan(f"blocks: expected a whole number from 1 to {largest}, got {self.blocks!r}")

@@ -19,6 +19,11 @@ down. With e a bound on that, the squared distances sum to at most (||c|| 2^F De
 Zrnic 2021, Theorem 4.3, order by order) gives rho for noise of that variance over 2 rho. For c leaves of one
 person the distance is at most c times that.
 
+*A fork.* z_t is named by its step and by the history up to leaf t, so a counter that goes on from an older state draws
+other noise under other leaves. No earlier vector is drawn again: buffers and running sum hold all that later releases
+need of them, and are state. Both branches together are one adaptive sequence of such mechanisms, the common steps once:
+a leaf moves those of each branch by at most the distance above, so their squares add up to 2 rho.
+
 Sources: Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024 (Efficient and Near-Optimal Noise Generation for
 Streaming Differential Privacy); McMahan, Xu, Zhang 2024. The parameters are our own minimisers of the root mean
 square error at the stated horizons.
@@ -27,6 +32,7 @@ square error at the stated horizons.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -38,13 +44,13 @@ from numpy.typing import NDArray
 from hushstream.counting.blt_shapes import MANTISSA_BITS, BltShape, shape_for
 from hushstream.counting.calibration import Concentrated, NodeNoise
 from hushstream.counting.counter import Counter, Factorisation, Plan
+from hushstream.counting.drawing import DrawingCounter, Wanted
 from hushstream.counting.errors import BadPlan, BadState
-from hushstream.counting.nodes import NodeSource
+from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
 from hushstream.counting.statement import Neighbours
 from hushstream.privacy.noise import Parameter
 from hushstream.privacy.promise import Deployment, Guarantee
 
-_LEAVES_PER_BLOCK = 64
 _FINE_BITS = 30
 """The fine lattice has about 2^30 units to the sensitivity: at T = 2^30 and d = 2,500 roundings cost 0.2 % of it."""
 
@@ -124,7 +130,6 @@ class BufferedToeplitz(Plan):
             "shape_horizon": self.shape.horizon,
             "fine_bits": self.fine_bits,
             "guard_bits": _GUARD_BITS,
-            "leaves_per_block": _LEAVES_PER_BLOCK,
         }
 
     def mean_square(self, leaves: int) -> float:
@@ -166,19 +171,17 @@ def _noise(plan: BufferedToeplitz) -> NodeNoise:
     return plan.budget.noise_for(plan.squared_sensitivity)
 
 
-class BltCounter(Counter):
-    """Keeps the buffers and the running sum of the noise: they are as secret as the key's noise."""
+class BltCounter(DrawingCounter):
+    """Keeps the history, the buffers and the running sum of the noise: they are as secret as the key's noise."""
 
     def __init__(self, plan: BufferedToeplitz, nodes: NodeSource) -> None:
         """Before the first leaf."""
-        super().__init__(plan)
-        self._nodes = nodes
+        super().__init__(plan, nodes)
         self._fine = plan.fine_bits
         self._factors, self._shifts = _columns(plan.shape.dyadic)
         self._buffers = np.zeros((len(plan.shape.dyadic), plan.dimension), dtype=np.int64)
         self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total = np.zeros(plan.dimension, dtype=np.int64)
-        self._block: tuple[int, NDArray[np.int64]] | None = None
 
     def feedback(self) -> NDArray[np.int64]:
         """g_t: what the buffers take from the next fresh noise, in fine units, int64 (dimension,)."""
@@ -191,16 +194,20 @@ class BltCounter(Counter):
         self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         self._total += correlated
 
-    def _advance(self, steps: int) -> None:
-        for fresh in self._draw(steps):
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        return Wanted([(self.leaves + row,) for row in range(len(leaves))], histories)
+
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        for fresh in drawn:
             self.push(fresh - self.feedback())
 
     def _noise(self) -> NDArray[np.int64]:
         return self._rounded(self._total)
 
-    def _noise_run(self, steps: int) -> NDArray[np.int64]:
-        totals = np.empty((steps, self.plan.dimension), dtype=np.int64)
-        for row, fresh in enumerate(self._draw(steps)):
+    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
+        totals = np.empty_like(leaves)
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        for row, fresh in enumerate(drawn):
             self.push(fresh - self.feedback())
             totals[row] = self._total
         return self._rounded(totals)
@@ -210,31 +217,20 @@ class BltCounter(Counter):
             return fine.copy()
         return np.asarray((fine + (1 << (self._fine - 1))) >> self._fine)
 
-    def _draw(self, steps: int) -> NDArray[np.int64]:
-        """Fresh noise of the next leaves, int64 (steps, dimension)."""
-        first, end = self.leaves, self.leaves + steps
-        low, high = first // _LEAVES_PER_BLOCK, (end - 1) // _LEAVES_PER_BLOCK
-        parts = [self._block[1]] if self._block is not None and self._block[0] == low else []
-        missing = [(block,) for block in range(low + len(parts), high + 1)]
-        if missing:
-            drawn = self._nodes.draw(missing, _LEAVES_PER_BLOCK).reshape(-1, self.plan.dimension)
-            parts.append(drawn)
-            self._block = high, drawn[-_LEAVES_PER_BLOCK:]
-        return np.concatenate(parts)[first - low * _LEAVES_PER_BLOCK : end - low * _LEAVES_PER_BLOCK]
-
     def _dump_extra(self) -> bytes:
-        return self._buffers.astype("<i8").tobytes() + self._total.astype("<i8").tobytes()
+        return self._history + self._buffers.astype("<i8").tobytes() + self._total.astype("<i8").tobytes()
 
     def _load_extra(self, extra: bytes) -> None:
         rows = len(self._buffers) + 1
-        if len(extra) != 8 * rows * self.plan.dimension:
-            raise BadState(
-                f"counter state: expected {8 * rows * self.plan.dimension} bytes of buffers, got {len(extra)}"
-            )
-        held = np.frombuffer(extra, dtype="<i8").astype(np.int64).reshape(rows, self.plan.dimension)
+        size = HISTORY_BYTES + 8 * rows * self.plan.dimension
+        if len(extra) != size:
+            raise BadState(f"counter state: expected {size} bytes of history and buffers, got {len(extra)}")
+        self._history = extra[:HISTORY_BYTES]
+        held = (
+            np.frombuffer(extra, dtype="<i8", offset=HISTORY_BYTES).astype(np.int64).reshape(rows, self.plan.dimension)
+        )
         self._buffers, self._total = held[:-1].copy(), held[-1].copy()
         self._scaled = _scaled(self._buffers, self._factors, self._shifts)
-        self._block = None
 
 
 def _columns(dyadic: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

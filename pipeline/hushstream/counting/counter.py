@@ -1,8 +1,10 @@
 """One interface for every counter: a plan (what is promised, at which error) and the counter that runs it.
 
 A leaf is one integer vector: one event, or one sealed batch. After t leaves a counter can release their sum
-plus noise. All sums are exact int64 arithmetic and all noise is a function of key and node, so a release is a
-function of the leaves and the key: asking twice, or after a crash, gives the same bytes.
+plus noise. All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a
+release is too: asking twice, or after a crash, gives the same bytes. Where a node is drawn over the history of its
+leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise, so the z below are one draw each for
+whatever the leaves are, as if thrown afresh.
 
 Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z
 the noise of the nodes, A the lower triangle of ones, and A = L R with R the 0-1 matrix that says which leaf is
@@ -50,7 +52,7 @@ from hushstream.privacy.noise import NoiseAddress, Parameter
 from hushstream.privacy.promise import Deployment, Guarantee
 
 LARGEST_DIMENSION = 1 << 24
-STATE_VERSION = 1
+STATE_VERSION = 2
 _STATE_HEAD = struct.Struct("<BQ")
 
 
@@ -94,6 +96,9 @@ class Plan(ABC):
 
     mechanism: ClassVar[str]
     source: ClassVar[str]
+    reaches_ahead: ClassVar[bool] = False
+    """Whether a release needs nodes whose leaves are not all there: their noise cannot follow from what they hold, and
+    a counter that was rolled back would meet it again under other leaves."""
 
     budget: Budget
     dimension: int = 1
@@ -186,15 +191,16 @@ class Plan(ABC):
         Raises:
             BadPlan: units out of range.
         """
+        pair = neighbours or Neighbours()
         return counter_guarantee(
             self.budget,
             f"{self.mechanism} ({self.source}): running sums of at most {self.horizon} leaves, {self._shape_text()},"
             f" {self.noise.law} noise with {self._noise_text()} on each node",
             self.sensitivity,
-            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in lattice units",
+            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in {pair.step}",
             self.changed_draws,
             self.noise.residue,
-            neighbours or Neighbours(),
+            pair,
             units_in_life,
             deployment,
             zone,
@@ -259,11 +265,13 @@ class Counter(ABC):
         self._sum = np.zeros(plan.dimension, dtype=np.int64)
         self._bound = 0
 
-    def add(self, leaves: NDArray[np.int64]) -> None:
+    def add(self, leaves: NDArray[np.int64], origin: bytes = b"") -> None:
         """Take more leaves, in order.
 
         Args:
             leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
+            origin: names what they come from, by its public identity: leaves that are equal by chance so have noise of
+                their own, and that noise is equal tells nobody that leaves are.
 
         Raises:
             BadLeaves: another type or shape, or a sum that could leave 64 bits. Nothing is taken then.
@@ -271,11 +279,11 @@ class Counter(ABC):
         """
         self._admit(leaves, len(leaves))
         if len(leaves):
-            self._advance(len(leaves))
+            self._advance(leaves, origin)
             self._sum += column_sums(leaves)
             self.leaves += len(leaves)
 
-    def seal(self, events: NDArray[np.int64]) -> None:
+    def seal(self, events: NDArray[np.int64], origin: bytes = b"") -> None:
         """Take a whole batch of events as *one* leaf: one step of the horizon, and the fastest way.
 
         Each event is in one leaf still, so the sensitivity is that of an event.
@@ -284,9 +292,15 @@ class Counter(ABC):
             BadLeaves, HorizonReached: as `add`.
         """
         self._admit(events, 1)
-        self._advance(1)
-        self._sum += column_sums(events)
+        leaf = column_sums(events)
+        self._advance(leaf[None], origin)
+        self._sum += leaf
         self.leaves += 1
+
+    @property
+    def exact(self) -> NDArray[np.int64]:
+        """The sum of all leaves without noise, int64 (dimension,): for an epoch that noises it again, and no other."""
+        return self._sum.copy()
 
     def release(self) -> Release:
         """The noised sum of all leaves so far; asking again gives the same bytes.
@@ -299,7 +313,7 @@ class Counter(ABC):
         # Both terms are below 2^62 in size (`_admit`, and the plan's `_check`), so their sum fits.
         return Release(self.leaves, self._sum + self._noise())
 
-    def release_each(self, leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+    def release_each(self, leaves: NDArray[np.int64], origin: bytes = b"") -> NDArray[np.int64]:
         """Take leaves and release after each one: int64 (n, dimension), as n times `add` and `release`.
 
         Raises:
@@ -311,7 +325,7 @@ class Counter(ABC):
         sums = np.cumsum(leaves, axis=0)
         sums += self._sum
         last = sums[-1].copy()
-        sums += self._noise_run(len(leaves))
+        sums += self._noise_run(leaves, origin)
         self._sum = last
         self.leaves += len(leaves)
         return sums
@@ -355,12 +369,12 @@ class Counter(ABC):
         """Noise of the release after the leaves so far, int64 (dimension,)."""
 
     @abstractmethod
-    def _noise_run(self, steps: int) -> NDArray[np.int64]:
-        """Advance by ``steps`` leaves, and the noise of the release after each, int64 (steps, dimension)."""
+    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
+        """Advance by leaves, and the noise of the release after each, int64 (n, dimension)."""
 
     @abstractmethod
-    def _advance(self, steps: int) -> None:
-        """Move the noise on by ``steps`` leaves."""
+    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
+        """Move the noise on by leaves, at least one."""
 
     @abstractmethod
     def _dump_extra(self) -> bytes:

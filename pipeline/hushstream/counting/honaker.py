@@ -12,13 +12,15 @@ noised sums, less the exact sum: the releases, rounding included, are a function
 
 Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only
 nodes that are complete enter a release, and the shift of `counting.counter` moves no release before leaf j: no
-node that holds j is complete before it.
+node that holds j is complete before it. Each is drawn when it is complete, over the history until then
+(`counting.completed`).
 
 Source: Honaker 2015 (Efficient Use of Differentially Private Binary Trees), section 3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -27,13 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.calibration import NodeNoise
+from hushstream.counting.completed import CompletedCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import levels_for
-from hushstream.counting.errors import BadPlan, BadState
+from hushstream.counting.drawing import Wanted
+from hushstream.counting.errors import BadPlan
 from hushstream.counting.nodes import NodeSource
 from hushstream.privacy.noise import Parameter
 
-_NODES_PER_BLOCK = 64
 _MOST_GUARD_BITS = 16
 _SAFE_BITS = 52
 """Estimates grow by half a draw a level, sums of 40 of them by 2^9: within 2^62 if a draw is within 2^52."""
@@ -72,12 +75,11 @@ class HonakerTree(Plan):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """With levels, guard bits and the size of a block."""
+        """With levels and guard bits."""
         return {
             **Plan.parameters.__get__(self),
             "levels": self.levels,
             "guard_bits": self.guard_bits,
-            "nodes_per_block": _NODES_PER_BLOCK,
         }
 
     def mean_square(self, leaves: int) -> float:
@@ -109,88 +111,65 @@ class HonakerTree(Plan):
         return HonakerCounter(self, nodes)
 
 
-class HonakerCounter(Counter):
-    """Keeps, for each set bit of the number of leaves, the noise of that subtree's estimate."""
+class HonakerCounter(CompletedCounter):
+    """Holds the noise of each subtree's estimate; its nodes are drawn once, and are in it."""
 
     def __init__(self, plan: HonakerTree, nodes: NodeSource) -> None:
         """Before the first leaf."""
-        super().__init__(plan)
-        self._nodes = nodes
+        super().__init__(plan, nodes)
         self._guard = plan.guard_bits
-        self._estimates: dict[int, NDArray[np.int64]] = {}
-        self._cached: dict[int, tuple[int, NDArray[np.int64]]] = {}
-
-    def _noise(self) -> NDArray[np.int64]:
-        return self._rounded(sum(self._estimates.values(), np.zeros(self.plan.dimension, dtype=np.int64)))
 
     def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._guard:
             return fine
         return np.asarray((fine + (1 << (self._guard - 1))) >> self._guard)
 
-    def _advance(self, steps: int) -> None:
-        self._complete(steps)
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        parts = enumerate(self._completed(len(leaves)))
+        return self._over([(level, index) for level, part in parts for index in part], histories)
 
-    def _noise_run(self, steps: int) -> NDArray[np.int64]:
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        self._complete(len(leaves), drawn)
+
+    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
         first = self.leaves + 1
-        fine = np.zeros((steps, self.plan.dimension), dtype=np.int64)
-        times = np.arange(first, first + steps)
-        for level, (start, estimates) in self._complete(steps).items():
+        fine = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
+        times = np.arange(first, first + len(leaves))
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        for level, (start, estimates) in self._complete(len(leaves), drawn).items():
             prefix = times >> level
             rows = np.flatnonzero(prefix & 1)
             fine[rows] += estimates[prefix[rows] - 1 - start]
         return self._rounded(fine)
 
-    def _complete(self, steps: int) -> dict[int, tuple[int, NDArray[np.int64]]]:
-        """Take ``steps`` leaves: for each level, the index of the first estimate in use and all from there on."""
+    def _completed(self, steps: int) -> list[range]:
+        """By level the nodes that the next leaves complete."""
         end = self.leaves + steps
+        return [range(self.leaves >> level, end >> level) for level in range(end.bit_length())]
+
+    def _complete(self, steps: int, drawn: NDArray[np.int64]) -> dict[int, tuple[int, NDArray[np.int64]]]:
+        """Take leaves: for each level, the index of the first estimate in use and all from there on."""
+        end, parts = self.leaves + steps, self._completed(steps)
+        own = np.split(drawn << self._guard, np.cumsum([len(part) for part in parts])[:-1])
         in_use: dict[int, tuple[int, NDArray[np.int64]]] = {}
-        fresh = self._draw(0, self.leaves, end)
-        level = 0
-        while True:
-            before, after = self.leaves >> level, end >> level
-            held = self._estimates.pop(level, None)
-            start = before if held is None else before - 1
-            values = fresh if held is None else np.concatenate([held[None], fresh])
-            if len(values):
-                in_use[level] = start, values
-            if after & 1:
-                self._estimates[level] = values[-1]
-            if level + 1 >= end.bit_length():
-                return in_use
-            pairs = values[: 2 * (len(values) // 2)]
-            children = pairs[0::2] + pairs[1::2]
-            level += 1
-            own = self._draw(level, before >> 1, after >> 1)
-            correction = (own - children) // ((2 << level) - 1)
-            fresh = (own + children + correction) >> 1
+        fresh = own[0]
+        for level in range(end.bit_length()):
+            held = self._held.pop(level, None)
+            start = self.leaves >> level
+            if held is not None:
+                start, fresh = start - 1, np.concatenate([held[None], fresh])
+            if len(fresh):
+                in_use[level] = start, fresh
+            if end >> level & 1:
+                self._held[level] = fresh[-1]
+            if level + 1 < end.bit_length():
+                fresh = _estimates(own[level + 1], fresh, level + 1)
+        return in_use
 
-    def _draw(self, level: int, first: int, end: int) -> NDArray[np.int64]:
-        """Noise of the nodes first..end-1 of a level, with guard bits, int64 (end - first, dimension)."""
-        if first == end:
-            return np.zeros((0, self.plan.dimension), dtype=np.int64)
-        low, high = first // _NODES_PER_BLOCK, (end - 1) // _NODES_PER_BLOCK
-        held = self._cached.get(level)
-        known = held[1] if held is not None and held[0] == low else None
-        missing = [(level, block) for block in range(low if known is None else low + 1, high + 1)]
-        parts = [] if known is None else [known]
-        if missing:
-            drawn = self._nodes.draw(missing, _NODES_PER_BLOCK).reshape(-1, self.plan.dimension)
-            parts.append(drawn)
-            self._cached[level] = high, drawn[-_NODES_PER_BLOCK:]
-        rows = np.concatenate(parts)[first - low * _NODES_PER_BLOCK : end - low * _NODES_PER_BLOCK]
-        return rows << self._guard
 
-    def _dump_extra(self) -> bytes:
-        return b"".join(self._estimates[level].astype("<i8").tobytes() for level in sorted(self._estimates))
-
-    def _load_extra(self, extra: bytes) -> None:
-        levels = [level for level in range(self.plan.levels) if self.leaves >> level & 1]
-        width = 8 * self.plan.dimension
-        if len(extra) != width * len(levels):
-            raise BadState(f"counter state: expected {width * len(levels)} bytes of estimates, got {len(extra)}")
-        self._estimates = {
-            level: np.frombuffer(extra[place * width : (place + 1) * width], dtype="<i8").astype(np.int64)
-            for place, level in enumerate(levels)
-        }
-        self._cached.clear()
+def _estimates(own: NDArray[np.int64], below: NDArray[np.int64], level: int) -> NDArray[np.int64]:
+    """The noise of a level's estimates from its nodes' own and from the estimates below, int64 (nodes, dimension)."""
+    pairs = below[: 2 * len(own)]
+    children = pairs[0::2] + pairs[1::2]
+    correction = (own - children) // ((2 << level) - 1)
+    return np.asarray((own + children + correction) >> 1)

@@ -1,4 +1,9 @@
-"""Where a counter's noise comes from: one keyed stream for a small block of neighbouring nodes of a level."""
+"""Where a counter's noise comes from: a keyed stream for one node over what came until then, or for a block of nodes.
+
+What is drawn when its leaves are all there, or for one leaf, is named by its place and by the *history*: a keyed digest
+that runs over all leaves. Counters that need a node before its leaves are all there (`counting.tree`) can name it by
+its place alone, and draw small blocks of neighbouring nodes ahead.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +17,33 @@ from numpy.typing import NDArray
 from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.errors import BadPlan
 from hushstream.privacy.encoding import encode
-from hushstream.privacy.keys import Key
+from hushstream.privacy.keys import DIGEST_BYTES, Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, Parameter
 
 PURPOSE = "counter-node"
+HISTORY_BYTES = DIGEST_BYTES
+NO_HISTORY = bytes(HISTORY_BYTES)
+"""Before the first leaf."""
 
 
 class NodeSource(Protocol):
-    """Gives the noise of whole blocks of nodes: the same block, the same integers, always."""
+    """Gives the noise of nodes: the same place and history, the same integers, always."""
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        """Noise of the ``nodes`` nodes of each block, int64 (blocks, nodes, dimension)."""
+        """Noise of the ``nodes`` nodes of each block, whatever their leaves, int64 (blocks, nodes, dimension)."""
+
+    def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
+        """Noise of single nodes, each over the history beside it, int64 (places, dimension)."""
+
+    def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:
+        """What `draw_over` draws from: for whoever draws for many counters in one pass."""
+
+    def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+        """The history after each leaf; ``origin`` names what they come from, so that equal leaves are told apart."""
 
 
 class CellSource(Protocol):
-    """A `NodeSource` for each of many cells."""
+    """A `NodeSource` of blocks for each of many cells."""
 
     def draw_cells(self, cells: Sequence[int], blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
         """Noise of the ``nodes`` nodes of each block of the cell beside it, int64 (blocks, nodes, dimension)."""
@@ -47,7 +64,8 @@ class _NodeStream(KeyedStream):
 class KeyedNodes:
     """The source of a running counter: the block is a part of the noise address.
 
-    Blocks differ in node and cell alone, which come late in the encoded address: what is before is encoded once.
+    Draws differ in node, cell and content alone, which come late in the encoded address: what is before is encoded
+    once.
     """
 
     __slots__ = ("_address", "_dimension", "_head", "_key", "_noise")
@@ -77,10 +95,10 @@ class KeyedNodes:
         )
         self._noise = noise
         self._dimension = dimension
-        whole, tail = self._address.encode(), self._tail(self._address.cell, ())
+        whole, tail = self._address.encode(), self._tail(self._address.cell, (), b"")
         self._head = whole.removesuffix(tail)
-        if self._address.node or self._head == whole:
-            raise BadPlan("counter: expected an address without a node, got one that names a node")
+        if self._address.node or self._address.content:
+            raise BadPlan("counter: expected an address without a node or content, got one that names some")
 
     @property
     def identity(self) -> bytes:
@@ -95,12 +113,29 @@ class KeyedNodes:
         self, cells: Sequence[int | None], blocks: Sequence[tuple[int, ...]], nodes: int
     ) -> NDArray[np.int64]:
         """See `CellSource`; a cell of None is that of a counter that has none."""
-        streams = [
-            _NodeStream(self._key, self._head + self._tail(cell, block))
-            for cell, block in zip(cells, blocks, strict=True)
-        ]
+        streams = [self._stream(cell, block, b"") for cell, block in zip(cells, blocks, strict=True)]
         drawn = self._noise.draw(streams, nodes * self._dimension)
         return drawn.reshape(len(streams), nodes, self._dimension)
 
-    def _tail(self, cell: int | None, node: tuple[int, ...]) -> bytes:
-        return encode(node, cell, self._address.coordinate, self._address.partition)
+    def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
+        """See `NodeSource`."""
+        return self._noise.draw(self.streams(places, histories), self._dimension)
+
+    def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> list[_NodeStream]:
+        """See `NodeSource`."""
+        cell = self._address.cell
+        return [self._stream(cell, place, history) for place, history in zip(places, histories, strict=True)]
+
+    def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+        """See `NodeSource`."""
+        found = []
+        for leaf in leaves.astype("<i8", copy=False):
+            before = self._key.digest("leaf", before, origin, leaf.tobytes())
+            found.append(before)
+        return found
+
+    def _stream(self, cell: int | None, node: tuple[int, ...], content: bytes) -> _NodeStream:
+        return _NodeStream(self._key, self._head + self._tail(cell, node, content))
+
+    def _tail(self, cell: int | None, node: tuple[int, ...], content: bytes) -> bytes:
+        return encode(node, cell, self._address.coordinate, self._address.partition, content)

@@ -23,12 +23,14 @@ class Neighbours:
             null); then a report against another costs no more than against null.
         leaves: in how many leaves one unit may be; the norms of its moves add up to the sensitivity at most, so the
             triangle inequality makes a node's bound that of one leaf, and only the drawn integers are more.
+        step: what the sensitivity is counted in.
     """
 
     relation: str = "null-slot: neighbours differ in the content of one event, a report or null"
     unit: str = "one event"
     any_content: bool = False
     leaves: int = 1
+    step: str = "lattice units"
 
 
 def counter_guarantee(

@@ -5,6 +5,11 @@ from 0 over the multiples of b^i to t: digit d_i adds the next d_i nodes of leve
 |d_i| ones. So the noise of the release after t leaves is a signed sum of sum_i |d_i| nodes. A node that reaches
 beyond t is no look into the future: what is released is the exact sum plus that signed noise.
 
+Such a node is drawn before its leaves are all there, so content cannot name it, and a counter that goes on from an
+older state over other leaves would meet its noise again: after b^l leaves two branches would differ by exactly what
+their leaves differ by. So whoever cannot confirm that nothing was released beyond a state opens an epoch, with noise of
+its own, at its price (`hushstream.engine.machine.Distrusts`). The binary tree has no such node: `counting.completed`.
+
 Sensitivity. A = L R with R the 0-1 matrix of nodes and leaves and L the signs (the exact sum is L R x by the
 walk above). At each level a leaf is in at most one node, so column j of R has at most h ones: L1 norm h, L2
 norm sqrt(h), for h levels. The levels are those of the horizon, whatever t is. Adaptivity: `counting.counter`.
@@ -22,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.calibration import Budget, NodeNoise
+from hushstream.counting.completed import BinaryCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for, lowest, mean_nodes, shift
 from hushstream.counting.errors import BadPlan, BadState
@@ -46,6 +52,7 @@ class NegativeDigitTree(Plan):
 
     mechanism: ClassVar[str] = "negative-digit tree"
     source: ClassVar[str] = "Andersson, Pagh, Steiner, Torkamani 2025"
+    reaches_ahead: ClassVar[bool] = True
 
     base: int = DEFAULT_BASE
 
@@ -121,8 +128,17 @@ class BinaryTree(NegativeDigitTree):
 
     mechanism: ClassVar[str] = "binary tree"
     source: ClassVar[str] = "Dwork et al. 2010, Chan et al. 2011"
+    reaches_ahead: ClassVar[bool] = False
 
     base: int = 2
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """With base and levels; every node has a stream of its own."""
+        return {**Plan.parameters.__get__(self), "base": self.base, "levels": self.levels}
+
+    def _counter(self, nodes: NodeSource) -> Counter:
+        return BinaryCounter(self, nodes)
 
     def _check(self) -> None:
         if self.base != 2:
@@ -214,8 +230,8 @@ class TreeCounter(Counter):
         noise: NDArray[np.int64] = self._run[place]
         return noise
 
-    def _noise_run(self, steps: int) -> NDArray[np.int64]:
-        return self._noise_from(self.leaves + 1, steps)
+    def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
+        return self._noise_from(self.leaves + 1, len(leaves))
 
     def _noise_from(self, leaves: int, steps: int) -> NDArray[np.int64]:
         """Noise of the releases after ``leaves`` and so many more, int64 (steps, dimension)."""
@@ -252,7 +268,7 @@ class TreeCounter(Counter):
         self._cached[level] = (last, drawn[-self._block_rows :])
         return drawn if known is None else np.concatenate([known, drawn])
 
-    def _advance(self, steps: int) -> None:
+    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
         """Nothing to move: noise follows from the number of leaves."""
 
     def _dump_extra(self) -> bytes:

@@ -1,9 +1,10 @@
 """The budget of a deployment: what a unit may pay in its life, and what each release asks of it.
 
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
-(``epoch/{partition}/{epoch}``, with ``/renewal/{n}`` behind it where noise was drawn anew over what had been
-released), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``); it holds one price, fixed
-by the configuration, and the releases that this price pays for. The *deployment* scope of the partition
+(``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
+``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
+for a doubt (`hushstream.engine.epochs`); it holds one price, fixed by the configuration, and the releases that this
+price pays for. The *deployment* scope of the partition
 (``deployment/{partition}``) bounds what all charges together cost the same unit.
 
 Which charges add up, and which lie side by side:
@@ -14,9 +15,10 @@ Which charges add up, and which lie side by side:
 * colin at the edge: one epoch a partition. A user's contexts and clicks are in the partition of his hash, so
   partitions hold different users, and each has the whole limit (parallel composition; McSherry 2009).
 * p2b: a slot is in one window of one shuffler partition, whichever its report went to, so windows and partitions lie
-  side by side: the deployment scope is charged once, for all that the slots of one user cost together, and again
-  only if a journal drew new noise over the same slots. Partitions do share users here; what bounds the slots of a user
-  over all of them is the allowance that his edge keeps, and that allowance is what fits the budget.
+  side by side: the deployment scope is charged once, for all that the slots of one user cost together, and again for
+  every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions do share
+  users here; what bounds the slots of a user over all of them is the allowance that his edge keeps, and that allowance
+  is what fits the budget.
 * the lift of p2b is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
@@ -31,7 +33,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, positive, require
+from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
 from hushstream.privacy.amounts import (
     DELTA_ONE,
     MICRO,
@@ -72,8 +74,7 @@ class BudgetConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        epsilon = positive("budget.epsilon", self.epsilon)
-        require(epsilon <= _LARGEST_EPSILON, "budget.epsilon", f"at most {_LARGEST_EPSILON:g}", epsilon)
+        epsilon = price("budget.epsilon", self.epsilon, _LARGEST_EPSILON)
         object.__setattr__(self, "epsilon", epsilon)
         delta = number("budget.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
@@ -106,13 +107,15 @@ class Place(NamedTuple):
     Attributes:
         epoch: of the noise; it never falls.
         window: where every window is charged for itself, its number; it never falls.
-        renewal: how often noise was drawn anew, until then, over units that had been released: their lives pay again.
-            An epoch that a turned key begins draws none over them, so it renews nothing.
+        renewal: how often noise was drawn anew, until then, over units that had been released, or may have been: their
+            lives pay again. An epoch that a turned key begins draws none over them, so it renews nothing.
+        doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
     """
 
     epoch: int
     window: int = 0
     renewal: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,13 @@ class SpendingTerms:
 
     def own_scope(self, partition: int, place: Place) -> str:
         """The own scope of a charge."""
-        if self.own == "lift":
-            return f"lift/{partition}"
-        if self.own == "window":
-            return f"window/{partition}/{place.window}"
-        return f"epoch/{partition}/{place.epoch}" + (f"{_RENEWAL}{place.renewal}" if place.renewal else "")
+        names = {
+            "lift": f"lift/{partition}",
+            "window": f"window/{partition}/{place.window}",
+            "epoch": f"epoch/{partition}/{place.epoch}",
+        }
+        doubt = f"/{place.doubt}" if place.doubt else ""
+        return names[self.own] + (f"{_RENEWAL}{place.renewal}{doubt}" if place.renewal else "")
 
     def deployment_scope(self, partition: int) -> str:
         """The deployment scope of a home partition."""
@@ -173,11 +178,13 @@ class OwnScope(NamedTuple):
         partition: whose it is.
         order: number of the epoch or window; 0 for a lift.
         renewal: see `Place.renewal`.
+        doubt: see `Place.doubt`.
     """
 
     partition: int
     order: int
     renewal: int
+    doubt: str
 
     @classmethod
     def of(cls, scope: str, kind: str) -> OwnScope:
@@ -190,7 +197,9 @@ class OwnScope(NamedTuple):
         found, *numbers = name.split("/")
         if found != kind or len(numbers) != (1 if kind == "lift" else 2):
             raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
-        return cls(int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0, int(renewal or 0))
+        count, _, doubt = renewal.partition("/")
+        order = int(numbers[1]) if len(numbers) > 1 else 0
+        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(doubt).hex())
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:

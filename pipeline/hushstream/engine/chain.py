@@ -7,6 +7,9 @@ stops, since it cannot tell whether that counts.
 
 The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
 learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
+
+The chain begins at the version of the noise (`hushstream.privacy.noise.VERSION`): under another version a replay would
+give other releases than the journal says, so a journal that was begun under one is refused, in words.
 """
 
 from __future__ import annotations
@@ -15,8 +18,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 from hushstream.engine.machine import (
     InputRange,
@@ -25,9 +27,9 @@ from hushstream.engine.machine import (
     JournalEntry,
     OffChain,
     Output,
-    Step,
     TopicPartition,
 )
+from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
@@ -49,6 +51,15 @@ CHAIN_STATE = {
 """Avro schema of `Chain.dump`, for snapshots."""
 
 _BLANK = bytes(CHAIN_BYTES)
+
+
+def _beginning(version: int) -> bytes:
+    """What the first record's digest continues: the version of the noise, counted from the first one."""
+    return (version - 1).to_bytes(CHAIN_BYTES, "little")
+
+
+BEGINNING = _beginning(NOISE_VERSION)
+"""What the first record of every journal that this release begins continues."""
 
 Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
 """Writes a record of a schema, in an edition that is settled: `Chain.encode`."""
@@ -204,7 +215,7 @@ class Chain:
             "reproducible": self._digester.reproducible,
             "chain": _BLANK,
         }
-        return self._closed(self.encode("Genesis", fields), _BLANK)
+        return self._closed(self.encode("Genesis", fields), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
@@ -235,11 +246,27 @@ class Chain:
                     f"found {_shown(found[name])}; use the configuration and keys that it was begun with, "
                     f"or a new deployment name"
                 )
-        if checkable and self._closed(value, _BLANK) != value:
-            raise ForeignJournal(f"journal {who.journal[0]}/{who.journal[1]}: its first record was altered")
+        if checkable:
+            self._require_noise_version(value)
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
+
+    def _require_noise_version(self, genesis: bytes) -> None:
+        """Refuse a first record that is not closed as this release closes one."""
+        place = "{}/{}".format(*self._identity.journal)
+        closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
+        if not closes:
+            raise ForeignJournal(f"journal {place}: its first record was altered")
+        if closes[0] != NOISE_VERSION:
+            raise ForeignJournal(
+                f"journal {place}: expected one begun under version {NOISE_VERSION} of the noise, found version "
+                f"{closes[0]}, whose releases this one cannot give again; go on with the release that began it, or "
+                f"take a new deployment name"
+            )
+
+    def _begun_under(self, genesis: bytes, version: int) -> bool:
+        return self._closed(genesis, _beginning(version)) == genesis
 
     def append(self, fields: Mapping[str, Any]) -> bytes:
         """Encode the next record (``fields`` without ``chain``) and advance.
@@ -354,34 +381,6 @@ class Chain:
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
         return content + self._digester.digest("chain", previous, content)
-
-
-class Chained(Protocol):
-    """A machine with a journal of its own."""
-
-    chain: Chain
-
-
-_Chained = TypeVar("_Chained", bound=Chained)
-_Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
-
-
-def in_its_edition(replay: _Replay[_Chained]) -> _Replay[_Chained]:
-    """Make a `Machine.replay` write in the edition of the journal record that it is given.
-
-    So it gives the bytes that were released, whichever edition this worker writes itself.
-    """
-
-    @wraps(replay)
-    def replay_in_its_edition(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        chain = machine.chain
-        own, chain.edition = chain.edition, chain.read(value)[0].edition
-        try:
-            return replay(machine, value, slices)
-        finally:
-            chain.edition = own
-
-    return replay_in_its_edition
 
 
 def _shown(value: object) -> str:

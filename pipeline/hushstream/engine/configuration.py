@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from hushstream.engine.values import REFUSE_UNKNOWN, seconds, whole
+
+LARGEST_EPSILON = 20.0
+"""Of one release; more protects nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +18,8 @@ class FeedbackConfig:
 
     Attributes:
         reward_wait_seconds: a decision that was shown and not clicked by then counts as reward 0.
-        parked_clicks: how many clicks may wait for a context that has not arrived, per partition.
+        parked_clicks: how many clicks may wait for a context that has not arrived, per partition; where users are
+            known beforehand how many showings, each with its reward, divided among the users.
         remembered_events: how many past event ids a partition knows again (same id, same answer).
     """
 
@@ -49,3 +55,9 @@ class PartitionConfig:
         """Refuse impossible values."""
         whole("partitions.learner", self.learner, 1, 4096)
         whole("partitions.shuffler", self.shuffler, 1, 4096)
+
+
+def canonical_form(config: Any, public_dataset: bool) -> bytes:
+    """The bytes that stand for a configuration and for whether a public dataset is replayed under it."""
+    values = {**asdict(config), "public_dataset": public_dataset}
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
+from hushstream.engine.budget import Place
 from hushstream.engine.chain import (
     Chain,
     Identity,
     digest_outputs,
     digest_records,
     head_fields,
-    in_its_edition,
     ranges_of,
 )
-from hushstream.engine.configuration import FeedbackConfig
 from hushstream.engine.deciding_fold import Journaled, TwoInputsFold
-from hushstream.engine.early_feedback import UserParking
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, cut, ready_below
 from hushstream.engine.machine import (
     InputRange,
@@ -36,12 +36,35 @@ from hushstream.engine.machine import (
 )
 from hushstream.engine.models import ModelReader
 from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.spending import Spending
 from hushstream.engine.system import Core
-from hushstream.feedback.memory import BoundedMap, PastDecision
+from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
+
+
+class FeedbackParking(Protocol):
+    """Where feedback waits for a context that has not come."""
+
+    def __len__(self) -> int:
+        """0 when nothing waits."""
+
+    def park(self, click: ParkedClick) -> object:
+        """Let a click wait, if there is a place for it."""
+
+    def claim(self, event_id: str) -> list[ParkedClick]:
+        """Take what waits for an event that has now been decided."""
+
+    def clear(self) -> None:
+        """Drop everything."""
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+
+    def all(self) -> Iterable[ParkedClick]:
+        """Everything that waits; parked in this order it waits as it did."""
 
 
 class TwoInputs(ABC):
@@ -61,6 +84,7 @@ class TwoInputs(ABC):
         now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
         last_click_ms: log time of the youngest click folded.
         float_ties: see `Machine.float_ties`.
+        epoch: of the noise of what is released from here.
     """
 
     def __init__(
@@ -69,9 +93,9 @@ class TwoInputs(ABC):
         partition: int,
         key: Key,
         models: Sequence[ModelReader],
-        feedback: FeedbackConfig,
+        parking: FeedbackParking,
+        remembered_events: int,
         settle_ms: int,
-        parked_of_one: int | None = None,
     ) -> None:
         """Begin before the first record of the inputs.
 
@@ -80,9 +104,9 @@ class TwoInputs(ABC):
             partition: of contexts and clicks.
             key: of the edge zone.
             models: readers of the lines of published models, by line.
-            feedback: how much is remembered.
+            parking: where feedback waits for its context.
+            remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.
-            parked_of_one: how many clicks of one user may wait for their context; None for no limit of his own.
         """
         self.system = system
         self.partition = partition
@@ -93,13 +117,14 @@ class TwoInputs(ABC):
         self.letters = DeadLetters("edge", "learner", partition, key, self.chain.encode)
         self.models = models
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
-        self.past: BoundedMap[PastDecision] = BoundedMap(feedback.remembered_events)
-        self.parking = UserParking(feedback.parked_clicks, parked_of_one)
+        self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
+        self.parking = parking
         self.settle_ms = settle_ms
         self.due: deque[tuple[int, str]] = deque()
         self.now_ms = 0
         self.last_click_ms = 0
         self.float_ties = 0
+        self.epoch = NoiseEpoch()
         self._decoded: DecodedContexts | None = None
 
     @abstractmethod
@@ -110,7 +135,41 @@ class TwoInputs(ABC):
     def _batch(self, sequence: int, journaled: Journaled | None) -> TwoInputsFold[Any]:
         """The fold of the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
 
+    spending: Spending | None
+
+    @property
+    @abstractmethod
+    def _releases(self) -> bool:
+        """Whether noise is drawn here."""
+
+    @property
+    @abstractmethod
+    def _reaches_ahead(self) -> bool:
+        """Whether it is drawn before what it covers is all there."""
+
+    @abstractmethod
+    def _renew(self) -> None:
+        """Noise what is held again, under noise of the epoch that has begun."""
+
     # What a driver asks before it reads.
+
+    @property
+    def nonce(self) -> bytes:
+        """What names the noise of this epoch in this journal."""
+        return self.epoch.nonce(self.chain.genesis_nonce)
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if self._reaches_ahead or (forked and self._releases):
+            self.epoch.ask(nonce)
+        return self.epoch.due
+
+    def charge(self) -> Place:
+        """What the release that follows is charged to; opens the epoch of a doubt."""
+        if self.epoch.due:
+            self.epoch.renew()
+            self._renew()
+        return self.epoch.place()
 
     @property
     def journal(self) -> TopicPartition:
@@ -232,12 +291,18 @@ class TwoInputs(ABC):
         fields = self.chain.accept(value, self.positions())
         arms, propensities = (np.frombuffer(fields[name], kind).tolist() for name, kind in _ANSWERS)
         sequence = self.chain.sequence
+        self._follow(fields["head"]["epoch"], fields["debits"])
         fold, again = self._folded(sequence, Journaled(arms, propensities), slices)
         ours, theirs = self.chain.written(again), self.chain.written(fields)
         for name in ours:
             if ours[name] != theirs[name]:
                 raise ReplayMismatch(f"decisions/{self.partition} record {sequence}: its inputs give another {name}")
         return Step(None, tuple(fold.releases), tuple(fold.dead), fold.counts)
+
+    def _follow(self, epoch: int, debits: Sequence[Mapping[str, Any]]) -> None:
+        """Let the record's first release open an epoch if it did so; a record without releases answers no doubt."""
+        if debits and self.spending is not None:
+            self.epoch.follow(epoch, debits[0]["scope"], self.spending.terms.own)
 
     def _folded(
         self, sequence: int, journaled: Journaled | None, slices: Sequence[InputSlice]
@@ -248,7 +313,7 @@ class TwoInputs(ABC):
         fold.run(covered)
         self._decoded = None
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
-        head = head_fields(sequence, 0, ranges_of(covered), inputs, releases, self.chain.edition)
+        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
         return fold, {"head": head, **fold.fields()}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

@@ -10,7 +10,8 @@ own log time against the deadline of its decision.
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
 left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
 read to its end goes on at a later log time. In p2b the room for feedback without context (`feedback.parked_clicks`) is
-shared by all users of a partition, so a flood that fills it reaches the feedback of others; in colin each has his own.
+shared by all users of a partition, so in a flood that fills it one user's click decides whether feedback of another is
+lost; what leaves, and when, it never decides. In colin each user has places of his own, and no reward takes one.
 """
 
 from __future__ import annotations
@@ -190,16 +191,6 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
     def _too_late(self, click: ParkedClick) -> None:
         """Count feedback whose decision waits no more; only a reward is missed."""
         self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
-
-    def _park(self, click: ParkedClick, part: InputSlice) -> None:
-        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
-        gave_way = self._machine.parking.park(click)
-        if gave_way is None:
-            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
-            return
-        self.counts[Outcome.PARKED] += 1
-        for evicted in gave_way:
-            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
     def _claim(self, event_id: str) -> None:
         """Join what waited for an event that has now been decided."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.state_parts import OWNER, PARKED, PAST, array, dump_owner, restore_owner
 from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 
@@ -16,6 +17,7 @@ PLACE = {
     "clicks": "long",
     "now_ms": "long",
     "last_click_ms": "long",
+    "epoch": EPOCH,
 }
 """Avro fields: whose state it is, and how far it has come."""
 
@@ -31,6 +33,7 @@ def dump_place(machine: TwoInputs) -> dict[str, Any]:
         "clicks": machine.read["clicks", machine.partition],
         "now_ms": machine.now_ms,
         "last_click_ms": machine.last_click_ms,
+        "epoch": machine.epoch.dump(),
     }
 
 
@@ -40,6 +43,7 @@ def restore_place(machine: TwoInputs, state: dict[str, Any]) -> None:
     home = machine.partition
     machine.read.update({("contexts", home): state["contexts"], ("clicks", home): state["clicks"]})
     machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
+    machine.epoch = NoiseEpoch(**state["epoch"])
 
 
 def dump_memories(machine: TwoInputs) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.chain import Chained
+from hushstream.engine.editions import Chained
 from hushstream.engine.machine import Machine
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
@@ -112,6 +112,7 @@ class Role:
         journal: what it writes ahead of everything else.
         writes: everything it writes besides.
         broadcasts: what each of its machines reads beside its inputs.
+        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
         homes: which count of the deployment says how many home partitions it has.
         make: its machine, from the deployment, a home partition and the keys.
         gauges: what it shows of a machine beside counts, by the names of `hushstream.agents.metric_table.ROLE_GAUGES`,
@@ -132,7 +133,13 @@ class Role:
     outcomes: Mapping[str, MetricClass]
     further_key_zones: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
+    marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What it writes for itself and reads again."""
+        return (self.journal,) if self.marks is None else (self.journal, self.marks)
 
     @property
     def key_zones(self) -> tuple[str, ...]:
@@ -145,12 +152,14 @@ class Words:
     """What a system says of itself in the statement, beside what its guarantee says.
 
     Attributes:
-        trust: the model of trust.
-        after_erasure: what stays of an erased user.
+        trust: who is trusted with what, in a sentence.
+        erasure: what an erasure does, and what stays.
+        example: something about Ann that an onlooker may wonder about.
     """
 
     trust: str
-    after_erasure: str
+    erasure: str
+    example: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +199,8 @@ class System:
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
         core: the system's own object, which its machines work from.
+        outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
+            rights by name.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
             seeded key. It is a fact about the data of a replay, so no configuration can say it.
     """
@@ -209,6 +220,7 @@ class System:
     core: Any
     public_dataset: bool
     holdout: HoldoutView | None = None
+    outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a declaration that does not hold together."""
@@ -410,11 +422,18 @@ class Kind:
         """Refuse a declaration that does not hold together."""
         known = {topic.name for topic in self.topics}
         for role in self.roles:
-            unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts} - known
+            marks = set() if role.marks is None else {role.marks}
+            unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts, *marks} - known
             if unknown:
                 raise DeclarationError(
                     f"system {self.name}: role {role.name}: expected topics among {', '.join(sorted(known))}, "
                     f"got {', '.join(sorted(unknown))}"
+                )
+            noised = [topic.name for topic in self.topics if topic.noised and topic.name in role.writes]
+            if noised and role.marks is None:
+                raise DeclarationError(
+                    f"system {self.name}: role {role.name}: expected a topic of marks, since it writes "
+                    f"{', '.join(noised)}, got none: a journal that is rolled back would be gone on with"
                 )
 
     def topic(self, name: str) -> Topic:
@@ -470,13 +489,13 @@ def inputs_of(role: Role, system: System) -> tuple[str, ...]:
 
 def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who writes a topic, in the order in which data flows."""
-    found = [role.name for role in roles if topic.name in (role.journal, *role.writes) or _ticks(role, topic)]
+    found = [role.name for role in roles if topic.name in (*role.own, *role.writes) or _ticks(role, topic)]
     return tuple(dict.fromkeys(([CLIENT] if topic.client == "writes" else []) + found))
 
 
 def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who reads a topic; a journal's writer reads it, too."""
-    found = [role.name for role in roles if topic.name in (role.journal, *role.inputs, *role.broadcasts)]
+    found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
     clients = [CLIENT] if topic.client == "reads" else []
     return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
 

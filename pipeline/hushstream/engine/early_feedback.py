@@ -11,8 +11,8 @@ from hushstream.feedback.memory import ParkedClick, Parking
 class UserParking:
     """A `Parking` in which no user takes the place of the others."""
 
-    def __init__(self, capacity: int, of_one: int | None = None) -> None:
-        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user (None: as many as there is room for)."""
+    def __init__(self, capacity: int, of_one: int) -> None:
+        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user."""
         self._capacity = capacity
         self._of_one = of_one
         self._parking = Parking(capacity)
@@ -28,7 +28,7 @@ class UserParking:
 
     def park(self, click: ParkedClick) -> list[ParkedClick] | None:
         """Let a click wait; returns those that had to give way, or None if its user has no place left."""
-        if self._of_one is not None and self._by_user[click.user] >= self._of_one:
+        if self._by_user[click.user] >= self._of_one:
             return None
         self._by_user[click.user] += 1
         evicted = self._parking.park(click)

@@ -106,6 +106,29 @@ class Reopens(Protocol):
 
 
 @runtime_checkable
+class Distrusts(Protocol):
+    """A machine that draws noise, and can draw noise of its own from here on."""
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
+
+        For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
+        content that it covers meets no other data: there a fork has cost those whom both branches released one price
+        more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
+        negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
+        the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
+        opens it there too. A doubt that nothing has answered yet is in snapshots; asking twice is asking once.
+
+        Args:
+            nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
+            forked: whether a lost branch is known, not only possible: then its price is charged in any case.
+
+        Returns:
+            Whether the next release opens an epoch.
+        """
+
+
+@runtime_checkable
 class Spends(Protocol):
     """A machine whose releases are paid out of a budget."""
 

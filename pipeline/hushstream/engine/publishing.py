@@ -20,8 +20,8 @@ from hushstream.engine.chain import (
     digest_outputs,
     extend_digest,
     head_fields,
-    in_its_edition,
 )
+from hushstream.engine.editions import in_its_edition
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, InputSlice, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.one_input import OneInput

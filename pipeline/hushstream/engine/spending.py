@@ -22,6 +22,7 @@ SPENDING = record(
     epoch="long",
     window="long",
     renewal="long",
+    doubt="string",
     charged="boolean",
     newest="long",
     renewals="long",
@@ -117,6 +118,7 @@ class Spending:
             "epoch": self._place.epoch,
             "window": self._place.window,
             "renewal": self._place.renewal,
+            "doubt": self._place.doubt,
             "charged": self._charged,
             "newest": self._newest,
             "renewals": self.renewals,
@@ -130,7 +132,7 @@ class Spending:
         Raises:
             LedgerError: not the sums of such a ledger.
         """
-        self._place = Place(state["epoch"], state["window"], state["renewal"])
+        self._place = Place(state["epoch"], state["window"], state["renewal"], state["doubt"])
         self._charged, self._newest, self.renewals = state["charged"], state["newest"], state["renewals"]
         totals = {
             self._own_scope(self._place): _sums(state["own"]),

@@ -105,6 +105,21 @@ def releases(name: str, *schemas: str) -> Topic:
     )
 
 
+def marks(zone: str, count: str) -> Topic:
+    """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
+    return Topic(
+        name=f"marks-{zone}",
+        schemas=("ReleaseMark",),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=None,
+        reader=OPERATOR,
+        cleanup="compact",
+        **_PLAIN,
+    )
+
+
 def dead_letters(zone: str, count: str) -> Topic:
     """Which records a zone refused, for its own operator."""
     return Topic(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from hushstream.privacy.amounts import LEAST_EPSILON
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -50,6 +51,18 @@ def seconds(name: str, value: object, least: float) -> float:
 def positive(name: str, value: object) -> float:
     """A finite number above 0."""
     return number(name, value, "a finite number above 0", lambda found: found > 0)
+
+
+def price(name: str, value: object, most: float) -> float:
+    """An epsilon, from the unit in which it is counted to ``most``.
+
+    What lies below the unit would be counted as the whole unit, and what is charged would not be what was configured.
+    """
+    found = positive(name, value)
+    unit = f"at least {LEAST_EPSILON:g}, the unit in which epsilon is counted (a smaller one would be rounded up to it)"
+    require(found >= LEAST_EPSILON, name, unit, value)
+    require(found <= most, name, f"at most {most:g} (more protects nobody)", value)
+    return found
 
 
 def require_deployment_name(name: object) -> None:

@@ -3,13 +3,17 @@
 A decision is learned from once: when its reward comes, or as reward 0 when it was shown and nothing came
 within the wait. A decision that was never shown teaches nothing. When another arm was on screen than the one
 decided, that arm is learned (its propensity is unknown, so it must not enter an off-policy estimate).
+
+The answer of a rewarded decision is kept until its deadline, as that of a waiting one is: who asks again before that
+gets it from either. So how many decisions a user has made, and when he owes a slot, does not depend on his rewards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Literal
+from itertools import takewhile
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +63,15 @@ class OpenDecision:
         self.shown_arm = shown_arm
 
 
+class Answered(NamedTuple):
+    """What was answered to an event that is rewarded, and its deadline; see `OpenDecision`."""
+
+    arm: int
+    propensity: int
+    model_version: int
+    deadline_ms: int
+
+
 class Resolved:
     """An interaction whose reward is known: context (d,), the arm that was on screen, reward in [0, 1]."""
 
@@ -73,14 +86,19 @@ class Resolved:
         self.reward = reward
 
 
-class OpenDecisions:
-    """All waiting decisions of one user, by event id, oldest first."""
+# Most users have none most of the time; a dictionary of one's own takes 64 bytes or more.
+_NONE_ANSWERED: dict[str, Answered] = {}
 
-    __slots__ = ("_open",)
+
+class OpenDecisions:
+    """All waiting decisions of one user, by event id, oldest first, and the answers of rewarded ones."""
+
+    __slots__ = ("_answered", "_open")
 
     def __init__(self) -> None:
         """Start with none."""
         self._open: dict[str, OpenDecision] = {}
+        self._answered: dict[str, Answered] = _NONE_ANSWERED
 
     def __len__(self) -> int:
         """How many wait."""
@@ -106,6 +124,35 @@ class OpenDecisions:
         """Let a decision wait."""
         self._open[event_id] = decision
 
+    def has_answer(self, event_id: str) -> bool:
+        """Whether the answer of this event is kept because it is rewarded."""
+        return event_id in self._answered
+
+    def known(self, event_id: str, now_ms: int) -> OpenDecision | Answered | None:
+        """What was answered to an event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
+        found = self._open.get(event_id) or self._answered.get(event_id)
+        return None if found is None or found.deadline_ms <= now_ms else found
+
+    def answers(self) -> Iterator[tuple[str, Answered]]:
+        """Event ids and answers of rewarded events, in the order of their rewards."""
+        return iter(self._answered.items())
+
+    def keep_answer(self, event_id: str, answer: Answered) -> None:
+        """Let an event that is rewarded have its answer."""
+        if not self._answered:
+            self._answered = {}
+        self._answered[event_id] = answer
+
+    def forget_answers(self, now_ms: int) -> None:
+        """Drop answers whose deadline has passed, up to the first whose has not.
+
+        What lies behind that one was rewarded after it, so nothing stays for more than two waits.
+        """
+        if self._answered:
+            passed = takewhile(lambda item: item[1].deadline_ms <= now_ms, self._answered.items())
+            for event_id, _ in list(passed):
+                del self._answered[event_id]
+
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Note which arm was on screen for a waiting event; the first note stands."""
         decision = self._open[event_id]
@@ -117,6 +164,8 @@ class OpenDecisions:
     def rewarded(self, event_id: str, arm: int, reward: float) -> Resolved:
         """Resolve a waiting event. A reward implies that its arm was on screen, unless *shown* said otherwise."""
         decision = self._open.pop(event_id)
+        answer = Answered(decision.arm, decision.propensity, decision.model_version, decision.deadline_ms)
+        self.keep_answer(event_id, answer)
         return Resolved(decision, arm if decision.shown_arm == NOT_SHOWN else decision.shown_arm, reward)
 
     def expire(self, event_id: str) -> Resolved | None:

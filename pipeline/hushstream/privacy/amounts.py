@@ -18,6 +18,10 @@ MICRO = 1_000_000
 DELTA_BITS = 80
 DELTA_ONE = 1 << DELTA_BITS
 """Delta 1 in units of 2^-80."""
+LEAST_EPSILON = 1 / MICRO
+"""The unit in which epsilon is counted: a smaller one would be charged as this, up to any number of times too much."""
+
+_PRINTED_SLACK = Fraction(1, 10**9)
 
 Number: TypeAlias = int | float | str | Decimal | Fraction
 
@@ -132,12 +136,16 @@ def epsilon_text(micro: int) -> str:
 
 
 def delta_text(units: int, digits: int = 3) -> str:
-    """Delta in scientific notation with ``digits`` significant digits, rounded up; at most 1 is shown."""
+    """Delta in scientific notation with ``digits`` significant digits, rounded up; at most 1 is shown.
+
+    An amount is a decimal that was rounded up to a whole unit, or a sum of such: what exceeds a decimal by less than a
+    part in 10^9 prints as that decimal, so that 1e-6 does not read 1.01e-6.
+    """
     if units == 0:
         return "0"
     if units >= DELTA_ONE:
         return "1"
-    value = delta_value(units)
+    value = delta_value(units) * (1 - _PRINTED_SLACK)
     exponent = math.floor(math.log10(value))
     mantissa = math.ceil(value * Fraction(10) ** (digits - 1 - exponent))
     if mantissa >= 10**digits:

@@ -51,7 +51,7 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
         `hushstream.counting.counter`). Renewals are independent draws over the same units: rhos add. Epsilon at a
         delta is the least of the pure one and of what rho gives.
     """
-    pure = promise.rho_micro is None and promise.delta_units == promise.residue_units and promise.private_as_stated
+    pure = promise.rho_micro is None and promise.delta_units == promise.residue_units and promise.claimed is None
     if promise.rho_micro is None and not pure:
         return ()
     times = 1 if promise.renewals is None else promise.renewals.most

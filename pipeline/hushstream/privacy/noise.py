@@ -4,6 +4,12 @@ A release must be a pure function of the log, so its noise is not drawn but deri
 key over the full address of the release gives a stream key, and ChaCha20 under it the words that the tables
 of `hushstream.privacy.tables` turn into discrete Laplace integers. After the tables only integer comparisons,
 shifts and additions happen: no floating point, no library generator.
+
+Noise that meets other data is told by a subtraction, so the address of what is drawn also holds a keyed digest of the
+content that it covers, as a synthetic initialisation vector does for a nonce (Rogaway, Shrimpton 2006): a journal that
+was rolled back and goes on over other data draws other noise there, and over the same data the same. What that leaves
+of the guarantee is proved in `deploy/docs/proofs.md`, with the one exception: the nodes of trees that reach beyond
+what they are first drawn for (`hushstream.counting.tree`).
 """
 
 from __future__ import annotations
@@ -28,8 +34,9 @@ from hushstream.privacy.errors import BadNoise, PrivacyError
 from hushstream.privacy.keys import Key
 from hushstream.privacy.tables import BASE_BITS, laplace_tables
 
-VERSION = 1
-"""Version of the address encoding and of every rule that turns words into draws."""
+VERSION = 2
+"""Version of the address encoding and of every rule that turns words into draws; a journal stays with its own
+(`hushstream.engine.chain`)."""
 
 NONCE_BYTES = 32
 WORD_BYTES = 8
@@ -57,6 +64,8 @@ class NoiseAddress:
         cell: one cell, or None when one stream serves all cells in their fixed order.
         coordinate: one coordinate, or None when one stream serves all in order.
         partition: the home partition whose journal pays for the release.
+        content: keyed digest of what the noise covers; empty where a place must be drawn for before its content is
+            there, and where nothing is covered.
     """
 
     purpose: str
@@ -72,6 +81,7 @@ class NoiseAddress:
     cell: int | None = None
     coordinate: int | None = None
     partition: int = 0
+    content: bytes = b""
 
     def __post_init__(self) -> None:
         """Refuse an address that would not name its release.
@@ -106,6 +116,7 @@ class NoiseAddress:
             self.cell,
             self.coordinate,
             self.partition,
+            self.content,
         )
 
     def at(self, purpose: str) -> NoiseAddress:

@@ -19,6 +19,7 @@ from hushstream.privacy.amounts import (
     epsilon_text,
     float_up,
 )
+from hushstream.privacy.contents import Content, unnoised_topics
 from hushstream.privacy.errors import BadGuarantee
 
 Deployment = Literal["hosted", "edge"]
@@ -27,7 +28,7 @@ COMPUTATIONAL = "computational: against parties without the key"
 NOT_PRIVATE = "NOT PRIVATE AS STATED"
 REPRODUCIBLE = "REPRODUCIBLE, NOT PRIVATE"
 
-_WEAK_EPSILON_MICRO = 20 * MICRO
+_WEAK_EPSILON_MICRO = 10 * MICRO
 _WEAK_DELTA_UNITS = DELTA_ONE // 100
 
 
@@ -108,12 +109,13 @@ class Guarantee:
         residue_units: the part of delta that comes from the noise's tables, in units of 2^-80.
         not_protected: what the guarantee does not cover, one fact each.
         conditions: what must hold for it, one fact each.
-        private_as_stated: False when the claim beside it is not what holds.
+        private_as_stated: False when the claim beside it is not what holds, or content leaves un-noised beside it.
         claimed: the claim of the paper whose calibration this is, if it is one.
         reproducible: True when the key comes from a seed.
         renewals: where noise may be drawn more than once over a unit; None: it is drawn once.
         rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
             None where the mechanism is priced by (epsilon, delta) alone.
+        contents: what each topic of the deployment holds of persons; empty for a mechanism by itself.
     """
 
     mechanism: str
@@ -135,20 +137,24 @@ class Guarantee:
     computational: str = COMPUTATIONAL
     renewals: Renewals | None = None
     rho_micro: int | None = None
+    contents: tuple[Content, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a guarantee that leaves something open.
 
         Raises:
-            BadGuarantee: an unknown deployment, an empty field, or a claim that does not match its verdict.
+            BadGuarantee: an unknown deployment, an empty field, or a verdict that does not match the claim and what
+                leaves un-noised.
         """
         if self.deployment not in ("hosted", "edge"):
             raise BadGuarantee(f"deployment: expected hosted or edge, got {self.deployment!r}")
         for name in ("mechanism", "relation", "unit", "norm", "zone", "not_protected"):
             if not getattr(self, name):
                 raise BadGuarantee(f"guarantee: expected a non-empty {name}, got an empty one")
-        if self.private_as_stated == (self.claimed is not None):
-            raise BadGuarantee("guarantee: expected a claim exactly where it is not private as stated")
+        if self.private_as_stated == (self.claimed is not None or bool(self.unnoised)):
+            raise BadGuarantee(
+                "guarantee: expected a claim or content that leaves un-noised exactly where it is not private as stated"
+            )
 
     @property
     def epsilon_micro(self) -> int:
@@ -165,6 +171,11 @@ class Guarantee:
         """Warnings that stand wherever a result under this guarantee is shown; empty when there is none."""
         marks = () if self.private_as_stated else (NOT_PRIVATE,)
         return (*marks, REPRODUCIBLE) if self.reproducible else marks
+
+    @property
+    def unnoised(self) -> tuple[str, ...]:
+        """The topics on which content leaves un-noised: the figures of this guarantee do not speak of it."""
+        return unnoised_topics(self.contents)
 
     @property
     def price(self) -> Cost:
@@ -196,6 +207,11 @@ class Guarantee:
         """The same guarantee with the kind of key that the release really uses."""
         return replace(self, reproducible=reproducible)
 
+    def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
+        """The same guarantee in a deployment whose topics hold ``contents``."""
+        stated = self.claimed is None and not unnoised_topics(contents)
+        return replace(self, contents=contents, private_as_stated=stated)
+
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
         return {
@@ -217,6 +233,8 @@ class Guarantee:
             "computational": self.computational,
             "reproducible": self.reproducible,
             "renewals": None if self.renewals is None else self.renewals.as_json(),
+            "contents": [content.as_json() for content in self.contents],
+            "unnoised": list(self.unnoised),
         }
 
     def as_text(self) -> str:
@@ -225,6 +243,8 @@ class Guarantee:
 
     def _lines(self) -> list[str]:
         lines = [*self.marks]
+        if self.unnoised:
+            lines.append(f"Content leaves un-noised on: {', '.join(self.unnoised)}. The figures do not speak of it.")
         if self.claimed is not None:
             lines += [
                 f"Claimed: epsilon {epsilon_text(self.claimed.epsilon_micro)}, delta {self.claimed.delta}"
@@ -246,6 +266,7 @@ class Guarantee:
             f"Trust zone: {self.zone} (it sees what it protects; a trusted curator).",
             f"Strength: {self.computational}.",
         ]
+        lines += [f"Content of persons on {content}." for content in self.contents]
         lines += [f"Condition: {fact}." for fact in self.conditions]
         return lines + [f"Not protected: {fact}." for fact in self.not_protected]
 
@@ -305,7 +326,7 @@ def _weakness(cost: Cost) -> str | None:
     """In words, where a price is so high that little or nothing is promised for it."""
     if cost.delta_units >= DELTA_ONE:
         return "nothing"
-    weak = cost.epsilon_micro > _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
+    weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
     return "next to nothing" if weak else None
 
 

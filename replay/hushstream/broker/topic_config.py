@@ -19,6 +19,14 @@ def _integer(minimum: int) -> _Check:
     return check
 
 
+def _share(value: str) -> str | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return f"expected a number, got {value!r}"
+    return None if 0 <= number <= 1 else f"expected 0 to 1, got {value}"
+
+
 def _only(*accepted: str, why: str = "") -> _Check:
     def check(value: str) -> str | None:
         if value in accepted:
@@ -36,18 +44,21 @@ class _Setting:
 
 _HERE = "; the embedded broker does not do that, use Apache Kafka"
 
-# Retention is accepted and described, but nothing is deleted before the process ends: a full partition
-# refuses new records instead. Segments do not exist in memory, so their settings change nothing.
+# Retention and compaction are accepted and described, but nothing is deleted before the process ends: a full partition
+# refuses new records instead. A compacted topic keeps the older records of a key, too, which every reader of one must
+# be ready for anyway. Segments do not exist in memory, so their settings change nothing.
 _SETTINGS: dict[str, _Setting] = {
-    "cleanup.policy": _Setting("delete", _only("delete", why=_HERE)),
+    "cleanup.policy": _Setting("delete", _only("delete", "compact", why=_HERE)),
     "compression.type": _Setting("producer", _only("producer", why=_HERE)),
     "max.message.bytes": _Setting("1048588", _integer(0)),
     "message.timestamp.type": _Setting("CreateTime", _only("CreateTime", "LogAppendTime")),
+    "min.cleanable.dirty.ratio": _Setting("0.5", _share),
     "min.insync.replicas": _Setting("1", _only("1", why=": there is one broker")),
     "retention.bytes": _Setting("-1", _integer(-1)),
     "retention.ms": _Setting("604800000", _integer(-1)),
     "segment.bytes": _Setting("1073741824", _integer(14)),
     "segment.ms": _Setting("604800000", _integer(1)),
+    "unclean.leader.election.enable": _Setting("false", _only("false", why=": there is one broker")),
 }
 
 

@@ -44,12 +44,19 @@ _COMPRESSION = (
 )
 
 
+_COMPRESSION = (
+    "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
+    "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
+    "check` refuse another value, also where it is the broker's default"
+)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(guarantee)
-    app.command(
-        name="prepare", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-    )(prepare_command)
+    app.command(name="prepare", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+        prepare_command
+    )
     app.command()(statement)
     app.add_typer(config_app, name="config")
     app.add_typer(keys_app, name="keys")

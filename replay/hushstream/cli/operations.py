@@ -16,6 +16,7 @@ from hushstream.cli.options import (
     AsJson,
     KeyFolder,
     KeySeed,
+    OneInSync,
     PrincipalsOf,
     key_source,
     print_json,
@@ -112,6 +113,7 @@ def topics_apply(
 @at_place
 def topics_check(
     place: Place,
+    one_in_sync: OneInSync = False,
     principals: PrincipalsOf = None,
     acls: Acls = True,
     json: AsJson = False,
@@ -125,7 +127,7 @@ def topics_check(
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    found: list[Difference | AccessDifference] = [*check(connection, system)]
+    found: list[Difference | AccessDifference] = [*check(connection, system, one_in_sync)]
     _warn(warnings(connection, system))
     found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
@@ -229,14 +231,14 @@ def budget(
 ) -> None:
     """What has been spent and is left, by scope and mechanism, beside the configured limits.
 
-    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, or a scope is overspent; 3 a budget
-    is exhausted: nothing more is released out of it, and the roles go on without.
+    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, lacks what marks say was spent, or a
+    scope is overspent; 3 a budget is exhausted: nothing more is released out of it, and the roles go on without.
     """
-    from hushstream.ops.budget import read
+    from hushstream.ops.budget import budget_topics, read
     from hushstream.ops.live import copy
 
     _, system, connection = place
-    found = read(copy(connection, system.partitions, tuple(system.ledgers)), system)
+    found = read(copy(connection, system.partitions, budget_topics(system)), system)
     if json:
         print_json(found.as_json())
     else:

@@ -61,9 +61,17 @@ PrincipalsOf = Annotated[
     list[str] | None,
     typer.Option(
         "--principals",
-        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); verify-ROLE for who may verify it, export for "
+        help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); letters-ZONE for who reads the dead letters of one "
+        "zone (default: User:letters-ZONE); verify-ROLE for who may verify it, export for "
         "who may copy everything, requeue-ZONE for who may put refused records again; administrator=TYPE:NAME for who "
         "may do more.",
+    ),
+]
+OneInSync = Annotated[
+    bool,
+    typer.Option(
+        "--one-in-sync",
+        help="Several brokers may count a record that one copy has: the loss of a broker can roll journals back.",
     ),
 ]
 Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a broker that enforces them.")]

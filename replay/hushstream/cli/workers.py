@@ -47,7 +47,13 @@ def worker(
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
     paid_marks: Annotated[
-        Path | None, typer.Option(help="Folder for marks of what was paid for; best not backed up with the state.")
+        Path | None, typer.Option(help="Folder for marks of what was released; best not backed up with the state.")
+    ] = None,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Go on with a journal that its marks refuse, at the price that the refusal names; repeatable."
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
     metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = _default("metrics_host"),
@@ -90,7 +96,7 @@ def worker(
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.deployment import load
-    from hushstream.agents.roles import role_work
+    from hushstream.agents.roles import require_live, role_work
     from hushstream.agents.security import read_security
     from hushstream.agents.worker import run_worker
     from hushstream.engine.declaration import role_of
@@ -98,8 +104,10 @@ def worker(
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
     role_of(system, role)
-    if seed is not None and not system.config.public_dataset:
-        raise HushstreamError("--seed: expected a deployment with public_dataset: true; live data needs key files")
+    if seed is not None and not system.public_dataset:
+        raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
+    source = key_source(deployment, keys, seed)
+    require_live(system, source)
     name = system.config.deployment
     settings = WorkerSettings(
         bootstrap=bootstrap,
@@ -109,6 +117,7 @@ def worker(
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / "state" / role if state is None else state,
         paid_marks=paid_marks,
+        accept_loss=tuple(accept_loss or ()),
         security=read_security(security),
         metrics_host=metrics_host,
         zone_metrics_host=zone_metrics_host,
@@ -122,7 +131,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role, system, key_source(deployment, keys, seed), edition)
+    work = role_work(role, system, source, edition)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

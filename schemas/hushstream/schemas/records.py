@@ -310,6 +310,21 @@ class LedgerEntry(TypedDict):
     private_as_stated: bool
 
 
+class ReleaseMark(TypedDict):
+    """How far a journal has released; the number of its record is sealed to the zone."""
+
+    deployment: str
+    role: str
+    partition: int
+    journal: str
+    generation: int
+    accepted: bool
+    paid: bool
+    key_id: bytes
+    sealed: bytes
+    tag: bytes
+
+
 class DeadLetter(TypedDict):
     """A record, or a row of one, that a role refused; it points at it and never holds it."""
 

@@ -7,6 +7,7 @@ puts its prefix before them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -19,9 +20,16 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 """Limit of a stored record batch: one largest value, and room for its key and the batch header."""
 
 MIN_IN_SYNC = "min.insync.replicas"
+UNCLEAN_ELECTION = "unclean.leader.election.enable"
+"""With it a broker that missed records may lead a partition: what was acknowledged is then gone, without a word."""
+
+COMPRESSION, AS_SENT = "compression.type", "producer"
 LASTING_COPIES, LASTING_IN_SYNC = 3, 2
 """Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
 any one broker takes nothing that was acknowledged, and stops nobody."""
+
+_COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
+"""A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 SHORT_MS, LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
@@ -63,8 +71,8 @@ class Topic:
         partition_rule: how a writer chooses the partition.
         count: which count of the deployment gives the number of partitions; counts are frozen with the deployment.
         retention_ms: None keeps everything.
-        noised: what is on it came out of a mechanism, or pays for what did: sending it raises the release mark, since
-            the same noise over other data would give both away.
+        noised: what is on it came out of a mechanism, pays for what did, or spends an allowance: whoever writes it has
+            release marks, since a journal that is rolled back would spend the same again.
         names_users: its records are of single users, so an erasure reaches it.
         tombstones: erasures are written to it, and tell an erased record from a changed one.
         ticks: whoever reads it may append a Tick when it is idle.
@@ -128,6 +136,11 @@ class Topic:
             "retention.bytes": "-1",
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
+            UNCLEAN_ELECTION: "false",
+            **(_COMPACTED if self.cleanup == "compact" else {}),
+            # As sent, and nothing is sent compressed: a null slot compresses better than a report, so that sizes on
+            # disk and on the wire would tell one from the other.
+            COMPRESSION: AS_SENT,
         }
 
 

@@ -26,16 +26,17 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from hushstream.agents.commits import journal_name
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
+from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 
 Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
 """(timestamp in milliseconds, value) of each record of one partition."""
 
-STAGES = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
 FAST = {
     "session_timeout_seconds": 1.5,
     "heartbeat_seconds": 0.3,
@@ -218,6 +219,7 @@ class Deployment:
         self._other = dict(other_topics or {})
         self._workers: list[Worker] = []
         self.with_genesis = True
+        self.with_marks = True
         self.pace_seconds = 0.0
         self.copied_journals: Mapping[int, Sequence[bytes]] = {}
         values = {
@@ -424,7 +426,8 @@ class Deployment:
 
     def _topic_counts(self) -> dict[str, int]:
         sample = self.make_machine(0)
-        counts = dict.fromkeys((*self.topics.inputs, sample.journal[0], *self.topics.writes), self._partitions)
+        own = (sample.journal[0], *([self.topics.marks] if self.topics.marks else []))
+        counts = dict.fromkeys((*self.topics.inputs, *own, *self.topics.writes), self._partitions)
         counts.update({name: 1 for name, _ in sample.broadcasts})
         return {**counts, **self._other}
 
@@ -438,6 +441,7 @@ class Deployment:
                 time_of = "CreateTime" if name in frozen else "LogAppendTime"
                 config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
                 config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
+                config["cleanup.policy"] = "compact" if name == self.topics.marks else "delete"
                 copies = len(self.bench.bootstrap.split(","))
                 topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
             answered = await admin.create_topics(topics)
@@ -462,7 +466,25 @@ class Deployment:
             machine = self.make_machine(partition)
             values = self.copied_journals.get(partition, [machine.genesis(NONCE)] if self.with_genesis else [])
             logs[machine.journal] = [(1, value) for value in values]
+            if partition in self.copied_journals and self.with_marks:
+                await self.note(partition, values[0], len(values) - 1)
         await self.append(logs)
+
+    async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:
+        """Append a mark: what followed from a journal's records so far may have been sent."""
+        if self.topics.marks is not None:
+            place = (self.settings.deployment, self.settings.role, partition)
+            seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
+            mark = Mark(journal_name(genesis), sequence, **other)
+            await self.append({(self.topics.marks, partition): [(1, seal.pack(mark))]})
+
+    async def marks_of(self, partition: int) -> list[Mark]:
+        """All marks of a home partition, in the order of the topic."""
+        assert self.topics.marks is not None
+        place = (self.settings.deployment, self.settings.role, partition)
+        seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
+        found = [seal.unpack(value) for value in await self.values_of((self.topics.marks, partition))]
+        return [mark for mark in found if mark is not None]
 
     async def append(self, logs: Mapping[Place, Log]) -> None:
         """Write records with their log times."""

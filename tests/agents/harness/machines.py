@@ -22,10 +22,27 @@ from hushstream.engine.machine import (
     Step,
     TopicPartition,
 )
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 
 Place = TopicPartition
-Making = tuple[Callable[[int], Machine], RoleTopics]
+
+
+class Maker:
+    """A factory whose zone has a key, for the marks of what it releases."""
+
+    def __init__(self, make: Callable[[int], Machine]) -> None:
+        self._make = make
+
+    def __call__(self, partition: int) -> Machine:
+        return self._make(partition)
+
+    def mark_keys(self) -> KeyRing:
+        return KeyRing(0, 0, (), seeded_key(1, "small machines"))
+
+
+Making = tuple[Maker, RoleTopics]
 
 
 def pack(value: Any) -> bytes:
@@ -312,15 +329,17 @@ class Window(ChainedMachine):
 
 
 def counting(deployment: str = "test", targets: int = 2) -> Making:
-    topics = RoleTopics(inputs=("events",), journal="journal-counting", writes=("counts", "dead"))
-    return lambda partition: Counting(partition, deployment, targets), topics
+    topics = RoleTopics(("events",), "journal-counting", writes=("counts", "dead"), marks="marks-counting")
+    return Maker(lambda partition: Counting(partition, deployment, targets)), topics
 
 
 def joining(deployment: str = "test") -> Making:
-    topics = RoleTopics(("left", "right"), "journal-joining", writes=("joined",), broadcasts=("rules",))
-    return lambda partition: Joining(partition, deployment), topics
+    topics = RoleTopics(
+        ("left", "right"), "journal-joining", writes=("joined",), broadcasts=("rules",), marks="marks-joining"
+    )
+    return Maker(lambda partition: Joining(partition, deployment)), topics
 
 
 def window(deployment: str = "test", size: int = 10) -> Making:
-    topics = RoleTopics(inputs=("slots",), journal="journal-window", writes=("sums",))
-    return lambda partition: Window(partition, deployment, size), topics
+    topics = RoleTopics(("slots",), "journal-window", writes=("sums",), marks="marks-window")
+    return Maker(lambda partition: Window(partition, deployment, size)), topics

@@ -96,13 +96,12 @@ def configuration() -> P2BConfig:
         feedback=FeedbackConfig(reward_wait_seconds=40.0, parked_clicks=6, remembered_events=400),
         release=ReleaseConfig(epsilon=1.0, window_slots=14, window_seconds=12.0, sums="fresh"),
         partitions=PartitionConfig(LEARNERS, SHUFFLERS),
-        public_dataset=True,
     )
 
 
 def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
-    system = prepare(folder, config or configuration())
+    system = prepare(folder, config or configuration(), public_dataset="synthetic")
     assert isinstance(system, P2BSystem)
     frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)

@@ -13,7 +13,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot")
+MARKS = ("marking", "marked")
+"""Steps of roles that note how far they have released."""
+
+STEPS = ("decoded", "folded", "journal_sent", "journal_acked", *MARKS, "released", "committed", "snapshot")
 CLOCK_SECONDS = (-400 * 86400, -3600, -5, 5, 3600, 400 * 86400)
 ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy")
 """Operations that every role meets once before anything is drawn; it meets kills and stops at every step."""
@@ -73,18 +76,25 @@ def draw_lanes(seed: int, kinds: Sequence[str], faults: int, lane_faults: int) -
     draw = random.Random(seed)
     lanes = []
     for kind in kinds:
-        due = [_fault(draw, operation) for operation in ONCE]
-        due += [_fault(draw, operation, step) for operation in ("kill", "stop") for step in STEPS]
-        due += [_fault(draw, "clock", amount=sign * abs(draw.choice(CLOCK_SECONDS))) for sign in (-1, 1)]
+        steps = steps_of(kind)
+        due = [_fault(draw, steps, operation) for operation in ONCE]
+        due += [_fault(draw, (step,), operation) for operation in ("kill", "stop") for step in steps]
+        due += [_fault(draw, steps, "clock", sign * abs(draw.choice(CLOCK_SECONDS))) for sign in (-1, 1)]
         while len(due) * len(kinds) < faults or len(due) % lane_faults:
-            due.append(_fault(draw, draw.choices(("kill", "stop", "clock", *ONCE), (8, 4, 2, *[1] * len(ONCE)))[0]))
+            operation = draw.choices(("kill", "stop", "clock", *ONCE), (8, 4, 2, *[1] * len(ONCE)))[0]
+            due.append(_fault(draw, steps, operation))
         draw.shuffle(due)
         lanes += [Lane(kind, tuple(due[at : at + lane_faults])) for at in range(0, len(due), lane_faults)]
     draw.shuffle(lanes)
     return lanes
 
 
-def _fault(draw: random.Random, operation: str, step: str = "", amount: int = 0) -> Fault:
+def steps_of(kind: str) -> tuple[str, ...]:
+    """The steps that a kind of role goes through: an aggregator holds no key, and notes nothing."""
+    return tuple(step for step in STEPS if step not in MARKS or "aggregator" not in kind)
+
+
+def _fault(draw: random.Random, steps: Sequence[str], operation: str, amount: int = 0) -> Fault:
     if operation == "clock" and not amount:
         amount = draw.choice(CLOCK_SECONDS)
-    return Fault(operation, step or draw.choice(STEPS), draw.randint(1, 2), draw.randrange(3), amount)
+    return Fault(operation, draw.choice(steps), draw.randint(1, 2), draw.randrange(3), amount)

@@ -28,7 +28,7 @@ from hushstream.agents.settings import group_of
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.system import System
 from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import Principals
+from hushstream.ops.acl_rules import Principals, accounts_of
 from hushstream.ops.duties import DUTIES
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
@@ -88,15 +88,15 @@ class Shape:
 
 def shape_of(system: str, deployment: str) -> Shape:
     """A small public deployment of a system."""
-    values = {"deployment": deployment, "arms": 3, "public_dataset": True}
+    values = {"deployment": deployment, "arms": 3}
     if system == "p2b":
         config = parse_config(
             {**values, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2},
              "partitions": {"learner": 1, "shuffler": 1}}
         )  # fmt: skip
-        return Shape(P2BSystem.fitted(config))
+        return Shape(P2BSystem.fitted(config, public_dataset=True))
     config = parse_config({**values, "system": "colin", "features": {"dimension": 3}, "partitions": {"learner": 1}})
-    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))))
+    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])), True))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["colin", "p2b"])
@@ -186,7 +186,7 @@ def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     of = {name: TOPICS[name] for name in shape.topics.values()}
     unused = {topic for role, topic in UNUSED[shape.name] if role == who}
     written, read = WRITTEN_FOR[shape.name].get(who, set()), READ_FOR[shape.name].get(who, set())
-    there = who in (*shape.roles, "client", "operator")
+    there = who in map(str, accounts_of(shape.system))
     worker = who in shape.roles
     return {
         "Write": {
@@ -324,7 +324,14 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
             await producer.send_and_wait(shape.prefix + topic, value, partition=0)
     desk = kafka.connection("requeue-edge", shape.prefix)
     (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}))
-    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server"):
+    for zone in ("edge", "shuffler", "server"):
+        reader = kafka.connection(f"letters-{zone}", shape.prefix)
+        if zone == "edge":
+            assert dead_letters.read(await copy_async(reader, counts, {letter.topic})) == (found,)
+        else:
+            with pytest.raises((AccessDenied, TopicMissing)):
+                await copy_async(reader, counts, {letter.topic})
+    for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server", "letters-edge"):
         with pytest.raises((AccessDenied, TopicMissing)):
             await requeue_async(kafka.connection(who, shape.prefix), counts, found, KEYS)
     assert (await requeue_async(desk, counts, found, KEYS)).written

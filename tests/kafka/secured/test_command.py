@@ -43,7 +43,8 @@ def test_topics_and_rules_are_planned_made_once_and_checked(topics: Callable[...
     planned = json.loads(topics("plan", *named, "--json")[1])
     rules = [item for item in planned if "principal" in item]
     assert {rule["principal"] for rule in rules} == {
-        "User:client", "User:learner", "User:CN=mixer", "User:aggregator", "User:operator"
+        "User:client", "User:learner", "User:CN=mixer", "User:aggregator", "User:operator",
+        "User:letters-edge", "User:letters-shuffler", "User:letters-server",
     }  # fmt: skip
     code, told, _ = topics("check", *named)
     assert code == 1

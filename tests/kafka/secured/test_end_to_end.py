@@ -123,7 +123,6 @@ async def played(
         "arms": 4,
         "context": {"dimension": 4},
         "expected_slots": USERS,
-        "public_dataset": True,
     }
     config |= {
         "encoder": {"codes": 4},
@@ -142,7 +141,9 @@ async def played(
             workers.start(role)
         log = KafkaEventLog(kafka.passwords, f"{name}.", security=kafka.security("client"))
         world = make_world("synthetic", users=USERS, rounds=ROUNDS, dimension=4, arms=4, seed=5)
-        result = await asyncio.wait_for(ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3)).run(log), 60)
+        result = await asyncio.wait_for(
+            ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3, ("cold", "warm_private"))).run(log), 60
+        )
         await _send_bad_records(kafka, name, partition_counts(system))
         pages = await asyncio.to_thread(workers.pages)
     finally:

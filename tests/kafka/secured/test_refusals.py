@@ -74,10 +74,9 @@ async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: 
             "context": {"dimension": 3},
             "expected_slots": 20,
             "encoder": {"codes": 2},
-            "public_dataset": True,
         }
     )
-    system = prepare(folder, config)
+    system = prepare(folder, config, public_dataset="synthetic")
     admin = kafka.connection("admin", f"{name}.")
     await apply_async(admin, partition_counts(system))
     await acls.apply_async(admin, system, Principals.of())

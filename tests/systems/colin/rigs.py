@@ -60,8 +60,8 @@ def make_config(**changes: Any) -> CollaborativeConfig:
     return CollaborativeConfig(**{**plain, **sections, **changes})
 
 
-def make_system(graph: SocialGraph | None = None, **changes: Any) -> CollaborativeSystem:
-    return CollaborativeSystem.of(make_config(**changes), graph or make_graph())
+def make_system(graph: SocialGraph | None = None, public_dataset: bool = False, **changes: Any) -> CollaborativeSystem:
+    return CollaborativeSystem.of(make_config(**changes), graph or make_graph(), public_dataset)
 
 
 def releasing(**changes: Any) -> CollaborativeSystem:

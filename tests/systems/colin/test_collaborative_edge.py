@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -53,6 +54,15 @@ def rows_played(related):
     return [sorted(rows, key=lambda row: row[0]) for rows in parts]
 
 
+def event_names(related, rig):
+    """By the features of a row, the name under which the learner knows its event."""
+    return {
+        tuple(row): rig.machine.row_name(f"e{number}")
+        for number in range(30)
+        for row in related.some_features(number).tolist()
+    }
+
+
 @pytest.mark.parametrize("name", ["negative-digit", "binary", "honaker"])
 def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_counter_to_the_bit(related, name):
     system = related.edge_system(mechanism=name)
@@ -61,8 +71,9 @@ def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_co
     key = rig.key.derive("local-counters")
     address = edge_address(rig, "counter", {"grid_bits": GRID_BITS})
     zero = np.zeros((1, related.DIMENSION), dtype=np.int64)
-    arena = None if name == "honaker" else BlockPlan(plan=plan, blocks=3).open(key, address)
+    arena = BlockPlan(plan=plan, blocks=3).open(key, address) if name == "negative-digit" else None
     single = [plan.open(key, replace(address, cell=node)) for node in range(3)] if arena is None else []
+    names = event_names(related, rig)
     rows = [row for step in rows_played(related) for row in step]
     taken, exact = 0, []
     for release in rig.seen.records("releases", "Release"):
@@ -70,20 +81,22 @@ def test_at_the_edge_each_sum_is_the_exact_one_and_the_noise_of_its_users_own_co
         step = rows[taken : taken + len(nodes)]
         taken += len(nodes)
         exact += step
-        for node, _, _ in step:
+        for node, features, reward in step:
             if arena is not None:
                 arena.add(np.array([node]), zero)
             else:
-                single[node].add(zero)
+                leaf = related.lattice_sums([(node, features, reward)])[node]
+                single[node].add(leaf[None], names[tuple(features)])
         blocks, sums = related.arrays_of(release)
-        noise = np.array([single[b].release().values for b in blocks]) if single else arena.release()[blocks]
+        held = [single[b] for b in blocks] if single else []
+        noise = np.array([one.release().values - one.exact for one in held]) if held else arena.release()[blocks]
         assert np.array_equal(sums, related.lattice_sums(exact)[blocks] + noise)
         assert noise.all()
     assert taken == len(rows) > 10
 
 
 @pytest.mark.parametrize("levels", [1, 8])
-def test_a_noisy_reward_is_drawn_once_for_its_user_and_number(related, levels):
+def test_a_noisy_reward_is_drawn_once_for_its_user_number_event_and_content(related, levels):
     system = related.edge_system(mechanism="noisy-reward", reward_levels=levels, epsilon=0.5)
     rig = related.played(system, flip=False)
     law = LocalReward.of(levels, 0.5)
@@ -91,10 +104,12 @@ def test_a_noisy_reward_is_drawn_once_for_its_user_and_number(related, levels):
     key = rig.key.derive("local-counters")
     sums, count, taken = np.zeros((3, related.DIMENSION), np.int64), [0, 0, 0], 0
     rows = [row for step in rows_played(related) for row in step]
+    names = event_names(related, rig)
     for release in rig.seen.records("releases", "Release"):
         size = len(release["nodes"]) // 4
         for node, features, reward in rows[taken : taken + size]:
-            stream = KeyedStream(key, replace(address, node=(node, count[node])))
+            content = key.digest("reward", names[tuple(features)], struct.pack("<q", int(reward * levels)))
+            stream = KeyedStream(key, replace(address, node=(node, count[node]), content=content))
             noised = law.estimate(law.draw(stream, np.array([int(reward * levels)])))
             sums[node] += np.trunc(np.array(features) * noised * 2.0**24).astype(np.int64)
             count[node] += 1

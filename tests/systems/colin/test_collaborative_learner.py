@@ -182,14 +182,59 @@ def test_a_late_reward_is_lost_and_counted(related, rig):
 def test_feedback_that_comes_before_its_context_waits_for_it(related, rig):
     rig.shown("e", 0)
     rig.reward("e", 0, 0.5)
-    rig.reward("e", 0, 0.5, user="bob")
+    rig.reward("e", 0, 0.75)
+    rig.shown("e", 0, user="bob")
+    rig.reward("e", 0, 1.0, user="bob")
     seen = rig.fold()
-    assert seen.counts == {"parked": 3}
+    assert seen.counts == {"parked": 4, "repeated_feedback": 1}
     arm = rig.decide("e", eligible=bytes([0b0001]))
     assert arm == 0
-    assert rig.seen.reasons == ["event_of_another_user"]
+    assert rig.seen.reasons == ["event_of_another_user"] * 2
     rig.seal()
     assert [row[2] for row in rig.rows(rig.fold())] == [0.5]
+
+
+def test_a_reward_before_its_context_has_a_place_beside_what_was_shown_and_nowhere_else(rig):
+    rig.reward("e", 0, 0.5)
+    rig.shown("e", 0)
+    rig.shown("f", rig.system.config.arms)
+    assert rig.fold().reasons == ["click_without_context", "unknown_arm"]
+    rig.decide("e", eligible=bytes([0b0001]))
+    rig.seal()
+    assert [row[2] for row in rig.rows(rig.fold())] == [0.0]
+
+
+def leaving(related, system, rewarded_early):
+    """What leaves when more is shown and rewarded before its context than there are places for."""
+    rig = related.RelatedLearnerRig(system, related.SECRET)
+    if rewarded_early:
+        rig.reward("e0", 0, 1.0)
+    for number in range(30):
+        rig.shown(f"e{number}", 0)
+    for number in range(1, 30):
+        rig.reward(f"e{number}", 0, 0.5)
+    rig.fold()
+    for number in range(30):
+        rig.context(f"e{number}", eligible=bytes([0b0001]))
+    rig.seal()
+    return rig.fold()
+
+
+@pytest.mark.parametrize("trust", ["server", "edge", "noisy"])
+def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(related, trust):
+    """25 places: one reward more must not take the place of what was shown, nor of another reward."""
+    places = {"parked_clicks": 25 * len(related.USERS)}
+    system = {
+        "server": lambda: related.make_system(feedback=places),
+        "edge": lambda: related.make_system(feedback=places, release={"trust": "edge"}),
+        "noisy": lambda: related.make_system(feedback=places, release={"trust": "edge", "mechanism": "noisy-reward"}),
+    }[trust]()
+    one, more = (leaving(related, system, early) for early in (False, True))
+    assert [record["slots"] for record in one.journals] == [record["slots"] for record in more.journals] == [25]
+    if trust == "server":
+        rig = related.RelatedLearnerRig(system)
+        assert rig.rows(one) == rig.rows(more)
+        assert [row[2] for row in rig.rows(one)] == [0.0, *[0.5] * 24]
 
 
 def test_waiting_feedback_has_a_share_for_each_user_that_nobody_else_can_take(related):

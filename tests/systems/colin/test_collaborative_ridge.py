@@ -53,7 +53,7 @@ def test_for_noisy_rewards_it_is_one_and_ten_times_the_variance_of_one():
 
 
 def test_for_exact_sums_it_is_one():
-    assert make(release={"mechanism": "exact"}, public_dataset=True).ridge == 1.0
+    assert make(release={"mechanism": "exact"}).ridge == 1.0
 
 
 def test_a_configured_number_stands():

@@ -131,7 +131,7 @@ def test_without_a_horizon_an_epoch_that_noises_again_has_room_for_every_reward_
     related.recover(rig, machine)
     for number in range(1, 6):
         assert go_on(rig, machine, number, ann).releases
-    assert machine.epoch == 1
+    assert machine.epoch.number == 1
     assert machine.taken[0] == 6 == machine.system.config.release.leaves
     with pytest.raises(HorizonReached):
         machine.moments.add(Rows(np.zeros(1, np.int32), np.ones((1, 3), np.float32) / 2, np.ones(1)))

@@ -30,8 +30,11 @@ def rig(related):
 # What is released.
 
 
-def noise_of(related, system, key, nonce, epoch, leaves):
-    """The noise of each user's counter after ``leaves`` (N,) of his leaves: drawn under the documented address."""
+def noise_of(related, system, key, nonce, epoch, steps):
+    """The noise of each user's counter after batches 0, 1, ... with a step each: drawn under the documented address.
+
+    What is drawn over the leaves is named by the sum of the batches' ids until then, too.
+    """
     release, features = system.config.release, system.config.features
     plan = plan_of(release, features)
     address = NoiseAddress(
@@ -45,32 +48,31 @@ def noise_of(related, system, key, nonce, epoch, leaves):
         epoch=epoch,
         partition=0,
     )
-    zero = np.zeros((1, features.dimension), dtype=np.int64)
-    if release.mechanism in ("negative-digit", "binary"):
+    leaves = [(number, np.unique([row[0] for row in rows]), related.lattice_sums(rows)) for number, rows in steps]
+    if release.mechanism == "negative-digit":
         counters = BlockPlan(plan=plan, blocks=system.nodes).open(key, address)
-        for node, count in enumerate(leaves):
-            for _ in range(count):
-                counters.add(np.array([node]), zero)
+        for _, nodes, sums in leaves:
+            counters.add(nodes, np.zeros_like(sums[nodes]))
         return counters.release()
-    noise = []
-    for node, count in enumerate(leaves):
-        counter = plan.open(key, replace(address, cell=node))
-        for _ in range(count):
-            counter.add(zero)
-        noise.append(counter.release().values)
-    return np.array(noise)
+    single = [plan.open(key, replace(address, cell=node)) for node in range(system.nodes)]
+    taken = 0
+    for number, nodes, sums in leaves:
+        taken += int.from_bytes(number.to_bytes(16, "big"), "little")
+        for node in nodes:
+            single[node].add(sums[node][None], (taken % (1 << 128)).to_bytes(16, "little"))
+    return np.array([counter.release().values - counter.exact for counter in single])
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_release_is_the_exact_sums_and_the_counters_own_noise_to_the_bit(related, name):
     rig = related.CounterRig(related.releasing(**MECHANISMS[name]), related.SECRET)
-    rows, steps = [], np.zeros(3, dtype=int)
+    rows, steps = [], []
     for number in range(6):
         step = related.some_rewards(number, 4)
         rig.rewards(number, step)
         (release,) = rig.released(rig.fold())
         rows += step
-        steps[np.unique([row[0] for row in step])] += 1
+        steps.append((number, step))
         blocks, sums = related.arrays_of(release)
         noise = noise_of(related, rig.system, rig.key, rig.machine.chain.genesis_nonce, 0, steps)
         assert np.array_equal(blocks, np.unique([row[0] for row in step]))
@@ -206,6 +208,6 @@ def test_the_journal_names_the_mechanism_and_every_parameter_that_its_noise_is_d
     rig.rewards(0, related.some_rewards(1, 4))
     (record,) = rig.fold().journals
     plan = plan_of(system.config.release, system.config.features)
-    drawn = BlockPlan(plan=plan, blocks=3) if name in ("negative-digit", "binary", "gaussian digits") else plan
+    drawn = BlockPlan(plan=plan, blocks=3) if name in ("negative-digit", "gaussian digits") else plan
     assert record["mechanism"] == drawn.mechanism
     assert json.loads(record["parameters"]) == json.loads(json.dumps(dict(drawn.parameters)))

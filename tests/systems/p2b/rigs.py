@@ -60,10 +60,11 @@ def lattice() -> NDArray[np.int64]:
 
 
 def make_system(**changes: Any) -> P2BSystem:
-    """The small deployment; a section is changed by a mapping, a value by itself."""
+    """The small deployment; a section is changed by a mapping, a value by itself; or a replay of a public dataset."""
     sections = {name: kind(**{**DEFAULTS.get(name, {}), **changes.pop(name, {})}) for name, kind in SECTIONS.items()}
     plain = {"deployment": "small", "arms": ARMS, "context": ContextConfig(DIMENSION), "expected_slots": 40}
-    return P2BSystem.of(P2BConfig(**{**plain, **sections, **changes}), lattice())
+    public = changes.pop("public_dataset", False)
+    return P2BSystem.of(P2BConfig(**{**plain, **sections, **changes}), lattice(), public_dataset=public)
 
 
 def point(index: int) -> NDArray[np.float32]:

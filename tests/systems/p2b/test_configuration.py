@@ -58,7 +58,7 @@ BAD = {
     "feedback.parked_clicks": [0, 10_000_001, 1.5],
     "feedback.remembered_events": [0, 100_000_001, "5"],
     "release.mode": ["laplace", "", None],
-    "release.epsilon": [0, -1, 20.1, NAN, INF, "1", None],
+    "release.epsilon": [0, -1, 1e-9, 9.9e-7, 20.1, NAN, INF, "1"],
     "release.sampling": [0, -0.5, 1.1, NAN, "half"],
     "release.levels": [0, 257, 1.5],
     "release.threshold": [0, -1, 10_000_001, "automatic"],
@@ -68,7 +68,7 @@ BAD = {
     "release.sums": ["often", None, 1],
     "release.windows": [0, 2**30 + 1, 1.5, None],
     "lift.holdout": [-0.1, 0.51, NAN, INF, "some", True],
-    "lift.epsilon": [0, -1, 20.5, NAN, INF, None],
+    "lift.epsilon": [0, -1, 1e-9, 20.5, NAN, INF, None],
     "lift.decisions_per_user": [0, 1_000_001, 1.5, "9"],
     "lift.every_seconds": [0, -1.0, NAN, INF, "1"],
     "lift.releases": [0, 2**30 + 1, 1.5, None],
@@ -78,7 +78,7 @@ BAD = {
     "users.period_seconds": [0, -1.0, NAN, INF, "1"],
     "users.parked_clicks": [0, 10_000_001, 1.0, None],
     "users.expire_after_seconds": [0, -1.0, NAN, INF, "1"],
-    "budget.epsilon": [0, -1, NAN, INF, 1e7, "1", None],
+    "budget.epsilon": [0, -1, 1e-9, NAN, INF, 1e7, "1", None],
     "budget.delta": [0, 1, -1e-6, NAN, INF, "small", None],
     "budget.filter": ["advanced", "", None],
     "budget.lift": [-0.1, 1, 1.0, NAN, "half", None],
@@ -88,7 +88,6 @@ TOP = {
     "arms": [1, 65_537, 2.0, "5"],
     "expected_slots": [0, 10**12 + 1, 1.5],
     "kind": ["cloud", None],
-    "public_dataset": ["yes", 1, None],
     "system": ["p3b", None],
 }
 
@@ -168,7 +167,6 @@ OTHERS = {
     "arms": 6,
     "expected_slots": 41,
     "kind": "edge",
-    "public_dataset": True,
     "budget": BudgetConfig(30.0, 1e-6),
 }
 
@@ -186,9 +184,30 @@ def test_every_value_and_every_centroid_moves_the_digest():
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
+        if name == "release.mode":
+            part = ReleaseConfig(mode=value, sampling=0.5)
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(configuration_digest(changed, b"centroids"))
     assert len(seen) == 3 + len(OTHERS)
+
+
+@pytest.mark.parametrize("mode", ["tuples", "paper"])
+def test_an_epsilon_is_refused_where_the_sampling_makes_it(mode):
+    """0.1 was once taken there, and what was released cost -ln(1 - 0.999) = 6.9."""
+    with pytest.raises(ConfigurationError, match=rf"^release\.epsilon: expected none for mode {mode} .*, got 0\.1$"):
+        ReleaseConfig(mode=mode, sampling=0.999, epsilon=0.1)
+    release = ReleaseConfig(mode=mode, sampling=0.999)
+    assert release.slot_epsilon == pytest.approx(6.9078, abs=1e-4)
+    promise = guarantee_of(make(release=release, encoder=EncoderConfig(codes=8)))
+    assert promise.epsilon_micro == pytest.approx(1e6 * release.slot_epsilon, abs=1.5)
+
+
+def test_an_epsilon_below_the_unit_in_which_it_is_counted_is_refused():
+    """1e-9 was once charged as 1e-6, a thousand times as much, while its noise was that of 1e-9."""
+    for made in (lambda: ReleaseConfig(epsilon=1e-9), lambda: LiftConfig(0.1, 1e-9), lambda: BudgetConfig(1e-9, 1e-6)):
+        with pytest.raises(ConfigurationError, match="at least 1e-06, the unit in which epsilon is counted"):
+            made()
+    assert ReleaseConfig(epsilon=1e-6).slot_epsilon == 1e-6
 
 
 def test_a_whole_number_and_its_float_are_one_configuration():

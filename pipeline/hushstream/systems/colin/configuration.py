@@ -7,18 +7,18 @@ shown; rewards alone are private, one reward is the unit.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
     positive,
+    price,
     require,
     require_deployment_name,
     seconds,
@@ -123,7 +123,7 @@ class ContinualConfig:
         trust: who adds the noise: server (a trusted counter role) or edge (each user's own counter in the learner;
             nobody else sees a reward).
         mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
-            edge), or exact (public data only).
+            edge), or exact (no noise: for replays of public datasets, refused by a live worker).
         noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
             than laplace where features are dense) or gaussian (epsilon and delta; blt has no other).
         epsilon: for one reward, over all releases of an epoch.
@@ -134,8 +134,8 @@ class ContinualConfig:
         rows: a step is released after so many rewards, or at a seal. At the edge rows are released as they settle, and
             a model follows after so many of them or at a seal.
         seconds: a step is released after so much log time, too; null for never.
-        epochs: how often the price may be paid; a budget may end it earlier. 1 at the edge, where a learner whose
-            inputs changed stops.
+        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
+            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -164,9 +164,7 @@ class ContinualConfig:
             require(self.trust == "server", "release.trust", "server for exact", self.trust)
         if self.mechanism == "blt":
             require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
-        epsilon = positive("release.epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", epsilon)
-        require(epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", epsilon)
+        object.__setattr__(self, "epsilon", price("release.epsilon", self.epsilon, LARGEST_EPSILON))
         delta = number("release.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
         whole("release.rewards_per_user", self.rewards_per_user, 1, LARGEST_LIFE)
@@ -179,7 +177,6 @@ class ContinualConfig:
         if self.seconds is not None:
             object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
             require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
-        require(self.trust == "server" or self.epochs == 1, "release.epochs", "1 at the edge", self.epochs)
 
     @property
     def leaves(self) -> int:
@@ -206,7 +203,6 @@ class CollaborativeConfig:
         partitions: how many of each topic.
         budget: limits what one reward may cost over all epochs of noise, of which release.epochs are planned; null for
             what these cost.
-        public_dataset: allows what only public data may have: the exact mechanism and exact figures.
         system: which system this is a configuration of.
     """
 
@@ -221,7 +217,6 @@ class CollaborativeConfig:
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    public_dataset: bool = False
     system: Literal["colin"] = "colin"
 
     def __post_init__(self) -> None:
@@ -229,13 +224,6 @@ class CollaborativeConfig:
         require_deployment_name(self.deployment)
         whole("arms", self.arms, 1, 4096)
         object.__setattr__(self, "settle_seconds", seconds("settle_seconds", self.settle_seconds, 0))
-        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
-        require(
-            self.public_dataset or self.release.mechanism != "exact",
-            "release.mechanism",
-            "a private mechanism, as the data set is not marked public",
-            self.release.mechanism,
-        )
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
         require(self.system == "colin", "system", "colin", self.system)
@@ -250,14 +238,15 @@ class CollaborativeConfig:
         require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
 
 
-def collaborative_digest(config: CollaborativeConfig, relation: bytes) -> bytes:
+def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:
     """16 bytes that stand for the configuration and the relation graph together.
 
     Args:
         config: the configuration.
         relation: the graph in its canonical form.
+        public_dataset: whether it is a replay of a public dataset.
     """
-    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
     hasher.update(len(canonical).to_bytes(8, "little") + canonical + relation)
     return hasher.digest()

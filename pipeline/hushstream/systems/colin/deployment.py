@@ -22,7 +22,7 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.systems.colin.budget import budget_facts, release_guarantee, spending_terms
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
@@ -57,6 +57,7 @@ class CollaborativeSystem:
         relation: the matrix that the algorithm derives from the graph.
         ridge: lambda of the estimator, resolved.
         digest: of the configuration and the graph.
+        public_dataset: see `System.public_dataset`.
     """
 
     config: CollaborativeConfig
@@ -64,10 +65,11 @@ class CollaborativeSystem:
     relation: Relation
     ridge: float
     digest: bytes
+    public_dataset: bool = False
 
     @classmethod
-    def of(cls, config: CollaborativeConfig, graph: SocialGraph) -> CollaborativeSystem:
-        """Join a configuration and the graph of its users.
+    def of(cls, config: CollaborativeConfig, graph: SocialGraph, public_dataset: bool = False) -> CollaborativeSystem:
+        """Join a configuration and the graph of its users; ``public_dataset`` for a replay of one.
 
         Raises:
             ConfigurationError: a model of so many users and features could never be published.
@@ -77,7 +79,8 @@ class CollaborativeSystem:
         learner = config.learner
         relation = Relation.of(graph, learner.algorithm, learner.self_weight, learner.tie_weight)
         ridge = ridge_of(config, relation)
-        system = cls(config, graph, relation, ridge, collaborative_digest(config, graph.canonical()))
+        digest = collaborative_digest(config, graph.canonical(), public_dataset)
+        system = cls(config, graph, relation, ridge, digest, public_dataset)
         system.guarantee()
         return system
 
@@ -112,6 +115,10 @@ class CollaborativeSystem:
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
         return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return Promises(self.guarantee())
 
     @property
     def spending_terms(self) -> SpendingTerms:
@@ -197,7 +204,7 @@ class CollaborativeSystem:
 
     def _as_stated(self, reproducible: bool) -> bool:
         """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
-        return self.config.release.mechanism != "exact" and not reproducible
+        return self.guarantee().private_as_stated and not reproducible
 
 
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import BlockPlan, Counter, NegativeDigitTree, Plan
+from hushstream.counting import BlockPlan, NegativeDigitTree, Plan
 from hushstream.counting.blocks import BlockCounters
+from hushstream.counting.drawing import DrawingCounter, add_together
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, Parameter
 from hushstream.schemas.errors import HushstreamError
@@ -51,18 +52,28 @@ class Moments(ABC):
         """Everything that shapes the noise."""
 
     @property
+    @abstractmethod
+    def reaches_ahead(self) -> bool:
+        """Whether noise is drawn before what it covers is all there, so that other rewards could meet it again."""
+
+    @property
     def variance(self) -> float:
         """Variance of the noise in one sum, averaged over the horizon, in squared units of the reward."""
         return self._base_variance + self._own_variance
 
-    def add(self, rows: Rows) -> NDArray[np.int64]:
-        """Take rows in the order of their nodes; returns what was added, int64 (n, d), on the lattice.
+    def add(self, rows: Rows, step: bytes = b"") -> None:
+        """Take rows in the order of their nodes.
+
+        Args:
+            rows: to take; what is drawn for one of them alone is named by its event.
+            step: names the events of the step that they are of, and of all before it: what is drawn for a step is named
+                by it. It says nothing of rewards: nobody's noise depends on what another was rewarded with.
 
         Raises:
             HushstreamError: some are of an erased user. Nothing is taken then.
         """
         self._require_kept(rows.nodes)
-        return self._add(rows)
+        self._add(rows, step)
 
     def sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Noised sums of some users, int64 (m, d), on the lattice; asking again gives the same.
@@ -88,7 +99,7 @@ class Moments(ABC):
         """`variance` of what this epoch adds."""
 
     @abstractmethod
-    def _add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows, step: bytes) -> None:
         """`add` of rows that may be taken."""
 
     @abstractmethod
@@ -100,13 +111,18 @@ class Moments(ABC):
         blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
 
-    def renoise(self, earlier: Moments) -> None:
-        """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again."""
+    def renoise(self, earlier: Moments, step: bytes = b"") -> None:
+        """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again.
+
+        Args:
+            earlier: the epoch before.
+            step: names the events that were taken until then.
+        """
         self._base, self._base_variance = earlier._base, earlier._base_variance
         self._erase_as(earlier)
         blocks, sums = earlier.held()
         if len(blocks):
-            self._take(blocks, sums)
+            self._take(blocks, sums, [step] * len(blocks))
 
     def continue_from(self, earlier: Moments, released: bool) -> None:
         """Begin on what an earlier epoch released last; what it withheld (``released`` is false) stays withheld."""
@@ -139,8 +155,8 @@ class Moments(ABC):
         self._exact, self._base = held[nodes:].reshape(2, nodes, dimension).copy()
         self._load_noise(state[fixed:])
 
-    def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Add one leaf to each of some different users."""
+    def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
+        """Add one leaf to each of some different users; ``origins`` name what each comes from."""
         self._exact[blocks] += leaves
         self._steps[blocks] += 1
 
@@ -163,8 +179,8 @@ class Moments(ABC):
 class CounterMoments(Moments):
     """Moments on counters: digit trees in one arena, other counters one by one.
 
-    With ``single_leaves`` each reward is a leaf of its own (at the edge, where a batch is cut must not change the
-    noise); otherwise a step's rewards of one user are one leaf.
+    With ``single_leaves`` each reward is a leaf of its own, named by its event (at the edge, where a batch is cut must
+    not change the noise); otherwise a step's rewards of one user are one leaf, named by the step.
     """
 
     def __init__(self, plan: Plan, nodes: int, key: Key, address: NoiseAddress, single_leaves: bool) -> None:
@@ -174,10 +190,10 @@ class CounterMoments(Moments):
         self._key, self._address = key, address
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
-        self._counters: list[Counter] = []
+        self._counters: list[DrawingCounter] = []
         # What the journal records must be what the noise is drawn under: a group of trees has names of its own.
         self._noise: Plan | BlockPlan = plan
-        if isinstance(plan, NegativeDigitTree):
+        if isinstance(plan, NegativeDigitTree) and plan.reaches_ahead:
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)
             self._arena = group.open(key, address)
         else:
@@ -194,23 +210,28 @@ class CounterMoments(Moments):
         return self._noise.parameters
 
     @property
+    def reaches_ahead(self) -> bool:
+        """See `Moments.reaches_ahead`."""
+        return self._plan.reaches_ahead
+
+    @property
     def _own_variance(self) -> float:
         """See `Moments.variance`."""
         return mean_variance(self._plan)
 
-    def _add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows, step: bytes) -> None:
         """See `Moments.add`."""
         quantised = rows.lattice()
         nodes = rows.nodes.astype(np.int64)
         if not self._single_leaves:
             blocks, starts = np.unique(nodes, return_index=True)
-            self._take(blocks, np.add.reduceat(quantised, starts, axis=0))
-            return quantised
+            self._take(blocks, np.add.reduceat(quantised, starts, axis=0), [step] * len(blocks))
+            return
+        events = np.array([event.tobytes() for event in rows.events], dtype=object)
         rank = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
         for turn in range(int(rank.max()) + 1):
             now = rank == turn
-            self._take(nodes[now], quantised[now])
-        return quantised
+            self._take(nodes[now], quantised[now], events[now].tolist())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Moments.sums`."""
@@ -218,13 +239,12 @@ class CounterMoments(Moments):
             return self._arena.release_of(blocks)
         return np.array([self._counters[block].release().values for block in blocks.tolist()])
 
-    def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+    def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
         if self._arena is not None:
             self._arena.add(blocks, leaves)
         else:
-            for block, leaf in zip(blocks.tolist(), leaves, strict=True):
-                self._counters[block].add(leaf[None, :])
-        super()._take(blocks, leaves)
+            add_together([self._counters[block] for block in blocks.tolist()], leaves, origins)
+        super()._take(blocks, leaves, origins)
 
     def erase(self, node: int) -> None:
         """See `Moments.erase`."""
@@ -234,8 +254,10 @@ class CounterMoments(Moments):
         else:
             self._counters[node] = self._open_counter(node)
 
-    def _open_counter(self, node: int) -> Counter:
-        return self._plan.open(self._key, replace(self._address, cell=node))
+    def _open_counter(self, node: int) -> DrawingCounter:
+        counter = self._plan.open(self._key, replace(self._address, cell=node))
+        assert isinstance(counter, DrawingCounter)
+        return counter
 
     def _dump_noise(self) -> bytes:
         if self._arena is not None:
@@ -269,16 +291,19 @@ class ExactMoments(Moments):
         return {}
 
     @property
+    def reaches_ahead(self) -> bool:
+        """See `Moments.reaches_ahead`: there is no noise."""
+        return False
+
+    @property
     def _own_variance(self) -> float:
         """See `Moments.variance`: none."""
         return 0.0
 
-    def _add(self, rows: Rows) -> NDArray[np.int64]:
+    def _add(self, rows: Rows, step: bytes) -> None:
         """See `Moments.add`."""
-        quantised = rows.lattice()
-        np.add.at(self._exact, rows.nodes, quantised)
+        np.add.at(self._exact, rows.nodes, rows.lattice())
         np.add.at(self._steps, rows.nodes, 1)
-        return quantised
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Moments.sums`."""
@@ -289,7 +314,8 @@ class NoisyRewards(Moments):
     """Each reward is noised once, before it enters any sum; everything after it is post-processing.
 
     Pure epsilon for that reward against any other, without a horizon and without trust in anybody else
-    (`hushstream.privacy.rewards`). The noise is named by user and number of the reward, so a crash draws none twice.
+    (`hushstream.privacy.rewards`). The noise is named by user and number of the reward, by its event and by what it is:
+    a crash draws none twice, and a log that was rolled back draws other noise for another event or reward.
     """
 
     def __init__(self, release: ContinualConfig, nodes: int, dimension: int, key: Key, address: NoiseAddress) -> None:
@@ -311,21 +337,25 @@ class NoisyRewards(Moments):
         return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
     @property
+    def reaches_ahead(self) -> bool:
+        """See `Moments.reaches_ahead`: each draw is for one reward, which is there."""
+        return False
+
+    @property
     def _own_variance(self) -> float:
         """See `Moments.variance`: of one reward, as the noise of a sum grows with what was shown."""
         return self._law.variance
 
-    def _add(self, rows: Rows) -> NDArray[np.int64]:
-        """See `Moments.add`; returns the noised rows, as the rewards themselves are kept nowhere."""
+    def _add(self, rows: Rows, step: bytes) -> None:
+        """See `Moments.add`; the rewards themselves are kept nowhere."""
         noised = np.empty(len(rows), dtype=np.int64)
         steps = np.trunc(rows.rewards * self._law.levels).astype(np.int64)
         for row, node in enumerate(rows.nodes.tolist()):
-            place = replace(self._address, node=(node, int(self._steps[node])))
+            content = self._key.digest("reward", rows.events[row].tobytes(), struct.pack("<q", steps[row]))
+            place = replace(self._address, node=(node, int(self._steps[node])), content=content)
             noised[row : row + 1] = self._law.draw(KeyedStream(self._key, place), steps[row : row + 1])
             self._steps[node] += 1
-        quantised = replace(rows, rewards=self._law.estimate(noised)).lattice()
-        np.add.at(self._exact, rows.nodes, quantised)
-        return quantised
+        np.add.at(self._exact, rows.nodes, replace(rows, rewards=self._law.estimate(noised)).lattice())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Moments.sums`."""

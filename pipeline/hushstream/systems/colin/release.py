@@ -30,6 +30,7 @@ from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.promise import Guarantee, Lifetime
 from hushstream.privacy.rewards import LocalReward
 from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.contents import collaborative_contents
 
 _MARGIN = 1 + 2.0**-30
 """Above what `short_enough` lets pass, and far below anything that matters."""
@@ -38,6 +39,7 @@ NEIGHBOURS = Neighbours(
     relation="replace one reward: neighbours differ in one reward of one user, any two values in [0, 1]",
     unit="one reward",
     any_content=True,
+    step=f"units of 2^-{GRID_BITS} of a feature times a reward",
 )
 NOT_PROTECTED = (
     "contexts, features of arms, which arm was shown, the relation graph, and when anything happened (all public)",
@@ -105,6 +107,10 @@ def mean_variance(plan: Plan) -> float:
 @lru_cache(maxsize=64)
 def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     """What the releases in one epoch of noise promise for one reward, and for all rewards of one user."""
+    return _mechanism_guarantee(release, features, nodes).with_contents(collaborative_contents(release))
+
+
+def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     if release.mechanism == "exact":
         return _no_guarantee(release)
     if release.mechanism == "noisy-reward":
@@ -120,7 +126,7 @@ def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
 def _no_guarantee(release: ContinualConfig) -> Guarantee:
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
-        mechanism="no noise at all, for public data",
+        mechanism="exact: no noise at all, for replays of public datasets",
         relation=NEIGHBOURS.relation,
         unit=NEIGHBOURS.unit,
         cost=nothing,
@@ -132,4 +138,6 @@ def _no_guarantee(release: ContinualConfig) -> Guarantee:
         deployment="hosted",
         residue_units=0,
         not_protected=("anything",),
+        private_as_stated=False,
+        contents=collaborative_contents(release),
     )

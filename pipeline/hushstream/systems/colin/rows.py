@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,10 @@ within the size of a record."""
 
 FORGOTTEN = 1 << 62
 """In place of how many rewards of a user have counted, where he was erased: no allowance covers one more."""
+
+
+EVENT = np.dtype("V16")
+"""The name of an event: 16 opaque bytes."""
 
 
 class BadRows(HushstreamError):
@@ -35,11 +39,21 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """n rewards: ``nodes`` int32 (n,), ``features`` float32 (n, d), ``rewards`` float64 (n,) in [0, 1]."""
+    """n rewards: ``nodes`` int32 (n,), ``features`` float32 (n, d), ``rewards`` float64 (n,) in [0, 1].
+
+    Attributes:
+        events: V16 (n,), opaque names of the events that they are of; blank where a batch is named as a whole.
+    """
 
     nodes: NDArray[np.int32]
     features: NDArray[np.float32]
     rewards: NDArray[np.float64]
+    events: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=EVENT))
+
+    def __post_init__(self) -> None:
+        """Without names, all are blank."""
+        if len(self.events) != len(self.nodes):
+            object.__setattr__(self, "events", np.zeros(len(self.nodes), dtype=EVENT))
 
     def __len__(self) -> int:
         """n."""
@@ -48,7 +62,7 @@ class Rows:
     def without(self, node: int) -> Rows:
         """The rows of the other nodes."""
         kept = self.nodes != node
-        return Rows(self.nodes[kept], self.features[kept], self.rewards[kept])
+        return Rows(self.nodes[kept], self.features[kept], self.rewards[kept], self.events[kept])
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
@@ -59,6 +73,7 @@ class Rows:
             nodes[order],
             np.concatenate([part.features for part in parts])[order],
             np.concatenate([part.rewards for part in parts])[order],
+            np.concatenate([part.events for part in parts])[order],
         )
 
     def within(self, taken: NDArray[np.int64], most: int) -> Rows:
@@ -72,7 +87,7 @@ class Rows:
         np.add.at(taken, self.nodes[kept], 1)
         if kept.all():
             return self
-        return Rows(self.nodes[kept], self.features[kept], self.rewards[kept])
+        return Rows(self.nodes[kept], self.features[kept], self.rewards[kept], self.events[kept])
 
     def lattice(self) -> NDArray[np.int64]:
         """Features times reward in units of 2^-`GRID_BITS`, toward zero, int64 (n, d).
@@ -107,6 +122,12 @@ def parse_rows(nodes: bytes, features: bytes, rewards: bytes, shape: Shape) -> R
     if not ((rows.rewards >= 0) & (rows.rewards <= 1)).all():
         raise BadRows("rows: expected rewards in [0, 1], got others")
     return rows
+
+
+def sum_of_names(events: NDArray[np.void]) -> bytes:
+    """The sum of the names of events, modulo 2^128, 16 bytes: a name of all of them that no order or cut changes."""
+    total = sum(int.from_bytes(event.tobytes(), "little") for event in events)
+    return (total % (1 << 128)).to_bytes(16, "little")
 
 
 def short_enough(features: NDArray[np.float32], bounds: FeatureConfig) -> NDArray[np.bool_]:

@@ -35,13 +35,14 @@ def declare(core: CollaborativeSystem) -> System:
         roles=roles_of(core.counted),
         topics=topics_of(core.counted),
         counts=core.counts,
-        promises=Promises(core.guarantee()),
+        promises=core.promises(),
         budgets=core.budgets,
         ledgers=core.ledgers,
         erasure=_erasure(core),
         words=_words(core.config),
         facts={"users": core.nodes, "algorithm": core.config.learner.algorithm, "ridge": round(core.ridge, 6)},
         core=core,
+        public_dataset=core.public_dataset,
     )
 
 
@@ -75,8 +76,10 @@ def _words(config: CollaborativeConfig) -> Words:
     exact = "none: rewards are public data, and their sums are published without noise"
     return Words(
         trust=exact if config.release.mechanism == "exact" else _TRUST[config.release.trust],
-        after_erasure="what was released of him stays, and no release names him again; that he was erased stays, by "
-        "his number in the public graph",
+        erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; what "
+        "was released stays, and no release names the user again; the erasure stays known, by the user's number in the "
+        "public graph",
+        example="one certain reward of Ann's was 1 and not 0",
     )
 
 

@@ -27,6 +27,7 @@ REWARDS = Topic(
 COUNTED = (
     REWARDS,
     topics.journal("journal-counter", ("CounterJournal",), Zone.COUNTER, PartitionRule.HOME, "counter"),
+    topics.marks(Zone.COUNTER, "counter"),
     topics.dead_letters(Zone.COUNTER, "counter"),
 )
 """What there is where a counter is trusted."""
@@ -39,8 +40,10 @@ TOPICS = (
     topics.releases("releases", "Release", "Seal"),
     topics.models("CollaborativeModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
-    topics.dead_letters(Zone.EDGE, "learner"),
+    topics.marks(Zone.EDGE, "learner"),
     COUNTED[2],
+    topics.dead_letters(Zone.EDGE, "learner"),
+    COUNTED[3],
     topics.dead_letters(SERVER, "lines"),
 )
 """All that a deployment may have."""

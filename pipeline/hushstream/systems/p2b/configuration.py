@@ -7,16 +7,17 @@ do not know. Two deployments with one digest behave alike; a report names the di
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
     positive,
+    price,
     require,
     require_deployment_name,
     seconds,
@@ -133,7 +134,8 @@ class ReleaseConfig:
     Attributes:
         mode: slot-sums (noised sums of every cell, pure epsilon), tuples (sampled tuples above a threshold on the whole
             tuple, epsilon and delta), or paper (a threshold on the code alone: not private as stated).
-        epsilon: what one slot costs.
+        epsilon: what one slot costs with slot-sums; null for 1. In tuples and paper it follows from sampling alone, so
+            none is taken there.
         sampling: probability that the shuffler keeps a slot (secret, keyed); below 1 for tuples and paper.
         levels: M, reward levels above 0; 1 for clicks.
         threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto is the smallest that
@@ -150,7 +152,7 @@ class ReleaseConfig:
     __pydantic_config__ = REFUSE_UNKNOWN
 
     mode: ReleaseMode = "slot-sums"
-    epsilon: float = 1.0
+    epsilon: float | None = None
     sampling: float = 1.0
     levels: int = 1
     threshold: int | Literal["auto"] = "auto"
@@ -168,8 +170,7 @@ class ReleaseConfig:
             "slot-sums, tuples or paper",
             self.mode,
         )
-        object.__setattr__(self, "epsilon", positive("release.epsilon", self.epsilon))
-        require(self.epsilon <= 20, "release.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        self._check_epsilon()
         kept = "a probability above 0 and at most 1"
         sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
         object.__setattr__(self, "sampling", sampling)
@@ -188,6 +189,19 @@ class ReleaseConfig:
         if self.window_seconds is not None:
             window = seconds("release.window_seconds", self.window_seconds, 0.001)
             object.__setattr__(self, "window_seconds", window)
+
+    def _check_epsilon(self) -> None:
+        if self.mode == "slot-sums":
+            epsilon = 1.0 if self.epsilon is None else price("release.epsilon", self.epsilon, LARGEST_EPSILON)
+            object.__setattr__(self, "epsilon", epsilon)
+            return
+        expected = f"none for mode {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
+        require(self.epsilon is None, "release.epsilon", expected, self.epsilon)
+
+    @property
+    def slot_epsilon(self) -> float:
+        """What one slot costs: as configured, or as the secret coin of the sampled modes makes it."""
+        return -math.log1p(-self.sampling) if self.epsilon is None else self.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +259,7 @@ class LiftConfig:
         """Refuse impossible values."""
         share = number("lift.holdout", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
         object.__setattr__(self, "holdout", share)
-        object.__setattr__(self, "epsilon", positive("lift.epsilon", self.epsilon))
-        require(self.epsilon <= 20, "lift.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        object.__setattr__(self, "epsilon", price("lift.epsilon", self.epsilon, LARGEST_EPSILON))
         whole("lift.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
         object.__setattr__(self, "every_seconds", seconds("lift.every_seconds", self.every_seconds, 0.001))
         whole("lift.releases", self.releases, 1, 1 << 30)
@@ -272,7 +285,6 @@ class P2BConfig:
         budget: limits what all slots of one user and the lift may cost him together; null for what the configuration
             plans. Of lifetime_slots he sends as many as fit.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
-        public_dataset: allows what only public data may have: the non-private model line and exact figures.
         system: which system this is a configuration of.
     """
 
@@ -292,7 +304,6 @@ class P2BConfig:
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
     kind: DeploymentKind = "hosted"
-    public_dataset: bool = False
     system: Literal["p2b"] = "p2b"
 
     def __post_init__(self) -> None:
@@ -303,7 +314,6 @@ class P2BConfig:
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
         require(counted, "lift.holdout", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout)
-        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
         require(self.system == "p2b", "system", "p2b", self.system)
         if self.budget is not None:
             held_out, share = self.lift.holdout, self.budget.lift
@@ -316,7 +326,9 @@ class P2BConfig:
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
 
 
-def configuration_digest(config: P2BConfig, centroids: bytes, sealing: bytes = b"") -> bytes:
+def configuration_digest(
+    config: P2BConfig, centroids: bytes, sealing: bytes = b"", public_dataset: bool = False
+) -> bytes:
     """16 bytes that stand for the configuration, the fitted encoder and the key that slots are first sealed to.
 
     So an agent that pins the digest also pins that key: nobody else can put another one in its place or after it.
@@ -325,8 +337,9 @@ def configuration_digest(config: P2BConfig, centroids: bytes, sealing: bytes = b
         config: the configuration; it determines how many bytes the other two have.
         centroids: the encoder's centroids as its exact integer bytes.
         sealing: the shuffler's first public key, where slots are sealed (`Recipients.pinned`).
+        public_dataset: whether it is a replay of a public dataset.
     """
-    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
     hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + sealing)
     return hasher.digest()

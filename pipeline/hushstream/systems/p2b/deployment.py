@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee
 from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
@@ -31,6 +32,7 @@ from hushstream.systems.p2b.promise import (
     guarantee_of,
     lifetime_slots_of,
     lift_terms_of,
+    promises_of,
     resolve_codes,
     resolve_threshold,
     slot_terms_of,
@@ -39,7 +41,7 @@ from hushstream.systems.p2b.promise import (
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
 LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
-"""Model lines, by partition of crowds and models. The second one exists for public data only."""
+"""Model lines, by partition of crowds and models. The second one exists in replays of public datasets alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,15 +53,24 @@ class P2BSystem:
     digest: bytes
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
+    public_dataset: bool = False
+    """See `System.public_dataset`: then there is a second model line, of exact interactions."""
 
     @classmethod
-    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], sealing: Recipients | None = None) -> P2BSystem:
+    def of(
+        cls,
+        config: P2BConfig,
+        lattice: NDArray[np.int64],
+        sealing: Recipients | None = None,
+        public_dataset: bool = False,
+    ) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
         Args:
             config: the configuration.
             lattice: the centroids.
             sealing: the shuffler's public keys; given exactly where slots are sealed.
+            public_dataset: whether it is a replay of a public dataset.
 
         Raises:
             ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
@@ -71,19 +82,22 @@ class P2BSystem:
             raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
         require_record_sizes(config, encoder.codes)
         budgets_of(config)
+        hosted = config.kind == "hosted" or not public_dataset
+        require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
         _require_sealing(config, sealing)
         pinned = b"" if sealing is None else sealing.pinned
-        digest = configuration_digest(config, encoder.lattice.astype("<i8").tobytes(), pinned)
-        return cls(config, encoder, digest, sealing)
+        centroids = encoder.lattice.astype("<i8").tobytes()
+        digest = configuration_digest(config, centroids, pinned, public_dataset)
+        return cls(config, encoder, digest, sealing, public_dataset)
 
     @classmethod
-    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None) -> P2BSystem:
+    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
         """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it; otherwise as `of`."""
         from hushstream.systems.p2b.contribution.fitting import fit_grid
 
         context = config.context
         encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
-        return cls.of(config, encoder.lattice, sealing)
+        return cls.of(config, encoder.lattice, sealing, public_dataset)
 
     @property
     def holdout(self) -> bool:
@@ -108,8 +122,8 @@ class P2BSystem:
 
     @property
     def line_count(self) -> int:
-        """Partitions of crowds and models: one, and one more for public data."""
-        return 2 if self.config.public_dataset else 1
+        """Partitions of crowds and models: one, and one more where a public dataset is replayed."""
+        return 2 if self.public_dataset else 1
 
     @property
     def lines_for_users(self) -> tuple[str, ...]:
@@ -124,7 +138,7 @@ class P2BSystem:
     @property
     def noise_epsilon(self) -> Fraction:
         """Epsilon of the noise alone, so that with secret sampling a slot costs the configured epsilon."""
-        return noise_epsilon(self.config.release.epsilon, self.config.release.sampling)
+        return noise_epsilon(self.config.release.slot_epsilon, self.config.release.sampling)
 
     @property
     def threshold(self) -> int:
@@ -174,8 +188,8 @@ class P2BSystem:
             quota_period_ms=round(config.users.period_seconds * 1000),
         )
 
-    def lift_address(self, genesis_nonce: bytes, partition: int) -> NoiseAddress:
-        """What names the noise of a learner partition's lift."""
+    def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
+        """What names the noise of a learner partition's lift in one epoch."""
         return NoiseAddress(
             purpose="lift",
             deployment=self.config.deployment,
@@ -184,13 +198,17 @@ class P2BSystem:
             mechanism="lift",
             parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
             config_digest=self.digest,
-            epoch=0,
+            epoch=epoch,
             partition=partition,
         )
 
     def guarantee(self) -> Guarantee:
         """What the configured release promises, to whom, over a user's lifetime."""
-        return guarantee_of(self.config)
+        return guarantee_of(self.config, self.public_dataset)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return promises_of(self.config, self.public_dataset)
 
     @property
     def lifetime_slots(self) -> int:

@@ -6,12 +6,15 @@ through a counter. So a live team sees what the model is worth, with an interval
 are.
 
 A decision counts when its wait for a reward is over, rewarded or not: one that was counted with its reward, before
-those that get none are known, would make early rates read high. What waits is noted by moments that the wait is cut
-into, so it takes little room.
+those that get none are known, would make early rates read high. What waits is noted by user and by moments that the
+wait is cut into: a user who is forgotten takes his with him.
 
 One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
 most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
 one user's clicks, with L1 sensitivity 2 M ``decisions_per_user`` (`hushstream.counting.counter`, group of leaves).
+
+The counter draws ahead of its leaves, so where a rollback cannot be ruled out an epoch of noise begins over the exact
+counts, at the price of all of them (`hushstream.engine.machine.Distrusts`).
 """
 
 from __future__ import annotations
@@ -37,11 +40,14 @@ GROUPS = ("model", "holdout")
 SUMS = 4
 """Model shown, model rewards, hold-out shown, hold-out rewards."""
 
+_USER_BYTES = 16
+_RELEASED = bytes(_USER_BYTES)
+"""In place of a user, of what was released already and is of nobody in particular any more."""
 _COIN_BITS = 53
 _MOMENTS = 256
 """Into so many moments the wait for a reward is cut."""
-_WAITING = struct.Struct(f"<q{SUMS}q")
-_COUNT = struct.Struct("<I")
+_WAITING = struct.Struct(f"<q{_USER_BYTES}s{SUMS}q")
+_COUNT = struct.Struct("<IQ")
 _NORMAL_95 = 1.959963984540054
 
 
@@ -68,6 +74,7 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
             unit=f"one user (the first {lift.decisions_per_user} decisions of his life are counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
+            step=f"reward levels, {levels} to a whole reward or showing",
         ),
         zone="edge",
     )
@@ -88,6 +95,11 @@ def holdout_arm(user_key: Key, event_id: str, eligible: NDArray[np.int64]) -> in
     return int(eligible[draw * len(eligible) >> 128])
 
 
+def lift_user(user_key: Key) -> bytes:
+    """Stands for a user among what waits to be counted."""
+    return user_key.digest("lift-user")
+
+
 class LiftCounter:
     """The running counts of one learner partition: exact inside, noised outside."""
 
@@ -104,21 +116,34 @@ class LiftCounter:
         self._lift = lift
         self._levels = levels
         self._tree = lift_tree(lift, levels)
+        self._key = key
+        self._before = 0
+        """Releases in earlier epochs of noise."""
         self._counter: Counter = self._tree.open(key, address)
         self._moment_ms = max(1, wait_ms // _MOMENTS)
-        self._waiting: dict[int, list[int]] = {}
-        """Sums by the moment at which they count."""
+        self._waiting: dict[int, dict[bytes, list[int]]] = {}
+        """Sums by the moment at which they count, and by user."""
 
     @property
     def leaves(self) -> int:
         """Releases so far."""
-        return self._counter.leaves
+        return self._before + self._counter.leaves
 
-    def count(self, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
+    def renoise(self, address: NoiseAddress) -> None:
+        """Begin an epoch under noise that ``address`` names: the next release noises all counts again."""
+        counted = self._counter.exact.tolist()
+        self._before = self.leaves
+        self._counter = self._tree.open(self._key, address)
+        at_once = self._waiting.setdefault(0, {})
+        held = at_once.get(_RELEASED, [0] * SUMS)
+        at_once[_RELEASED] = [one + more for one, more in zip(held, counted, strict=True)]
+
+    def count(self, user: bytes, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
         """Take one decision that was shown.
 
         Args:
-            holdout: whether its user is in the hold-out.
+            user: stands for its user (`lift_user`).
+            holdout: whether he is in the hold-out.
             index: its number in the user's life, from 0.
             deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
             reward: in [0, 1].
@@ -126,9 +151,16 @@ class LiftCounter:
         if index >= self._lift.decisions_per_user:
             return
         place = 2 if holdout else 0
-        sums = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, [0] * SUMS)
+        users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})
+        sums = users.setdefault(user, [0] * SUMS)
         sums[place] += self._levels
         sums[place + 1] += int(reward * self._levels)
+
+    def forget(self, user: bytes) -> None:
+        """Drop what waits of a user: it is never counted."""
+        for users in self._waiting.values():
+            users.pop(user, None)
+        self._waiting = {moment: users for moment, users in self._waiting.items() if users}
 
     def release(self, now_ms: int) -> LiftStep:
         """The next release, of all whose wait is over at ``now_ms`` of log time, however many they are.
@@ -137,16 +169,18 @@ class LiftCounter:
             HorizonReached: more releases than the counter's price pays for.
         """
         over = [self._waiting.pop(moment) for moment in sorted(self._waiting) if moment <= now_ms]
-        self._counter.add(np.array([[0] * SUMS, *over], dtype=np.int64).sum(axis=0)[None, :])
-        step = float(self.leaves)
-        before = (step - 1) * self._tree.mean_square(self.leaves - 1) if self.leaves > 1 else 0.0
-        variance = step * self._tree.mean_square(self.leaves) - before
+        counted = [sums for users in over for sums in users.values()]
+        self._counter.add(np.array([[0] * SUMS, *counted], dtype=np.int64).sum(axis=0)[None, :])
+        leaves = self._counter.leaves
+        before = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
+        variance = leaves * self._tree.mean_square(leaves) - before
         return LiftStep(self.leaves, self._counter.release().values, variance)
 
     def dump(self) -> bytes:
         """The state; as sensitive as clicks."""
-        waiting = [_WAITING.pack(moment, *sums) for moment, sums in sorted(self._waiting.items())]
-        return _COUNT.pack(len(waiting)) + b"".join(waiting) + self._counter.dump()
+        items = sorted((moment, *item) for moment, users in self._waiting.items() for item in users.items())
+        waiting = [_WAITING.pack(moment, user, *sums) for moment, user, sums in items]
+        return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
 
     def load(self, state: bytes) -> None:
         """Take over a state.
@@ -156,8 +190,11 @@ class LiftCounter:
         """
         if len(state) < _COUNT.size or len(state) < (end := _COUNT.size + _COUNT.unpack_from(state)[0] * _WAITING.size):
             raise BadState("lift: expected the state of a counter, got fewer bytes")
+        self._before = _COUNT.unpack_from(state)[1]
         found = _WAITING.iter_unpack(state[_COUNT.size : end])
-        self._waiting = {moment: sums for moment, *sums in found}
+        self._waiting = {}
+        for moment, user, *sums in found:
+            self._waiting.setdefault(moment, {})[user] = sums
         self._counter.load(state[end:])
 
 

@@ -19,6 +19,7 @@ from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.promise import Promises
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.codes import auto_codes
 from hushstream.systems.p2b.lift import lift_guarantee
 
@@ -34,7 +35,7 @@ def resolve_codes(config: P2BConfig) -> int:
     return auto_codes(
         arms=config.arms,
         expected_slots=config.expected_slots,
-        epsilon=release.epsilon,
+        epsilon=release.slot_epsilon,
         levels=release.levels,
         dimension=config.context.dimension,
     )
@@ -66,30 +67,31 @@ def window_tree_of(config: P2BConfig, codes: int) -> NegativeDigitTree | None:
     release, expected = config.release, expected_windows(config)
     if release.mode != "slot-sums" or release.sums == "fresh":
         return None
-    epsilon = noise_epsilon(release.epsilon, release.sampling)
+    epsilon = noise_epsilon(release.slot_epsilon, release.sampling)
     horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
     if release.sums == "auto" and choose_release(epsilon, expected, horizon, release.levels) == "fresh":
         return None
     return best_tree(PureEpsilon(epsilon), horizon, 2 * codes * config.arms, release.levels)
 
 
-def guarantee_of(config: P2BConfig) -> Guarantee:
-    """What a configuration promises, before anything is fitted or run.
+def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
+    """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
 
     Raises:
         ConfigurationError: the budget has room for no slot.
     """
-    return _guarantee_for(config, lifetime_slots_of(config))
+    promise = _guarantee_for(config, lifetime_slots_of(config))
+    return promise.with_contents(p2b_contents(config, public_dataset))
 
 
-def promises_of(config: P2BConfig) -> Promises:
-    """What a configuration promises of one person, with the lift where there is a hold-out.
+def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
+    """What a configuration promises of one person, with the lift where there is a hold-out; as `guarantee_of`.
 
     Raises:
         ConfigurationError: the budget has no room for one slot.
     """
     lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
-    return Promises(guarantee_of(config), lift)
+    return Promises(guarantee_of(config, public_dataset), lift)
 
 
 @lru_cache(maxsize=64)
@@ -173,7 +175,7 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
     release = config.release
     if release.mode == "slot-sums":
         return slot_sums_guarantee(
-            epsilon=noise_epsilon(release.epsilon, release.sampling),
+            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
             levels=release.levels,
             sampling=release.sampling,
             lifetime_slots=slots,

@@ -20,7 +20,7 @@ from hushstream.privacy.noise import (
     laplace_scale,
     laplace_variance,
 )
-from hushstream.systems.p2b.contribution.slots import Report, unpack
+from hushstream.systems.p2b.contribution.slots import unpack_all
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.running import RunningSums
 from hushstream.systems.p2b.shuffler.sums import (
@@ -59,6 +59,9 @@ def release_window(
 ) -> WindowRelease:
     """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
 
+    Noise and coins are named by the window and by what it holds (`window_address`). A journal that is rolled back and
+    seals the window again over other slots draws both anew: a slot that is in both releases pays twice, and no more.
+
     Args:
         system: the deployment.
         key: the shuffler's key.
@@ -68,7 +71,7 @@ def release_window(
         running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
         epoch: of the noise.
     """
-    address = replace(release_address(system, genesis_nonce, partition, epoch), window=sealed.window)
+    address = window_address(system, key, genesis_nonce, partition, sealed, epoch)
     sums, variance = _release(system, key, address, sealed, running)
     window_id = key.digest(
         "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
@@ -96,6 +99,24 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
     )
 
 
+def window_address(
+    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: Sealed, epoch: int = FIRST_EPOCH
+) -> NoiseAddress:
+    """What names the noise of one window: its number, and a keyed digest of the ids and contents of all its slots.
+
+    The sums follow from those and from the coins. The ids are in it so that equal noise says nothing of contents: two
+    sealings of a window have one address only if they hold the same slots, and a slot's id stands for one content.
+
+    Coins are thrown for the window as a whole, by position in the order of ids, not one for each slot by its id: a
+    slot in two releases of a fork would meet the same coin in both, and that costs ln(1 + p (e^(2 eps) - 1)), more than
+    the 2 ln(1 + p (e^eps - 1)) of two coins.
+    """
+    # Ids and contents have one size each, so the joined bytes can be read in one way.
+    content = key.digest("window-content", b"".join(sealed.ids), b"".join(sealed.contents))
+    place = release_address(system, genesis_nonce, partition, epoch)
+    return replace(place, window=sealed.window, content=content)
+
+
 def _release(
     system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed, running: RunningSums | None
 ) -> tuple[CellSums, float]:
@@ -118,19 +139,14 @@ def _release(
 
 
 def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> Reports:
-    """The reports of the slots that the shuffler's secret coins kept; the coins are thrown for nulls, too."""
+    """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
     release = system.config.release
     coins = bernoulli(
         KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(sealed.contents)
     )
-    kept: list[Report] = []
-    for content, keep in zip(sealed.contents, coins.tolist(), strict=True):
-        report = unpack(content, system.codes, system.config.arms, release.levels)
-        if keep and report is not None:
-            kept.append(report)
-    columns = np.array(kept, dtype=np.int64).reshape(-1, 3)
+    slots = unpack_all(sealed.contents, system.codes, system.config.arms, release.levels)
     domain = Domain(system.codes, system.config.arms, release.levels)
-    return Reports(domain, columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy())
+    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
 def _parameters(system: P2BSystem) -> dict[str, int | str]:

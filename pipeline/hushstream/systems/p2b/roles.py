@@ -61,6 +61,7 @@ LEARNER = Role(
     journal="decisions",
     writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
     broadcasts=("models",),
+    marks="marks-edge",
     homes="learner",
     make=_learner,
     gauges=_learner_gauges,
@@ -75,6 +76,7 @@ SHUFFLER = Role(
     inputs=("reports",),
     journal="journal-shuffler",
     writes=("crowds", "ledger", "dead-letters-shuffler"),
+    marks="marks-shuffler",
     homes="shuffler",
     make=_shuffler,
     gauges=_shuffler_gauges,
@@ -103,6 +105,6 @@ ROLES = (LEARNER, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
 """All that a deployment may have."""
 
 
-def roles_of(sealed: bool) -> tuple[Role, ...]:
-    """Those that a deployment has, with sealed slots or without."""
-    return (LEARNER, OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)
+def roles_of(hosted: bool, sealed: bool) -> tuple[Role, ...]:
+    """Those that a deployment has, with learner workers or agents on users' devices, with sealed slots or without."""
+    return (*((LEARNER,) if hosted else ()), OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
@@ -22,24 +22,31 @@ from hushstream.systems.p2b.topics import LIFT, TOPICS, topics_of
 
 NAME = "p2b"
 
+_RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
+"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
+name it writes their slots and fetches models for them."""
+
 
 def declare(core: P2BSystem) -> System:
     """A deployment."""
     config = core.config
+    hosted = config.kind == "hosted"
     return System(
         kind=NAME,
         config=config,
         digest=core.digest,
-        roles=roles_of(config.slot.sealed),
-        topics=topics_of(config.public_dataset, core.holdout),
+        roles=roles_of(hosted, config.slot.sealed),
+        topics=topics_of(core.public_dataset, core.holdout, hosted),
         counts=core.counts,
-        promises=promises_of(config),
+        promises=core.promises(),
         budgets=core.budgets,
         ledgers=core.ledgers,
         erasure=_erasure(config),
         words=_words(config),
         facts={"codes": core.codes},
         core=core,
+        public_dataset=core.public_dataset,
+        outside={} if hosted else _RELAY,
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 
@@ -49,21 +56,31 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
 
 
 def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
-    return promises_of(config)
+    return promises_of(config, artefacts.public_dataset is not None)
 
 
 def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
     return budgets_of(config)
 
 
+_SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
+_EXAMPLE = "Ann's slot reports that she clicked arm 3 in some situation, and is not empty"
+
+
 def _words(config: P2BConfig) -> Words:
-    kind = config.kind
-    where = (
-        "the operator's workers hold contexts and clicks in clear" if kind == "hosted" else "only padded slots leave"
-    )
+    if config.kind == "hosted":
+        return Words(
+            trust=f"{_SHUFFLED}hosted: the operator's workers hold contexts and clicks in clear",
+            erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
+            "what was released stays, noised; that the allowance is spent stays, under a keyed hash",
+            example=_EXAMPLE,
+        )
     return Words(
-        trust=f"shuffled, with a trusted curator at the shuffler; {kind}: {where}",
-        after_erasure="what was released stays, noised; that his allowance is spent stays, under a keyed hash",
+        trust=f"{_SHUFFLED}edge: learners are agents on users' devices, and only padded slots leave them; no topic of "
+        "the deployment holds contexts, clicks or decisions",
+        erasure="the application drops the user's agent, on the device that holds all of the user's state; slots name "
+        "no user and go with their topic's retention; what was released stays, noised",
+        example=_EXAMPLE,
     )
 
 

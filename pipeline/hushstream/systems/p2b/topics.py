@@ -16,7 +16,7 @@ REPORTS = Topic(
     partition_rule=PartitionRule.ANY,
     count="shuffler",
     retention_ms=SHORT_MS,
-    noised=False,
+    noised=True,
     names_users=False,
     tombstones=False,
     ticks=True,
@@ -53,6 +53,8 @@ TOPICS = (
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
     LEDGER_EDGE,
+    topics.marks(Zone.EDGE, "learner"),
+    topics.marks(Zone.SHUFFLER, "shuffler"),
     topics.dead_letters(Zone.EDGE, "learner"),
     topics.dead_letters(Zone.SHUFFLER, "shuffler"),
     topics.dead_letters(SERVER, "lines"),
@@ -60,7 +62,8 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(public: bool, holdout: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has: on public data, or with a hold-out, some more."""
+def topics_of(public: bool, holdout: bool, hosted: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has: on public data, with a hold-out, or with learner workers, some more."""
     left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
-    return tuple(topic for topic in TOPICS if topic not in left_out)
+    edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == Zone.EDGE)
+    return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -16,7 +16,8 @@ ARM_STARTS = {
 
 MARK_MEANINGS = {
     REPRODUCIBLE: "The keys come from a seed. Whoever knows the seed can remove the noise. For experiments only.",
-    NOT_PRIVATE: "The release follows a paper whose stated guarantee does not hold. The true one is given below.",
+    NOT_PRIVATE: "Not all that is released is as private as stated: content of a public dataset leaves un-noised, or "
+    "the release follows a paper whose stated guarantee does not hold. The guarantee below says which.",
 }
 
 STATUS_MEANINGS = {

@@ -85,9 +85,15 @@ async def play(system: System, place: Place, player: Callable[[EventLog], Awaita
     """Start a deployment, let ``player`` talk to it, and take what it leaves.
 
     Raises:
+        HushstreamError: the deployment has no learner worker to talk to (kind ``edge``).
         WorkerDied: a process of the stream ended while it was needed.
         HushstreamError: what the player raised; no broker; topics of an earlier run.
     """
+    if system.outside:
+        raise HushstreamError(
+            "kind: expected hosted, as a replay's players talk to learner workers; got edge, which has none (what the "
+            "shuffler releases is the same in both)"
+        )
     if place.runner == "direct":
         async with DirectSession(system, place.seed) as direct:
             played = await player(direct.event_log())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushstream.systems.p2b.contribution.errors import BadReward, BadSlot, ContributionError
-from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, Report, pack, reward_level, unpack
+from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, Report, pack, reward_level, unpack, unpack_all
 
 
 @given(st.integers(0, 1023), st.integers(0, 49), st.integers(0, 256))
@@ -93,3 +93,27 @@ def test_rewards_that_are_no_numbers_are_refused(reward):
 def test_levels_out_of_range_are_refused(levels):
     with pytest.raises(ContributionError):
         reward_level(0.5, levels)
+
+
+def good_or_bad():
+    reports = st.builds(Report, st.integers(0, 9), st.integers(0, 11), st.integers(0, 2)).map(pack)
+    return st.one_of(st.just(pack(None)), reports, st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES), st.binary())
+
+
+@given(st.lists(good_or_bad(), max_size=8))
+def test_many_contents_read_as_they_do_one_by_one(contents):
+    try:
+        expected = [unpack(content, 8, 10, 1) for content in contents]
+    except BadSlot:
+        with pytest.raises(BadSlot):
+            unpack_all(contents, 8, 10, 1)
+        return
+    columns = unpack_all(contents, 8, 10, 1)
+    assert [column.dtype.name for column in columns] == ["bool", "int64", "int64", "int64"]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    assert list(rows) == [(True, *report) if report else (False, 0, 0, 0) for report in expected]
+
+
+def test_two_wrong_sizes_that_add_up_to_right_ones_are_refused():
+    with pytest.raises(BadSlot, match="32 bytes of slot content in each of 2 slots"):
+        unpack_all([pack(None)[:-1], pack(None) + b"\0"], 8, 10, 1)

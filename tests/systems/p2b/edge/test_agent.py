@@ -11,6 +11,7 @@ import pytest
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import pack
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.terms import OlderState
 
 CHECK = """
 import sys
@@ -96,6 +97,81 @@ def test_a_waiting_event_gets_the_same_answer_again_and_counts_once(make, rigs):
     again = agent.decide("e1", rigs.point(3), 5)
     assert again == first._replace(repeated=True)
     assert agent.decided == 2
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_rewarded_event_gets_the_same_answer_until_its_deadline_as_one_that_waits(make, rigs, restored):
+    """So how often a user was decided for, and when he owes a slot, is the same whatever was rewarded."""
+    known = []
+    for rewarded in (False, True):
+        agent = make(slot={"after_interactions": 2})
+        first = agent.decide("e", rigs.point(0), 0)
+        if rewarded:
+            agent.rewarded("e", first.arm, 1.0)
+        if restored:
+            agent = EdgeAgent.load(agent.terms, agent.key, agent.dump())
+        again = agent.decide("e", rigs.point(3), agent.terms.reward_wait_ms - 1)
+        assert again == first._replace(repeated=True)
+        if not rewarded:
+            agent.expire("e")
+        anew = agent.decide("e", rigs.point(3), agent.terms.reward_wait_ms)
+        assert (anew.repeated, anew.slot_due) == (False, True)
+        known.append((first.arm, agent.allowance()))
+    assert known[0] == known[1]
+
+
+def test_answers_of_rewarded_events_are_forgotten_after_their_deadlines(make, rigs):
+    agent = make()
+    wait = agent.terms.reward_wait_ms
+    for number in range(100):
+        choice = agent.decide(f"e{number}", rigs.point(number), number * wait // 10)
+        agent.rewarded(f"e{number}", choice.arm, 1.0)
+        assert len(agent.dump()["answered"]) <= 10
+    agent.decide("last", rigs.point(0), 100 * wait)
+    assert agent.dump()["answered"] == []
+
+
+def lived(agent, rigs, rounds, first=0):
+    for number in range(first, first + rounds):
+        choice = agent.decide(f"e{number}", rigs.point(number), 1000 * number)
+        agent.rewarded(f"e{number}", choice.arm, 1.0)
+        if choice.slot_due:
+            yield agent.take_slot()
+
+
+def test_an_older_copy_numbers_its_slots_anew_under_the_same_ids(make, rigs):
+    """Whatever it does differently: so the shuffler tells that they were counted."""
+    agent = make(slot={"lifetime_slots": 4})
+    backup = agent.dump()
+    before = list(lived(agent, rigs, 12))
+    restored = EdgeAgent.load(agent.terms, agent.key, backup)
+    after = list(lived(restored, rigs, 12, first=1))
+    assert [slot.report_id for slot in after] == [slot.report_id for slot in before]
+    assert len({slot.report_id for slot in before}) == 4
+    assert [slot.content for slot in after] != [slot.content for slot in before]
+
+
+@pytest.mark.parametrize("field", ["decided", "due", "sent", "period", "used"])
+def test_a_copy_that_is_older_than_what_is_known_to_be_spent_is_refused(make, rigs, field):
+    agent = make(users={"contexts_per_period": 100})
+    list(lived(agent, rigs, 4))
+    agent.within_quota(5 * agent.terms.quota_period_ms)
+    dumped, spent = agent.dump(), agent.allowance()
+    assert EdgeAgent.load(agent.terms, agent.key, dumped, spent).dump() == dumped
+    older = {**dumped, field: dumped[field] - 1}
+    with pytest.raises(OlderState, match="older copy"):
+        EdgeAgent.load(agent.terms, agent.key, older, spent)
+    assert EdgeAgent.load(agent.terms, agent.key, older).dump() == older
+    assert EdgeAgent(agent.terms, agent.key, "private", spent).allowance() == spent
+
+
+def test_a_copy_of_a_later_period_may_have_used_less_of_it(make):
+    agent = make(users={"contexts_per_period": 100})
+    agent.within_quota(0)
+    agent.within_quota(0)
+    spent = agent.allowance()
+    agent.within_quota(agent.terms.quota_period_ms)
+    assert EdgeAgent.load(agent.terms, agent.key, agent.dump(), spent).used == 1
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,9 @@ def test_an_event_decided_a_second_time_has_its_second_deadline() -> None:
     deadlines, agent = Deadlines(), _agent()
     _decide(deadlines, agent, "again", 0)
     agent.rewarded("again", 1, 1.0)
-    _decide(deadlines, agent, "again", 100)
+    _decide(deadlines, agent, "again", WAIT_MS)
     assert _passed(deadlines, WAIT_MS) == []
-    assert _passed(deadlines, WAIT_MS + 100) == ["again"]
+    assert _passed(deadlines, 2 * WAIT_MS) == ["again"]
 
 
 def test_the_memory_of_deadlines_does_not_grow_with_what_was_rewarded() -> None:

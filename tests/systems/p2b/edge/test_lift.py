@@ -7,6 +7,7 @@ import pytest
 
 from hushstream.counting import BadState
 from hushstream.privacy.amounts import delta_value
+from hushstream.schemas import codec
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_guarantee, lift_of, lift_tree
 
 LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
@@ -40,7 +41,8 @@ def settle(rigs, rig):
 
 def waiting(rig):
     """The sums of all that waits to be counted, whenever."""
-    return np.array(list(rig.machine.lift._waiting.values()) or [[0] * 4]).sum(axis=0)
+    of_users = [sums for users in rig.machine.lift._waiting.values() for sums in users.values()]
+    return np.array(of_users or [[0] * 4]).sum(axis=0)
 
 
 def twin_noise(rig):
@@ -161,14 +163,35 @@ def test_however_many_decisions_wait_their_note_is_short_and_a_damaged_one_is_re
     address = rig.system.lift_address(bytes(32), 0)
     counter, twin = (LiftCounter(rig.system.config.lift, 1, 1_800_000, rig.key, address) for _ in range(2))
     for time_ms in range(0, 1_800_000, 97):
-        counter.count(False, 0, 1_800_000 + time_ms, 1.0)
+        counter.count(bytes([time_ms % 2] * 16), False, 0, 1_800_000 + time_ms, 1.0)
     assert len(counter._waiting) <= 257
+    assert max(len(users) for users in counter._waiting.values()) == 2
     twin.load(counter.dump())
     assert twin.dump() == counter.dump()
     np.testing.assert_array_equal(twin.release(3_700_000).sums, counter.release(3_700_000).sums)
     for state in (b"", b"\x01\x00\x00\x00" + bytes(39)):
         with pytest.raises(BadState):
             twin.load(state)
+
+
+@pytest.mark.parametrize("through_a_snapshot", [False, True])
+def test_what_waits_of_a_user_who_is_forgotten_is_never_counted(rigs, rig, through_a_snapshot):
+    play(rigs, rig, 2)
+    before = waiting(rig)
+    if through_a_snapshot:
+        state = rig.machine.snapshot()
+        rig.machine = rigs.LearnerMachine(rig.system, 0, rig.key)
+        rig.machine.start(rig.genesis)
+        rig.machine.restore(state)
+    rig.put("contexts", codec.encode("Forget", {"user": "user-3", "config_digest": rig.system.digest}))
+    rig.fold()
+    lost = np.zeros(4, dtype=np.int64)
+    lost[2 * ("user-3" in held_out(rig)) :][:2] = (2, 1)
+    assert (before - waiting(rig)).tolist() == lost.tolist()
+    settle(rigs, rig)
+    rig.seal()
+    (record,) = rig.fold().records("lift", "Lift")
+    assert released(rig, record) == (exact(rig, 2) - lost).tolist()
 
 
 def test_releases_follow_log_time_and_seals_and_are_paid_for_once(rigs, rig):

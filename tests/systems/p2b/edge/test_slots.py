@@ -57,6 +57,30 @@ def test_content_moves_no_slot_in_time_place_size_or_number(rigs):
     assert len(contents) >= 3
 
 
+def test_what_was_rewarded_decides_of_no_slot_when_it_leaves(rigs):
+    """An event that is asked for again is the same one, rewarded or not, also where the partition has forgotten it."""
+    system = rigs.make_system(
+        feedback={"remembered_events": 1, "reward_wait_seconds": 5.0},
+        slot={"after_interactions": 3, "settle_seconds": 1.0},
+        users={"contexts_per_period": 3},
+    )
+    seen = []
+    for rewarded in (False, True):
+        rig = rigs.LearnerRig(system)
+        arm = rig.decide("e", "ann")
+        if rewarded:
+            rig.reward("e", arm, 1.0, "ann")
+        for event, seconds in [("x", 1), ("e", 3), ("f", 9), ("y", 0), ("e", 9)]:
+            rig.decide(event, "bob" if event in "xy" else "ann")
+            rig.wait(seconds)
+        rig.context("last", "bob")
+        rig.fold()
+        asked = [(answer.event_id, answer.policy) for answer in rig.seen.answers]
+        seen.append((observed(rig), asked, rig.machine.agents["ann"].allowance()))
+        assert len(rig.seen.slots) == 1
+    assert seen[0] == seen[1]
+
+
 def test_a_slot_holds_one_of_the_users_own_resolved_interactions(rigs):
     rig = play(rigs, lambda n, r: float(r == 1), lambda n, r: r)
     assert all(isinstance(report, Report) for report in rig.seen.reports)

@@ -104,6 +104,25 @@ def test_the_papers_release_keeps_all_of_a_code_or_nothing(window, threshold):
     assert released.withheld == len(rows) - sum(expected.values())
 
 
+@given(windows(), st.integers(1, 6), st.data())
+@settings(deadline=None)
+def test_what_does_not_count_is_as_if_it_were_not_there(window, threshold, data):
+    domain, rows = window
+    counted = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), dtype=np.bool_)
+    masked = reports_of(domain, rows).kept(counted)
+    there = reports_of(domain, [row for row, counts in zip(rows, counted, strict=True) if counts])
+    assert len(masked) == len(rows)
+    assert np.array_equal(slot_sums(masked).ones, slot_sums(there).ones)
+    assert np.array_equal(slot_sums(masked).zeros, slot_sums(there).zeros)
+    everyone = np.ones(len(rows), np.bool_)
+    for held, other in (
+        (tuples(masked, everyone, threshold), tuples(there, everyone[: len(there)], threshold)),
+        (paper(masked, threshold), paper(there, threshold)),
+    ):
+        assert as_counter(held) == as_counter(other)
+        assert held.withheld == other.withheld
+
+
 def test_no_small_crowd_survives_next_to_another_small_crowd():
     # A loop that removes from the list it walks skips the entry after each removal: code 1 would survive.
     domain = Domain(4, 1, 1)

@@ -17,7 +17,7 @@ def rules(slots=4, open_ms=None, origins=(0, 1)):
 
 
 def named(number):
-    return number.to_bytes(16, "little")
+    return number.to_bytes(16, "big")
 
 
 def content(number):
@@ -74,30 +74,25 @@ def test_a_window_is_the_same_in_whatever_order_its_slots_come(order):
 
 @given(logs)
 @settings(max_examples=200, deadline=None)
-def test_an_id_counts_once_while_its_period_is_accepted(log):
+def test_an_id_counts_once_however_much_later_it_comes_again(log):
     windows = Windows(rules(3))
     _, outcomes, _ = feed(windows, log)
-    joined = [(report, period) for report, period, _, outcome in outcomes if outcome is SlotOutcome.JOINED]
-    assert len(joined) == len(set(joined))
-    for earlier, (report, period) in enumerate(joined):
-        # The same id may only come back once the period under which it joined is forgotten.
-        for again, later in joined[earlier + 1 :]:
-            assert again != report or later >= period + 1
+    joined = set()
+    for report, period, _, outcome in outcomes:
+        assert (outcome is SlotOutcome.REPEATED) == (report in joined), period
+        if outcome is SlotOutcome.JOINED:
+            joined.add(report)
+    assert windows.remembered == len(joined)
 
 
-@given(logs)
-@settings(max_examples=100, deadline=None)
-def test_ids_of_two_periods_at_most_are_remembered(log):
-    windows = Windows(rules(3))
-    now, held = 0, []
-    for step, (kind, first, second) in log:
-        now += step
-        windows.advance(now)
-        if kind == "slot":
-            period = windows.period - second
-            if windows.offer(named(first), period, content(0)).outcome is SlotOutcome.JOINED:
-                held.append(period)
-        assert windows.remembered == sum(period >= windows.period - 1 for period in held)
+def test_an_id_is_known_again_after_more_periods_than_are_accepted_and_a_restart():
+    windows = Windows(rules(slots=1))
+    assert windows.offer(named(7), 0, content(1)).outcome is SlotOutcome.JOINED
+    for periods in (1, 2, 3, 10_000):
+        windows.advance(periods * PERIOD_MS)
+        windows = Windows.load(windows.rules, windows.dump())
+        assert windows.offer(named(7), periods, content(2)).outcome is SlotOutcome.REPEATED
+    assert windows.window == 1
 
 
 @given(logs, logs, st.one_of(st.none(), st.integers(1, 200)))
@@ -163,7 +158,8 @@ def test_late_early_and_repeated_reports_do_not_join():
     assert windows.offer(named(1), 4, content(1)).outcome is SlotOutcome.JOINED
     assert windows.offer(named(1), 5, content(9)).outcome is SlotOutcome.REPEATED
     windows.advance(7 * PERIOD_MS)
-    assert windows.offer(named(1), 4, content(1)).outcome is SlotOutcome.LATE
+    assert windows.offer(named(1), 4, content(1)).outcome is SlotOutcome.REPEATED
+    assert windows.offer(named(2), 4, content(1)).outcome is SlotOutcome.LATE
     assert windows.slots == 1
 
 

@@ -5,9 +5,11 @@ of his own counter, so a step is one more release of a continual release: epsilo
 record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
 else happens, so what is released does not depend on how the partitions of learners raced.
 
-The journal record holds a keyed hash chain of the quantised leaves. When a replay finds other leaves than the
-journal says, nothing is sent for that record again; the next release opens an epoch with new noise, at its full
-price (PRIVACY rule 7), or nothing more is released if that price is not allowed.
+The journal record holds a keyed hash chain of all rows of the epoch and of the batches that they came in. When a replay
+finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
+new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
+at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
+draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Distrusts`).
 
 A user who is forgotten leaves no exact sum here; what was released of him stands, and no later release names him.
 
@@ -26,8 +28,10 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.budget import Place, debit_fields
-from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields, in_its_edition
+from hushstream.engine.budget import debit_fields
+from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import (
     InputRecord,
@@ -91,13 +95,11 @@ class CounterMachine(OneInput):
         self._retired = self.keys.retired
         self._letters = DeadLetters("counter", "counter", partition, key, self.chain.encode)
         self.leaf = 0
-        self.epoch = 0
-        self.renoised = 0
-        """How many epochs noised again, at their full price, what an earlier one had released."""
+        self.epoch = NoiseEpoch()
         self.leaves = START
-        """Keyed hash chain of the epoch's quantised leaves."""
-        self.diverged = False
-        """Whether what was released can no longer be released again: the next release opens an epoch."""
+        """Keyed hash chain of the epoch's rows, and of the batches that they came in."""
+        self.batches = 0
+        """Sum of the ids of all batches that were taken: it names the events until now, however they were cut."""
         self.pending: list[Rows] = []
         self.open_since_ms = 0
         self.seals = SealsSeen(system.config.partitions.learner)
@@ -112,18 +114,31 @@ class CounterMachine(OneInput):
         """The zone's key in force."""
         return self.keys.key
 
+    @property
+    def _nonce(self) -> bytes:
+        return self.epoch.nonce(self.chain.genesis_nonce)
+
+    @property
+    def _events(self) -> bytes:
+        return self.batches.to_bytes(16, "little")
+
     # What a driver asks before it reads.
 
     @property
     def refused(self) -> Exhausted | None:
         """Why the next step would not be released; None while the budget has room for it."""
-        place = self._place
-        return self.spending.refusal(Place(place.epoch + 1, 0, place.renewal + 1) if self.diverged else place)
+        return self.spending.refusal(self.epoch.next_place())
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         super().start(genesis)
-        self._open_epoch(0)
+        self.moments = self.open_moments()
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if forked or self.moments.reaches_ahead:
+            self.epoch.ask(nonce)
+        return self.epoch.due
 
     def tick(self, idle_ms: int) -> Output | None:
         """See `Machine.tick`: log time must go on while a step waits for its end."""
@@ -164,8 +179,9 @@ class CounterMachine(OneInput):
 
         After a `ReplayMismatch` the machine's state is as it was, and `reopen` may be asked for.
         """
-        turned_to = self.chain.check(value, self.committed())["turned_to"]
-        before = counter_state.hold(self)
+        fields = self.chain.check(value, self.committed())
+        turned_to, before = fields["turned_to"], counter_state.hold(self)
+        self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
         gathered = _Gathered()
         end = self.entry(value).inputs[0].high
         closings = [self._feed(record, gathered) for part in slices for record in part.records]
@@ -195,23 +211,19 @@ class CounterMachine(OneInput):
                 self._feed(record, gathered)
         self._remember(gathered)
         if self.pending:
-            self.moments.add(Rows.joined(self.pending))
-            self.pending = []
+            self._take(Rows.joined(self.pending))
         self.position = self.journaled = self.entry(value).inputs[0].high
         self.running = START
-        self.leaf, self.diverged = fields["leaf"], True
-        self._adopt_charge(fields["head"]["epoch"], fields["debit"])
+        self.leaf = fields["leaf"]
+        debit = fields["debit"]
+        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own)
+        # What the journal says was paid is paid, whatever its inputs say now.
+        if debit["epsilon_micro"] or debit["delta_units"]:
+            self.spending.adopt(self.epoch.place())
         if fields["turned_to"] != STAYS:
             self.put_key(fields["turned_to"])
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts)
-
-    def _adopt_charge(self, epoch: int, debit: dict[str, Any]) -> None:
-        """What the journal says was paid is paid; an epoch that was not begun here noised all rewards before it."""
-        if epoch > self.epoch:
-            self.epoch, self.renoised = epoch, self.renoised + 1
-        if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self._place)
 
     # One record; what closes the step, if it does.
 
@@ -286,6 +298,7 @@ class CounterMachine(OneInput):
             if not self.pending:
                 self.open_since_ms = record.timestamp_ms
             self.pending.append(allowed)
+            self.batches = (self.batches + int.from_bytes(fields["batch_id"], "little")) % (1 << 128)
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
 
     def _remember(self, gathered: _Gathered) -> None:
@@ -299,18 +312,16 @@ class CounterMachine(OneInput):
 
     # One step.
 
-    def _open_epoch(self, epoch: int) -> Moments:
-        """Begin an epoch of noise; gives the sums of the one before."""
-        earlier = self.moments
-        self.epoch, self.leaves, self.diverged = epoch, START, False
-        self.moments = self.system.moments(self.key, self.chain.genesis_nonce, epoch, self.partition)
-        return earlier
+    def open_moments(self) -> Moments:
+        """Running sums without rewards, under the noise of this epoch."""
+        return self.system.moments(self.key, self._nonce, self.epoch.number, self.partition)
 
     def _renoise(self) -> None:
-        """Begin an epoch over the exact sums that are held: all of them are noised, and pay, again."""
-        self.renoised += 1
-        earlier = self._open_epoch(self.epoch + 1)
-        self.moments.renoise(earlier)
+        """Begin the epoch that is due over the exact sums that are held: all of them are noised, and pay, again."""
+        self.epoch.renew()
+        earlier, self.moments = self.moments, self.open_moments()
+        self.moments.renoise(earlier, self._events)
+        self.leaves = START
 
     def _turn(self, key_id: bytes, released: bool) -> None:
         """Begin an epoch under the key that the last record named, on what the one before ``released``, if it did.
@@ -318,8 +329,10 @@ class CounterMachine(OneInput):
         All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
         """
         self.put_key(key_id)
-        earlier = self._open_epoch(self.epoch + 1)
+        self.epoch.turn()
+        earlier, self.moments = self.moments, self.open_moments()
         self.moments.continue_from(earlier, released)
+        self.leaves = START
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.
@@ -333,18 +346,16 @@ class CounterMachine(OneInput):
 
     def _make(self, closed_by: str, high: int, turned_to: bytes) -> _Made:
         """Close the open step: its rows go into the sums, and what follows is put together."""
-        if self.diverged:
+        if self.epoch.due:
             self._renoise()
-        asked = self.spending.ask(self._place)
+        asked = self.spending.ask(self.epoch.place())
         rows = Rows.joined(self.pending)
-        self.pending = []
-        quantised = self.moments.add(rows)
-        self.leaves = self.key.digest("leaves", self.leaves, rows.nodes.tobytes(), quantised.astype("<i8").tobytes())
+        self._take(rows)
         self.leaf += 1
         outputs = self._outputs(rows, asked)
         head = head_fields(
             self.chain.sequence + 1,
-            self.epoch,
+            self.epoch.number,
             [self._covered(high)],
             self.running,
             digest_outputs(self.key, outputs),
@@ -363,6 +374,14 @@ class CounterMachine(OneInput):
         }
         return _Made(fields, outputs, asked.refused is None)
 
+    def _take(self, rows: Rows) -> None:
+        """The open step's rows go into the sums, and into the chain of the journal."""
+        columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
+        content = [column.tobytes() for column in columns]
+        self.leaves = self.key.digest("leaves", self.leaves, self._events, *content)
+        self.moments.add(rows, self._events)
+        self.pending = []
+
     def _release(self, made: _Made, gathered: _Gathered) -> Step:
         journal = self.chain.append(made.fields)
         self._close(made.fields["head"]["inputs"][0]["high"])
@@ -373,12 +392,12 @@ class CounterMachine(OneInput):
         return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
 
     def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
-        place = struct.pack("<qqq", self.partition, self.epoch, self.leaf)
-        release_id = self.key.digest("release-id", self.chain.genesis_nonce, place)
+        place = struct.pack("<qqq", self.partition, self.epoch.number, self.leaf)
+        release_id = self.key.digest("release-id", self._nonce, place)
         if asked.refused:
             return self._entry(release_id, asked)
         release = self.system.release_record(
-            self.moments, rows, release_id, self.leaf, self.epoch, self.key.reproducible
+            self.moments, rows, release_id, self.leaf, self.epoch.number, self.key.reproducible
         )
         return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
 
@@ -388,7 +407,3 @@ class CounterMachine(OneInput):
             return ()
         entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
         return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
-
-    @property
-    def _place(self) -> Place:
-        return Place(self.epoch, renewal=self.renoised)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.one_input_state import (
     KNOWN,
     PLACE,
@@ -29,20 +30,19 @@ if TYPE_CHECKING:
 
 FORM = Form.of(
     "a counter's state",
-    4,
+    5,
     record(
         "CounterState",
         **PLACE,
         key_id="bytes",
         leaf="long",
-        epoch="int",
-        renoised="int",
+        epoch=EPOCH,
         leaves="bytes",
-        diverged="boolean",
         open_since_ms="long",
         **SEALS,
         known=KNOWN,
         taken="bytes",
+        batches="bytes",
         nodes="bytes",
         features="bytes",
         rewards="bytes",
@@ -51,7 +51,7 @@ FORM = Form.of(
     ),
 )
 
-_PLAIN = ("position", "running", "leaf", "epoch", "renoised", "leaves", "diverged", "open_since_ms")
+_PLAIN = ("position", "running", "leaf", "leaves", "batches", "open_since_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Held:
     """What trying one journal record may change; the ids that are remembered, which are many, are not among it."""
 
     plain: dict[str, Any]
+    epoch: NoiseEpoch
     pending: list[Rows]
     by_origin: dict[int, int]
     complete: int
@@ -72,6 +73,7 @@ def hold(machine: CounterMachine) -> Held:
     """Keep what `put_back` brings back."""
     return Held(
         {name: getattr(machine, name) for name in _PLAIN},
+        replace(machine.epoch),
         list(machine.pending),
         dict(machine.seals.by_origin),
         machine.seals.complete,
@@ -86,6 +88,7 @@ def put_back(machine: CounterMachine, held: Held) -> None:
     """Bring a machine back to where it was."""
     for name, value in held.plain.items():
         setattr(machine, name, value)
+    machine.epoch = held.epoch
     machine.pending, machine.taken, machine.moments = held.pending, held.taken, held.moments
     machine.seals.by_origin, machine.seals.complete = held.by_origin, held.complete
     machine.moments.load(held.sums)
@@ -99,14 +102,13 @@ def dump(machine: CounterMachine) -> bytes:
         **dump_place(machine),
         "key_id": machine.key.key_id,
         "leaf": machine.leaf,
-        "epoch": machine.epoch,
-        "renoised": machine.renoised,
+        "epoch": machine.epoch.dump(),
         "leaves": machine.leaves,
-        "diverged": machine.diverged,
         "open_since_ms": machine.open_since_ms,
         **dump_seals(machine.seals),
         "known": [identity for identity, _ in machine.known.items()],
         "taken": machine.taken.astype("<i8").tobytes(),
+        "batches": machine.batches.to_bytes(16, "little"),
         "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
         "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
         "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
@@ -127,14 +129,14 @@ def restore(machine: CounterMachine, snapshot: bytes) -> None:
     state = FORM.read(snapshot)
     restore_place(machine, state)
     machine.put_key(state["key_id"])
-    machine.leaf, machine.epoch, machine.leaves = state["leaf"], state["epoch"], state["leaves"]
-    machine.renoised, machine.diverged = state["renoised"], state["diverged"]
+    machine.leaf, machine.epoch, machine.leaves = state["leaf"], NoiseEpoch(**state["epoch"]), state["leaves"]
     machine.open_since_ms = state["open_since_ms"]
     restore_seals(machine.seals, state)
     machine.known = known_again(state["known"], machine.known.capacity)
     machine.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
+    machine.batches = int.from_bytes(state["batches"], "little")
     machine.pending = _rows(state, machine)
-    machine.moments = machine.system.moments(machine.key, machine.chain.genesis_nonce, machine.epoch, machine.partition)
+    machine.moments = machine.open_moments()
     machine.moments.load(state["moments"])
     machine.spending.load(state["spending"])
 

@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import Place
 from hushstream.engine.deciding_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.shown_parking import Parked
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import ParkedClick, PastDecision
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.colin.deployment import LINE
 from hushstream.systems.colin.edge.models import decode_parameters
-from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, Rows
+from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
-EDGE_CHARGE = Place(0)
-"""A learner whose inputs changed stops, so there is one epoch of noise, and one charge."""
+_PARKED: dict[Parked, Outcome | JoinOutcome | Refusal] = {
+    Parked.WAITS: Outcome.PARKED,
+    Parked.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
+    Parked.FULL: Refusal.TOO_MANY_PARKED,
+    Parked.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
+}
 
 if TYPE_CHECKING:
     from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
@@ -51,7 +55,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
     def __init__(self, machine: CollaborativeLearnerMachine, journaled: Journaled | None) -> None:
         """See `TwoInputsFold`."""
         super().__init__(machine, journaled)
-        self._settled: list[OpenRow] = []
+        self._settled: list[tuple[str, OpenRow]] = []
 
     @property
     def _policy(self) -> str:
@@ -133,11 +137,12 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     def _park(self, click: ParkedClick, part: InputSlice) -> None:
         """Let the feedback of users of this partition wait for its context, and nobody else's."""
-        stranger = self._stranger(click.user)
-        if stranger is not None:
-            self._refuse(stranger, part, click.offset, click.row)
-            return
-        super()._park(click, part)
+        unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self._machine.arms else None)
+        outcome = unfit or _PARKED[self._machine.parking.park(click)]
+        if isinstance(outcome, (Outcome, JoinOutcome)):
+            self.counts[outcome] += 1
+        else:
+            self._refuse(outcome, part, click.offset, click.row)
 
     def _stranger(self, user: str) -> Refusal | None:
         """Why nothing is taken of a user here, if he is none of this partition's."""
@@ -184,7 +189,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         """The row of a decision is as it will stay; only what was shown decides whether it leaves."""
         row = self._machine.open.pop(event_id)
         if row.shown:
-            self._settled.append(row)
+            self._settled.append((event_id, row))
         else:
             self.counts[Outcome.NOT_SHOWN] += 1
 
@@ -217,11 +222,12 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
     def _send(self, phase: int = 0) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""
         for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
-            part = self._settled[first : first + MAX_ROWS_A_RECORD]
+            names, part = zip(*self._settled[first : first + MAX_ROWS_A_RECORD], strict=True)
             rows = Rows(
                 np.array([row.node for row in part], dtype=np.int32),
                 np.array([row.features for row in part], dtype=np.float32),
                 np.array([row.reward or 0.0 for row in part], dtype=np.float64),
+                np.array([self._machine.row_name(event_id) for event_id in names], dtype=EVENT),
             )
             if self._machine.moments is None:
                 self._send_clear(rows)
@@ -232,7 +238,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
     def _send_clear(self, rows: Rows) -> None:
         machine = self._machine
         fields = {
-            "batch_id": self._record_id("rewards-id"),
+            # A sum over the rows: what it names does not depend on how they are cut into records.
+            "batch_id": sum_of_names(rows.events),
             "config_digest": machine.system.digest,
             "nodes": rows.nodes.astype("<i4").tobytes(),
             "contexts": rows.features.astype("<f4").tobytes(),
@@ -243,21 +250,23 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     def _send_noised(self, rows: Rows) -> None:
         machine = self._machine
-        moments = machine.moments
-        assert moments is not None
         allowed = rows.within(machine.taken, machine.system.config.release.rewards_per_user)
         if len(allowed) < len(rows):
             self.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
         if not len(allowed):
             return
-        asked = self._ask(machine.spending, EDGE_CHARGE)
+        asked = self._ask(machine.spending, machine.charge())
         if asked.refused:
             return
-        ordered = Rows.joined([allowed])
+        moments, ordered = machine.moments, Rows.joined([allowed])
+        assert moments is not None
         moments.add(ordered)
         machine.leaf += 1
-        release_id = self._record_id("release-id")
-        record = machine.system.release_record(moments, ordered, release_id, machine.leaf, 0, machine.key.reproducible)
+        release_id = self._release_id()
+        reproducible = machine.key.reproducible
+        record = machine.system.release_record(
+            moments, ordered, release_id, machine.leaf, machine.epoch.number, reproducible
+        )
         self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
         if asked.opens:
             entry = machine.system.ledger_entry(release_id, asked.debit, machine.key.reproducible)
@@ -265,8 +274,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         self._sent += len(allowed)
         self.counts[Outcome.RELEASE] += 1
 
-    def _record_id(self, purpose: str) -> bytes:
+    def _release_id(self) -> bytes:
         machine = self._machine
         place = struct.pack("<qq", machine.partition, machine.records)
         machine.records += 1
-        return machine.key.digest(purpose, machine.chain.genesis_nonce, place)
+        return machine.key.digest("release-id", machine.nonce, place)

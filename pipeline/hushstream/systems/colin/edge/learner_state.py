@@ -38,7 +38,7 @@ _OPEN = record(
 )
 FORM = Form.of(
     "a collaborative learner's state",
-    4,
+    5,
     record(
         "CollaborativeLearnerState",
         **PLACE,

@@ -2,13 +2,19 @@
 
 Layout, little-endian: version (1 byte), kind (1 byte: 0 null, 1 report), code (uint32), arm (uint32), level
 (uint16), and 20 bytes of zero. A null slot is zero after its kind, so one meaning has one encoding.
+
+Reading one does the same work whether it holds a report or null: how long it takes says nothing of what was read.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.systems.p2b.contribution.errors import BadReward, BadSlot, ContributionError
 
@@ -20,7 +26,16 @@ _NULL = 0
 _REPORT = 1
 _LAYOUT = struct.Struct("<BBIIH20s")
 _PADDING = bytes(20)
+_COLUMNS = np.dtype(
+    [("version", "u1"), ("kind", "u1"), ("code", "<u4"), ("arm", "<u4"), ("level", "<u2"), ("padding", "u1", 20)]
+)
+"""`_LAYOUT`, for many slots at once."""
 _NULL_SLOT = _LAYOUT.pack(_VERSION, _NULL, 0, 0, 0, _PADDING)
+_OUTSIDE = (
+    "expected zeros in a null slot, got something else",
+    "expected code, arm and level inside the configured domain, got one outside",
+)
+"""What is wrong with a null and with a report that is not in the domain."""
 
 
 class Report(NamedTuple):
@@ -35,6 +50,20 @@ class Report(NamedTuple):
     code: int
     arm: int
     level: int
+
+
+class SlotColumns(NamedTuple):
+    """The contents of n slots.
+
+    Attributes:
+        held: (n,) bool, whether the slot holds a report.
+        codes, arms, levels: (n,) int64, of its report; 0 where it holds none.
+    """
+
+    held: NDArray[np.bool_]
+    codes: NDArray[np.int64]
+    arms: NDArray[np.int64]
+    levels: NDArray[np.int64]
 
 
 def reward_level(reward: float, levels: int) -> int:
@@ -90,12 +119,26 @@ def unpack(content: bytes, codes: int, arms: int, levels: int) -> Report | None:
     if len(content) != SLOT_BYTES:
         raise BadSlot(f"expected {SLOT_BYTES} bytes of slot content, got {len(content)}")
     version, kind, code, arm, level, padding = _LAYOUT.unpack(content)
-    if version != _VERSION or kind not in (_NULL, _REPORT) or padding != _PADDING:
+    if version != _VERSION or kind > _REPORT or padding != _PADDING:
         raise BadSlot(f"expected slot content of version {_VERSION}, got something else")
-    if kind == _NULL:
-        if content != _NULL_SLOT:
-            raise BadSlot("expected zeros in a null slot, got something else")
-        return None
-    if code >= codes or arm >= arms or level > levels:
-        raise BadSlot("expected code, arm and level inside the configured domain, got one outside")
-    return Report(code, arm, level)
+    # A null is a report of a domain that holds zeros alone, so both are compared alike.
+    if code > kind * (codes - 1) or arm > kind * (arms - 1) or level > kind * levels:
+        raise BadSlot(_OUTSIDE[kind])
+    return (None, Report(code, arm, level))[kind]
+
+
+def unpack_all(contents: Sequence[bytes], codes: int, arms: int, levels: int) -> SlotColumns:
+    """Read the contents of many slots; see `unpack`, also for what is refused.
+
+    The same operations run on arrays of the same sizes, whatever the slots hold.
+    """
+    if set(map(len, contents)) - {SLOT_BYTES}:
+        raise BadSlot(f"expected {SLOT_BYTES} bytes of slot content in each of {len(contents)} slots, got others")
+    raw = np.frombuffer(b"".join(contents), _COLUMNS)
+    kind, columns = raw["kind"].astype(np.int64), [raw[name].astype(np.int64) for name in ("code", "arm", "level")]
+    good = (raw["version"] == _VERSION) & (kind <= _REPORT) & ~raw["padding"].any(axis=1)
+    for column, most in zip(columns, (codes - 1, arms - 1, levels), strict=True):
+        good &= column <= kind * most
+    if not good.all():
+        unpack(contents[int(good.argmin())], codes, arms, levels)
+    return SlotColumns(kind == _REPORT, *columns)

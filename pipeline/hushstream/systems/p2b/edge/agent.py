@@ -5,6 +5,12 @@ stated number of decisions. What a slot holds is private; that it came, and when
 so which interaction a slot reports is drawn *before* it happens, from the user's key alone, and a slot whose
 interaction has no reward yet holds null.
 
+A slot's report id is a pseudorandom function of the user's key and the slot's number in his life, and of nothing else.
+The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So of
+all copies of a state that were ever gone on from, one content is counted for each number: a user is in at most
+``lifetime_slots`` reports, and an older copy refills nothing. An id that followed from the content too, or from the
+period, would make the second content of a number another report, which costs its epsilon once more.
+
 The learner role is many of these on a stream: same code, same bytes.
 """
 
@@ -16,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.join import JoinOutcome, OpenDecision, OpenDecisions, Resolved
+from hushstream.feedback.join import Answered, JoinOutcome, OpenDecision, OpenDecisions, Resolved
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
@@ -28,6 +34,7 @@ from hushstream.systems.p2b.edge.terms import (
     Choice,
     EdgeTerms,
     Interaction,
+    OlderState,
     Slot,
 )
 
@@ -125,7 +132,8 @@ class EdgeAgent:
         """Choose an arm for a context of shape (d,) and remember the decision until feedback comes.
 
         Args:
-            event_id: the application's name for this decision; while it waits, it gets the same answer again.
+            event_id: the application's name for this decision; until its deadline it gets the same answer again,
+                rewarded or not. At the deadline `expire` must be called for what still waits.
             context: float32 (d,), a histogram; kept, so it must not be a view of a reused buffer.
             log_time_ms: log time of the context; the deadline for feedback counts from it.
             eligible: bool (K,), or None for all arms.
@@ -144,9 +152,10 @@ class EdgeAgent:
         eligible: NDArray[np.bool_] | None = None,
     ) -> Choice:
         """See `decide`; for callers that have checked their contexts, as the learner does where it decodes them."""
-        waiting = self.open.get(event_id)
-        if waiting is not None:
-            return Choice(waiting.arm, waiting.propensity, waiting.model_version, False, True)
+        self.open.forget_answers(log_time_ms)
+        known = self.open.known(event_id, log_time_ms)
+        if known is not None:
+            return Choice(known.arm, known.propensity, known.model_version, False, True)
         terms = self.terms
         policy = terms.policy
         if self.state is None:
@@ -267,6 +276,7 @@ class EdgeAgent:
                 }
                 for event_id, decision in self.open.items()
             ],
+            "answered": [{"event_id": event_id, **answer._asdict()} for event_id, answer in self.open.answers()],
             "targets": [{"index": index, "slot": slot} for index, slot in self._targets.items()],
             "kept": [
                 {"slot": slot, "context": kept.context.tobytes(), "arm": kept.arm, "reward": kept.reward}
@@ -275,8 +285,24 @@ class EdgeAgent:
         }
 
     @classmethod
-    def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any]) -> EdgeAgent:
-        """The agent that `dump` described."""
+    def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any], spent: Allowance | None = None) -> EdgeAgent:
+        """The agent that `dump` described.
+
+        An older copy numbers slots that were sent before anew, with other content. The shuffler counts none of those,
+        so they cost the user nothing, and the shuffler's zone alone sees them. What he does until he has come past them
+        goes unreported, and his quota begins where the copy stood. The state alone cannot show its age: keep
+        `allowance` where a backup does not reach, and give it here.
+
+        Args:
+            terms: what the deployment agreed with its users.
+            key: the user's key, the one that the state was dumped under.
+            dumped: from `dump`.
+            spent: the newest `allowance` that is known of this user; None where none is kept, and then an older copy is
+                taken as it is.
+
+        Raises:
+            OlderState: ``dumped`` lies behind ``spent``. An agent begun with ``spent`` goes on, with nothing learned.
+        """
         agent = cls(terms, key, dumped["line"])
         agent.base_version = dumped["base_version"]
         if dumped["learned"]:
@@ -288,11 +314,18 @@ class EdgeAgent:
             answer = (item["arm"], item["propensity"], item["model_version"])
             place = (item["index"], item["deadline_ms"], item["shown_arm"])
             agent.open.add(item["event_id"], OpenDecision(context, *answer, *place))
+        for item in dumped["answered"]:
+            answer = (item["arm"], item["propensity"], item["model_version"])
+            agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
         agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
         agent._kept = {
             item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
             for item in dumped["kept"]
         } or _NOTHING_KEPT
+        if spent is not None and not agent.allowance().covers(spent):
+            raise OlderState(
+                f"state: expected no less spent than is known ({spent}), got an older copy ({agent.allowance()})"
+            )
         return agent
 
     def _content(self, interaction: Interaction | None) -> bytes:

@@ -11,18 +11,20 @@ from collections.abc import Generator
 
 from hushstream.engine.deciding import TwoInputs
 from hushstream.engine.deciding_fold import Journaled
+from hushstream.engine.early_feedback import UserParking
 from hushstream.engine.intake import DecodedContexts
 from hushstream.engine.machine import InputSlice, finished
 from hushstream.engine.models import ModelReader
 from hushstream.engine.spending import Spending
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
+from hushstream.privacy.noise import NoiseAddress
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.edge import learner_state
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.intake import decode_contexts
-from hushstream.systems.p2b.edge.learner_fold import LIFT_CHARGE, LearnerFold
+from hushstream.systems.p2b.edge.learner_fold import LearnerFold
 from hushstream.systems.p2b.edge.users import Users, UserStore
 from hushstream.systems.p2b.lift import LiftCounter, in_holdout
 
@@ -31,6 +33,7 @@ class LearnerMachine(TwoInputs):
     """The learner on one partition of contexts and clicks."""
 
     system: P2BSystem
+    parking: UserParking
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
@@ -41,9 +44,9 @@ class LearnerMachine(TwoInputs):
             partition,
             key,
             [ModelReader(system, line, LINES[line], "Model") for line in range(system.line_count)],
-            config.feedback,
+            UserParking(config.feedback.parked_clicks, config.users.parked_clicks),
+            config.feedback.remembered_events,
             round(config.slot.settle_seconds * 1000),
-            parked_of_one=config.users.parked_clicks,
         )
         self.terms = system.edge_terms()
         self.agents = self.make_users(None)
@@ -61,7 +64,19 @@ class LearnerMachine(TwoInputs):
     @property
     def refused(self) -> Exhausted | None:
         """See `Spends.refused`: the lift's releases."""
-        return None if self.spending is None else self.spending.refusal(LIFT_CHARGE)
+        return None if self.spending is None else self.spending.refusal(self.epoch.next_place())
+
+    @property
+    def _releases(self) -> bool:
+        return self.lift is not None
+
+    @property
+    def _reaches_ahead(self) -> bool:
+        return self.lift is not None
+
+    def _renew(self) -> None:
+        if self.lift is not None:
+            self.lift.renoise(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         """See `KeepsUsers.keep_users`."""
@@ -82,9 +97,12 @@ class LearnerMachine(TwoInputs):
         config = self.system.config
         if not config.lift.holdout:
             return None
-        address = self.system.lift_address(self.chain.genesis_nonce, self.partition)
         wait_ms = self.terms.reward_wait_ms
-        return LiftCounter(config.lift, config.release.levels, wait_ms, self.key.derive("lift"), address)
+        key = self.key.derive("lift")
+        return LiftCounter(config.lift, config.release.levels, wait_ms, key, self._lift_address())
+
+    def _lift_address(self) -> NoiseAddress:
+        return self.system.lift_address(self.nonce, self.partition, self.epoch.number)
 
     def in_holdout(self, agent: EdgeAgent) -> bool:
         """Whether a user is never answered by a model."""
@@ -93,7 +111,8 @@ class LearnerMachine(TwoInputs):
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
         place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
-        return self.key.digest("lift-id", self.chain.genesis_nonce, place)
+        # The counter keeps its name over all epochs, so that its newest release takes the place of those before.
+        return self.key.digest("lift-id", self.nonce if parts else self.chain.genesis_nonce, place)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
         config = self.system.config

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import Place, ledger_fields
+from hushstream.engine.budget import ledger_fields
 from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
@@ -22,14 +22,11 @@ from hushstream.systems.p2b.deployment import LINES
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.models import decode_model
 from hushstream.systems.p2b.edge.sending import TakenSlot, seal_outputs, slot_outputs
-from hushstream.systems.p2b.lift import holdout_arm
+from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 
 if TYPE_CHECKING:
     from hushstream.systems.p2b.edge.learner import LearnerMachine
-
-LIFT_CHARGE = Place(0)
-"""A learner whose inputs changed stops, so all releases of its lift are on one charge."""
 
 
 def _never(arm: int) -> float:
@@ -66,7 +63,9 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             self._apply(agent, click, part)
             return
         past = machine.past.get(click.event_id)
-        if past is None:
+        if past is None and agent is not None and agent.open.has_answer(click.event_id):
+            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        elif past is None:
             self._park(click, part)
         elif past.user != click.user:
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -74,6 +73,16 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             self._too_late(click)
         else:
             self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        gave_way = self._machine.parking.park(click)
+        if gave_way is None:
+            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            return
+        self.counts[Outcome.PARKED] += 1
+        for evicted in gave_way:
+            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
     def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
         if click.arm >= self._machine.arms:
@@ -122,7 +131,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
                 mask = eligible_mask(columns.eligible[row], machine.arms)
             if agent is None:
                 agent = machine.agents.begin(user, columns.lines[row])
-        if event_id not in agent.open and not agent.within_quota(now_ms):
+        if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
         choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
@@ -218,14 +227,15 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         """Note a decision whose own arm was shown."""
         machine = self._machine
         if machine.lift is not None:
-            machine.lift.count(machine.in_holdout(agent), decision.index, decision.deadline_ms, reward)
+            user, holdout = lift_user(agent.key), machine.in_holdout(agent)
+            machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self) -> None:
         """One more release of the lift's running counts, which the log's time or a seal asks for."""
         machine = self._machine
         if machine.lift is None or machine.spending is None:
             return
-        asked = self._ask(machine.spending, LIFT_CHARGE)
+        asked = self._ask(machine.spending, machine.charge())
         if asked.refused:
             return
         step = machine.lift.release(machine.now_ms)
@@ -239,7 +249,10 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         self.counts[Outcome.RELEASE] += 1
 
     def _give_up(self, user: str) -> None:
-        self._machine.agents.give_up(user)
+        machine = self._machine
+        machine.agents.give_up(user)
+        if machine.lift is not None:
+            machine.lift.forget(lift_user(machine.user_key(user)))
 
     def _settle(self, user: str) -> None:
         """A user whose state was given up meanwhile still owes his slot: with null in it."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 FORM = Form.of(
     "a learner's state",
-    6,
+    7,
     record(
         "LearnerState",
         **PLACE,

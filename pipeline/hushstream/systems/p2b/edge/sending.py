@@ -40,7 +40,7 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, enco
     for item in ordered:
         shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
         yield Output("reports", shuffler, _slot_record(system, item, encode))
-    if system.config.public_dataset:
+    if system.public_dataset:
         known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
         yield from _interaction_outputs(system, known, phase, encode)
 
@@ -61,7 +61,7 @@ def seal_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> 
     value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
         yield Output("reports", shuffler, value)
-    if system.config.public_dataset:
+    if system.public_dataset:
         yield Output("interactions", LINES.index("nonprivate"), value)
 
 

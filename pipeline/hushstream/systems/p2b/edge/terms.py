@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import SharedPolicy
 
 CERTAIN = 1_000_000_000
@@ -16,6 +17,10 @@ CERTAIN = 1_000_000_000
 
 HISTOGRAM_TOLERANCE = 1e-3
 """How far the entries of a context may be from summing to 1 (float32 rounding of a few hundred entries)."""
+
+
+class OlderState(HushstreamError):
+    """A user's state lies behind what he is known to have spent: it comes from an older copy."""
 
 
 class Choice(NamedTuple):
@@ -62,6 +67,11 @@ class Allowance(NamedTuple):
     sent: int = 0
     period: int = 0
     used: int = 0
+
+    def covers(self, other: Allowance) -> bool:
+        """Whether all that ``other`` has spent is spent here as well."""
+        slots = all(mine >= theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
+        return slots and (self.period, self.used) >= (other.period, other.used)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,18 @@ _OPEN = record(
     deadline_ms="long",
     shown_arm="int",
 )
+_ANSWERED = record(
+    "Answered",
+    event_id="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    deadline_ms="long",
+)
 _ALLOWED = dict.fromkeys(Allowance._fields, "long")
 _AGENT = Form.of(
     "a user's state",
-    1,
+    2,
     record(
         "Agent",
         line="string",
@@ -35,6 +43,7 @@ _AGENT = Form.of(
         seen_ms="long",
         **_ALLOWED,
         open=array(_OPEN),
+        answered=array(_ANSWERED),
         targets=array(record("Target", index="long", slot="int")),
         kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
     ),

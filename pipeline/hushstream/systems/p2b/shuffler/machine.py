@@ -5,6 +5,10 @@ reports that anyone with the log can repeat. The record holds the window's range
 input, a keyed digest of the release, and the debit. Noise comes from the key, the journal's genesis nonce
 and the window's number, so the same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
 
+Noise is named by what a window holds as well, so a journal that was rolled back draws other noise over other slots; a
+counter over windows draws ahead, so where a rollback cannot be ruled out (`Distrusts`) it begins anew in an epoch of
+its own, at its price.
+
 Where the zone's key has turned (`hushstream.engine.key_rotation`), the next window's record says so, and windows after
 it are released under the new key. A counter over windows begins anew then: no slot is in two of them.
 """
@@ -16,15 +20,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hushstream.engine.budget import Place, debit_fields, ledger_fields
+from hushstream.engine.budget import debit_fields, ledger_fields
 from hushstream.engine.chain import (
     Chain,
     Identity,
     digest_outputs,
     extend_digest,
     head_fields,
-    in_its_edition,
 )
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import (
     InputRecord,
@@ -96,7 +101,7 @@ class ShufflerMachine(OneInput):
         self.partition = partition
         self._keys = KeyInForce(key, ring)
         self._retired = self._keys.retired
-        self._epoch = FIRST_EPOCH
+        self._epoch = NoiseEpoch(FIRST_EPOCH)
         self._letters = DeadLetters("shuffler", "shuffler", partition, key, self.chain.encode)
         self._windows = Windows(system.window_rules())
         self._running_sums: RunningSums | None = None
@@ -110,7 +115,13 @@ class ShufflerMachine(OneInput):
     @property
     def refused(self) -> Exhausted | None:
         """Why the next window would not be released; None while the budget has room for it."""
-        return self.spending.refusal(self._place(self._windows.window))
+        return self.spending.refusal(self._epoch.next_place(self._charged(self._windows.window)))
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if forked or self._running_sums is not None:
+            self._epoch.ask(nonce)
+        return self._epoch.due
 
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
@@ -139,7 +150,9 @@ class ShufflerMachine(OneInput):
 
         After a `ReplayMismatch` the machine must be thrown away.
         """
-        turned_to = self.chain.check(value, self.committed())["turned_to"]
+        fields = self.chain.check(value, self.committed())
+        turned_to = fields["turned_to"]
+        self._epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
         end = self.entry(value).inputs[0].high
         steps = self._fold(slices, turned_to)
         if len(steps) != 1 or steps[0].journal != value or self.journaled != end:
@@ -161,7 +174,7 @@ class ShufflerMachine(OneInput):
         state = {
             **dump_place(self),
             "key_id": self._keys.key.key_id,
-            "epoch": self._epoch,
+            "epoch": self._epoch.dump(),
             "windows": self._windows.dump(),
             "running_sums": b"" if self._running_sums is None else self._running_sums.dump(),
             "spending": self.spending.dump(),
@@ -172,7 +185,8 @@ class ShufflerMachine(OneInput):
         """See `Machine.restore`."""
         state = FORM.read(snapshot)
         restore_place(self, state)
-        self._put_key(state["key_id"], state["epoch"])
+        self._epoch = NoiseEpoch(**state["epoch"])
+        self._put_key(state["key_id"])
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
         require_running(self._running_sums, state["running_sums"])
         self.spending.load(state["spending"])
@@ -247,23 +261,27 @@ class ShufflerMachine(OneInput):
     # One window.
 
     def _release(self, sealed: Sealed, high: int, gathered: _Gathered, turned_to: bytes) -> Step:
-        asked = self.spending.ask(self._place(sealed.window))
+        if self._epoch.due:
+            self._epoch.renew()
+            self._running_sums = self._open_running()
+        asked = self.spending.ask(self._epoch.place(self._charged(sealed.window)))
         outputs = () if asked.refused else self._outputs(sealed, asked)
         fields = self._journal_fields(sealed, high, outputs, asked)
         journal = self.chain.append({**fields, "turned_to": turned_to})
         self._close(high)
         if turned_to != STAYS:
-            self._put_key(turned_to, self._epoch + 1)
+            self._epoch.turn()
+            self._put_key(turned_to)
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         return Step(journal, outputs, tuple(gathered.dead), gathered.counts)
 
-    def _place(self, window: int) -> Place:
-        """The charge of a window: its own, or that of the counter that windows run through."""
-        return Place(self._epoch, 0 if self._running_sums is not None else window)
+    def _charged(self, window: int) -> int:
+        """Which charge of its epoch a window is on: its own, or the one of the counter that windows run through."""
+        return 0 if self._running_sums is not None else window
 
     def _outputs(self, sealed: Sealed, asked: Asked) -> tuple[Output, ...]:
-        nonce, key, running = self.chain.genesis_nonce, self._keys.key, self._running_sums
-        release = release_window(self.system, key, nonce, self.partition, sealed, running, self._epoch)
+        nonce, key, running = self._nonce, self._keys.key, self._running_sums
+        release = release_window(self.system, key, nonce, self.partition, sealed, running, self._epoch.number)
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
@@ -271,22 +289,25 @@ class ShufflerMachine(OneInput):
             Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 
-    def _put_key(self, key_id: bytes, epoch: int) -> None:
+    @property
+    def _nonce(self) -> bytes:
+        return self._epoch.nonce(self.chain.genesis_nonce)
+
+    def _put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id, in an epoch of noise of its own."""
         key = self._keys.turn_to(key_id)
         self._turn_digests(key)
         self._letters = DeadLetters("shuffler", "shuffler", self.partition, key, self.chain.encode)
-        self._epoch = epoch
         self._running_sums = self._open_running()
 
     def _open_running(self) -> RunningSums | None:
-        address = release_address(self.system, self.chain.genesis_nonce, self.partition, self._epoch)
+        address = release_address(self.system, self._nonce, self.partition, self._epoch.number)
         return open_running(self.system.window_tree, self._keys.key, address)
 
     def _journal_fields(self, sealed: Sealed, high: int, outputs: Sequence[Output], asked: Asked) -> dict[str, Any]:
         head = head_fields(
             self.chain.sequence + 1,
-            self._epoch,
+            self._epoch.number,
             [self._covered(high)],
             self.running,
             digest_outputs(self._keys.key, outputs),

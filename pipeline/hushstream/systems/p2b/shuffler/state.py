@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hushstream.engine.epochs import EPOCH
 from hushstream.engine.one_input_state import PLACE
 from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
@@ -9,12 +10,12 @@ from hushstream.engine.state_parts import record
 
 FORM = Form.of(
     "a shuffler's state",
-    5,
+    6,
     record(
         "ShufflerState",
         **PLACE,
         key_id="bytes",
-        epoch="int",
+        epoch=EPOCH,
         windows="bytes",
         running_sums="bytes",
         spending=SPENDING,

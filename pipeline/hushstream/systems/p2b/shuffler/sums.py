@@ -1,8 +1,10 @@
 """What a sealed window releases: pure functions on whole numbers.
 
-A window holds the reports of its slots as three columns (code, arm, level); null slots hold nothing and are
-not in the columns. The domain is public and finite: k codes, K arms, levels 0 to M, where a level is the
-reward in units of 1/M, clipped before it was rounded.
+A window holds its slots as three columns (code, arm, level) and a mask of those that count: a null does not, nor does
+a report that was not sampled. What does not count goes the same way, into a cell beside the domain that is dropped
+at the end: the same operations run on arrays of the same sizes whatever a window holds, so the time of a release says
+nothing of it (but for what caches make of the addresses). The domain is public and finite: k codes, K arms, levels 0
+to M, where a level is the reward in units of 1/M, clipped before it was rounded.
 
 Three releases:
 
@@ -16,7 +18,7 @@ arguments. Sums and counts are int64; a window has far fewer than 2^54 slots, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +29,7 @@ Int64 = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer]
 Bools = npt.NDArray[np.bool_]
 
-MAX_CELLS = 1 << 26
+MAX_TUPLES = 1 << 26
 _MAX_SLOTS = 1 << 40
 _MAX_NOISE = 1 << 60
 
@@ -52,26 +54,33 @@ class Domain:
             raise ShufflingError(
                 f"expected at least one code, arm and level, got {self.codes}, {self.arms}, {self.levels}"
             )
-        cells = self.codes * self.arms * (self.levels + 1)
-        if cells > MAX_CELLS:
-            raise ShufflingError(f"expected a domain of at most {MAX_CELLS} tuples, got {cells}")
+        tuples = self.cells * (self.levels + 1)
+        if tuples > MAX_TUPLES:
+            raise ShufflingError(f"expected a domain of at most {MAX_TUPLES} tuples, got {tuples}")
+
+    @property
+    def cells(self) -> int:
+        """k K, the number of pairs of a code and an arm."""
+        return self.codes * self.arms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reports:
-    """The reports of one window, checked against the domain.
+    """The slots of one window, checked against the domain.
 
     Attributes:
         domain: what they were checked against.
         codes: (n,) integers in [0, k).
         arms: (n,) integers in [0, K).
         levels: (n,) integers in [0, M].
+        counted: (n,) bool: which of them count. Zone-private, as the other columns are; n is public.
     """
 
     domain: Domain
     codes: Int64
     arms: Int64
     levels: Int64
+    counted: Bools
 
     def __post_init__(self) -> None:
         """Refuse columns of unequal length and values outside the domain."""
@@ -86,25 +95,36 @@ class Reports:
                 raise ShufflingError(f"expected int64 columns, got {column.dtype}")
             if len(column) and (column.min() < 0 or column.max() > high):
                 raise ShufflingError(f"expected values from 0 to {high}, got one outside")
+        self._require_mask(self.counted)
 
     @classmethod
     def of(cls, domain: Domain, codes: Integers, arms: Integers, levels: Integers) -> Reports:
-        """Reports from integer columns of any width."""
+        """Reports that all count, from integer columns of any width."""
         wide = [np.asarray(column).astype(np.int64, casting="safe") for column in (codes, arms, levels)]
-        return cls(domain, *wide)
+        return cls(domain, wide[0], wide[1], wide[2], np.ones(len(wide[0]), dtype=np.bool_))
 
     def __len__(self) -> int:
-        """How many reports there are (zone-private: nulls are not among them)."""
+        """How many slots there are, whatever they hold."""
         return len(self.codes)
 
     def kept(self, mask: Bools) -> Reports:
-        """The reports where ``mask``, (n,) bool, is true."""
+        """The same slots; those where ``mask``, (n,) bool, is false do not count any more."""
+        self._require_mask(mask)
+        return replace(self, counted=self.counted & mask)
+
+    def _require_mask(self, mask: Bools) -> None:
         if mask.shape != self.codes.shape or mask.dtype != np.bool_:
             raise ShufflingError(f"expected a mask of {len(self)} booleans, got {mask.dtype} {mask.shape}")
-        return Reports(self.domain, self.codes[mask], self.arms[mask], self.levels[mask])
 
     def _cells(self) -> Int64:
-        return self.codes * self.domain.arms + self.arms
+        """(n,) the cell of each slot; the one after the last cell for what does not count."""
+        return np.where(self.counted, self.codes * self.domain.arms + self.arms, self.domain.cells)
+
+    def _tuples(self) -> Int64:
+        """(k K (M + 1),) how many of those that count hold each tuple, in lexicographic order."""
+        rewards = self.domain.levels + 1
+        keys = self._cells() * rewards + self.levels
+        return np.bincount(keys, minlength=(self.domain.cells + 1) * rewards)[: self.domain.cells * rewards]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,13 +166,12 @@ def slot_sums(reports: Reports) -> CellSums:
     """
     domain = reports.domain
     cells = reports._cells()
-    size = domain.codes * domain.arms
     # np.bincount with weights sums in float64; np.add.at keeps whole numbers whole.
-    ones = np.zeros(size, dtype=np.int64)
+    ones = np.zeros(domain.cells + 1, dtype=np.int64)
     np.add.at(ones, cells, reports.levels)
-    zeros = np.bincount(cells, minlength=size).astype(np.int64) * domain.levels - ones
+    zeros = np.bincount(cells, minlength=domain.cells + 1) * domain.levels - ones
     shape = (domain.codes, domain.arms)
-    return CellSums(ones.reshape(shape), zeros.reshape(shape))
+    return CellSums(ones[:-1].reshape(shape), zeros[:-1].reshape(shape))
 
 
 def noised(sums: CellSums, noise: Int64) -> CellSums:
@@ -197,11 +216,9 @@ def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
         code alone lets a unique (arm, reward) through (`paper`). Counts over the sorted domain carry no
         order that could be linked to arrival.
     """
-    chosen = reports.kept(sampled)
-    levels = reports.domain.levels + 1
-    keys, counts = np.unique(chosen._cells() * levels + chosen.levels, return_counts=True)
     _require_threshold(threshold)
-    return _counted(reports.domain, keys, counts.astype(np.int64), counts >= threshold)
+    counts = reports.kept(sampled)._tuples()
+    return _counted(reports.domain, counts, counts >= threshold)
 
 
 def paper(reports: Reports, threshold: int) -> TupleCounts:
@@ -222,11 +239,10 @@ def paper(reports: Reports, threshold: int) -> TupleCounts:
         released as it is, which no finite eps with a small delta allows.
     """
     _require_threshold(threshold)
-    levels = reports.domain.levels + 1
-    keys, counts = np.unique(reports._cells() * levels + reports.levels, return_counts=True)
-    crowd = np.bincount(reports.codes, minlength=reports.domain.codes)
-    codes = keys // (levels * reports.domain.arms)
-    return _counted(reports.domain, keys, counts.astype(np.int64), crowd[codes] >= threshold)
+    counts = reports._tuples()
+    crowds = counts.reshape(reports.domain.codes, -1).sum(axis=1)
+    popular = np.repeat(crowds >= threshold, len(counts) // len(crowds))
+    return _counted(reports.domain, counts, popular & (counts > 0))
 
 
 def tuple_sums(domain: Domain, counts: TupleCounts) -> CellSums:
@@ -238,11 +254,12 @@ def tuple_sums(domain: Domain, counts: TupleCounts) -> CellSums:
     return CellSums(ones, zeros)
 
 
-def _counted(domain: Domain, keys: Int64, counts: Int64, released: Bools) -> TupleCounts:
-    """Take the released keys apart; ``np.unique`` has sorted them."""
-    cells, levels = np.divmod(keys[released], domain.levels + 1)
+def _counted(domain: Domain, counts: Int64, released: Bools) -> TupleCounts:
+    """What is released of the counts of all tuples, which are in lexicographic order."""
+    keys = np.flatnonzero(released)
+    cells, levels = np.divmod(keys, domain.levels + 1)
     codes, arms = np.divmod(cells, domain.arms)
-    return TupleCounts(codes, arms, levels, counts[released], withheld=int(counts[~released].sum()))
+    return TupleCounts(codes, arms, levels, counts[keys], withheld=int(counts.sum() - counts[keys].sum()))
 
 
 def _require_threshold(threshold: int) -> None:

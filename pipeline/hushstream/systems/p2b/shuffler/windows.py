@@ -4,9 +4,14 @@ A window closes on public events only (PRIVACY rule 2): on a count of slots, on 
 learner partitions, or on log time. It never reads a clock: time is the log time of the records, and only
 ever moves forward (a log time below the highest one counts as the highest). An empty window does not close.
 
-A report names its period, ``floor(log time / period)``. Reports of the current and the previous period are
-accepted, and the ids of both are remembered: a repeat counts once, memory is bounded by two periods, and a
-late report can never join a window that was released (SYSTEMS, P2B trap d). The first slot of an id wins.
+A report names its period, ``floor(log time / period)``. Reports of the current and the previous period are accepted, so
+a late report can never join a window that was released (SYSTEMS, P2B trap d).
+
+The first slot of an id counts and no other ever does, in whatever period it comes: ids are remembered for the life of
+the deployment (`hushstream.systems.p2b.shuffler.known_ids`). An id is a function of a user's key and the number of his
+slot alone (`hushstream.systems.p2b.edge.agent`), and names its partition; so each number of each user puts at most one
+content into at most one window, also where an edge was taken back to an older copy and sends the number again with
+other content. Memory of two periods would count that one, and the user's bound would hold no more.
 """
 
 from __future__ import annotations
@@ -17,14 +22,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
-
-ID_BYTES = 16
+from hushstream.systems.p2b.shuffler.known_ids import ID_BYTES, KnownIds
 
 _MAGIC = b"HWIN"
-_VERSION = 2
-_HEADER = struct.Struct("<4sBxxxqqqqIIII")
+_VERSION = 3
+_HEADER = struct.Struct("<4sBxxxqqqqIII")
 _ORIGIN = struct.Struct("<iq")
-_PERIOD = struct.Struct("<qI")
 _NEVER = -1
 
 
@@ -53,11 +56,13 @@ class Sealed(NamedTuple):
         closed_by: the rule that closed it.
         contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
             then follows from which slots the window holds, not from the order in which they came.
+        ids: of its slots, in that order; none where slots have none (experiments).
     """
 
     window: int
     closed_by: ClosedBy
     contents: tuple[bytes, ...]
+    ids: tuple[bytes, ...] = ()
 
 
 class Offer(NamedTuple):
@@ -86,7 +91,7 @@ class WindowRules:
     content_bytes: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse rules under which nothing could close or be remembered."""
+        """Refuse rules under which nothing could close."""
         if self.slots < 1 or self.period_ms < 1 or self.content_bytes < 1 or not self.origins:
             raise ShufflingError("expected at least one slot, origin, content byte and millisecond a period")
         if self.open_ms is not None and self.open_ms < 1:
@@ -107,7 +112,7 @@ class Windows:
         self._opened_ms = 0
         self._slots: list[tuple[bytes, bytes]] = []
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
-        self._ids: dict[int, set[bytes]] = {}
+        self._ids = KnownIds()
 
     @property
     def slots(self) -> int:
@@ -121,8 +126,8 @@ class Windows:
 
     @property
     def remembered(self) -> int:
-        """How many report ids are remembered."""
-        return sum(len(ids) for ids in self._ids.values())
+        """How many report ids are remembered: as many as slots have ever joined."""
+        return len(self._ids)
 
     def advance(self, log_time_ms: int) -> Sealed | None:
         """Move log time forward (call it for every record, before what the record does).
@@ -131,8 +136,6 @@ class Windows:
             The window that log time has closed; the record at hand belongs to the next one.
         """
         self.log_time_ms = max(self.log_time_ms, log_time_ms)
-        for period in [period for period in self._ids if period < self.period - 1]:
-            del self._ids[period]
         open_ms = self.rules.open_ms
         if open_ms is not None and self._slots and self.log_time_ms - self._opened_ms >= open_ms:
             return self._close(ClosedBy.TIME)
@@ -154,13 +157,13 @@ class Windows:
                 f"expected an id of {ID_BYTES} and a content of {self.rules.content_bytes} bytes,"
                 f" got {len(report_id)} and {len(content)}"
             )
-        if any(report_id in ids for ids in self._ids.values()):
+        if report_id in self._ids:
             return Offer(SlotOutcome.REPEATED, None)
         if period > self.period:
             return Offer(SlotOutcome.EARLY, None)
         if period < self.period - 1:
             return Offer(SlotOutcome.LATE, None)
-        self._ids.setdefault(period, set()).add(report_id)
+        self._ids.add(report_id)
         if not self._slots:
             self._opened_ms = self.log_time_ms
         self._slots.append((report_id, content))
@@ -186,13 +189,14 @@ class Windows:
         return self._close(ClosedBy.SEAL) if self._slots else None
 
     def _close(self, closed_by: ClosedBy) -> Sealed:
-        sealed = Sealed(self.window, closed_by, tuple(content for _, content in sorted(self._slots)))
+        ids, contents = zip(*sorted(self._slots), strict=True)
+        sealed = Sealed(self.window, closed_by, contents, ids)
         self.window += 1
         self._slots = []
         return sealed
 
     def dump(self) -> bytes:
-        """The state as bytes; equal states give equal bytes (ids are sorted). The rules are not in it."""
+        """The state as bytes; equal states give equal bytes. The rules are not in it."""
         parts = [
             _HEADER.pack(
                 _MAGIC,
@@ -204,14 +208,11 @@ class Windows:
                 self.rules.content_bytes,
                 len(self._slots),
                 len(self._phases),
-                len(self._ids),
             ),
             *(part for slot in self._slots for part in slot),
             *(_ORIGIN.pack(origin, phase) for origin, phase in sorted(self._phases.items())),
+            self._ids.dump(),
         ]
-        for period, ids in sorted(self._ids.items()):
-            parts.append(_PERIOD.pack(period, len(ids)))
-            parts.extend(sorted(ids))
         return b"".join(parts)
 
     @classmethod
@@ -224,7 +225,7 @@ class Windows:
         windows = cls(rules)
         try:
             header = _HEADER.unpack_from(dumped)
-            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins, periods = header
+            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins = header
             if magic != _MAGIC or version != _VERSION or size != rules.content_bytes:
                 raise ShufflingError("expected windows of this version and content size, got others")
             position = _HEADER.size
@@ -233,17 +234,11 @@ class Windows:
                 windows._slots.append((dumped[position:content], dumped[content : content + size]))
                 position = content + size
             phases = [_ORIGIN.unpack_from(dumped, position + i * _ORIGIN.size) for i in range(origins)]
-            position += origins * _ORIGIN.size
-            for _ in range(periods):
-                period, count = _PERIOD.unpack_from(dumped, position)
-                position += _PERIOD.size
-                starts = range(position, position + count * ID_BYTES, ID_BYTES)
-                windows._ids[period] = {dumped[start : start + ID_BYTES] for start in starts}
-                position += count * ID_BYTES
         except struct.error:
             raise ShufflingError("expected dumped windows, got bytes that end too early") from None
-        if position != len(dumped) or {origin for origin, _ in phases} != rules.origins:
-            raise ShufflingError("expected windows of these origins, got others or bytes to spare")
+        if {origin for origin, _ in phases} != rules.origins:
+            raise ShufflingError("expected windows of these origins, got others")
+        windows._ids = KnownIds.load(dumped[position + origins * _ORIGIN.size :])
         windows._phases = dict(phases)
         windows.window, windows.log_time_ms = window, log_time_ms
         windows.sealed_phase, windows._opened_ms = sealed_phase, opened_ms

@@ -91,10 +91,12 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = parse_as(CollaborativeConfig, _config(options, world, plan))
-        if not config.public_dataset:
-            raise HushstreamError("public_dataset: expected true, as regret is an exact figure on rewards; got false")
+        if not world.public:
+            raise HushstreamError(
+                f"dataset: expected a public one, as regret is an exact figure on rewards; got {world.name}"
+            )
         graph = relation_graph(world, config.learner.algorithm)
-        system = prepare(folder, config, inputs_of(graph))
+        system = prepare(folder, config, inputs_of(graph), public_dataset=world.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
@@ -143,7 +145,6 @@ def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: Coll
         "settle_seconds": NEVER_SECONDS,
         "feedback": {"reward_wait_seconds": NEVER_SECONDS},
         "release": {"rows": 4096, "rewards_per_user": longest},
-        "public_dataset": world.public,
     }
     return merged_values(values, options.config)
 

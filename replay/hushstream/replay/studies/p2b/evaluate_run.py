@@ -131,7 +131,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
-        make_folder(folder, config, keys=KeySource(seed=options.seed))
+        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=log.name)
         system = load(folder)
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
@@ -201,13 +201,11 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
         "slot": {"after_interactions": 1, "settle_seconds": NEVER_SECONDS},
         "feedback": {"reward_wait_seconds": REWARD_WAIT_SECONDS},
         "release": {"window_slots": max(1_000_000, contributors + 1)},
-        "public_dataset": True,
     }
     config = parse_as(P2BConfig, merged_values(values, options.config))
-    if (config.arms, config.context.dimension, config.public_dataset) != (log.arms, log.dimension, True):
+    if (config.arms, config.context.dimension) != (log.arms, log.dimension):
         raise HushstreamError(
-            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions and a public dataset, "
-            f"got others"
+            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
         )
     return config
 

@@ -91,7 +91,7 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
         folder = options.folder
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
-        system = _prepared(options, folder, parse_as(P2BConfig, _config(options, world, plan)))
+        system = _prepared(options, world, folder, parse_as(P2BConfig, _config(options, world, plan)))
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
@@ -99,16 +99,17 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     return _result(options, system, recording)
 
 
-def _prepared(options: P2BOptions, folder: Path, config: P2BConfig) -> System:
-    """The deployment's folder, made.
+def _prepared(options: P2BOptions, world: World, folder: Path, config: P2BConfig) -> System:
+    """The deployment's folder, made and marked as that of a replay where the world is public.
 
     Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
     """
+    keys, public = KeySource(seed=options.seed), options.dataset if world.public else None
     if options.runner == "direct":
-        make_folder(folder, config, keys=KeySource(seed=options.seed))
+        make_folder(folder, config, keys=keys, public_dataset=public)
     else:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(make_folder, folder, config, keys=KeySource(seed=options.seed)).result()
+            pool.submit(make_folder, folder, config, keys=keys, public_dataset=public).result()
     return load(folder)
 
 
@@ -143,7 +144,6 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
         "slot": {"after_interactions": world.rounds, "settle_seconds": NEVER_SECONDS},
         "feedback": {"reward_wait_seconds": NEVER_SECONDS},
         "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
-        "public_dataset": world.public,
     }
     return merged_values(values, options.config)
 
@@ -152,7 +152,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
     system: P2BSystem = deployed.core
     played, logs, counts = recording.played, recording.logs, recording.counts
     promise = system.guarantee().under_key(reproducible=True)
-    public = system.config.public_dataset
+    public = system.public_dataset
     shown = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
     compared = {name: summarise(name, rewards) for name, rewards in shown.items()}
     return RunResult(

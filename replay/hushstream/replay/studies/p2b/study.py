@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.document import as_json
 from hushstream.replay.report.folder import write_report
@@ -16,6 +17,7 @@ from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
 from hushstream.replay.studies.p2b.bench.compute import compute_rows
 from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
+from hushstream.replay.studies.p2b.bench.release_times import release_time_rows
 from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation import Evaluation
@@ -45,6 +47,10 @@ def _evaluate(options: Mapping[str, Any], progress: Progress) -> Evaluation:
     return evaluate_with(EvaluateOptions(**options), progress)
 
 
+def _bench(progress: Callable[[str], None], rounds: int) -> list[BenchRow]:
+    return compute_rows(progress, rounds) + release_time_rows(progress, rounds)
+
+
 def _plays(made: Any) -> bool:
     """Whether it is a class of worlds of users who are not related."""
     return hasattr(made, "rounds") and not hasattr(made, "relation")
@@ -71,7 +77,7 @@ STUDY = Study(
     audits=rows.rows,
     audit_config=audit_config,
     mechanisms={name: partial(audit, name) for name in MECHANISMS},
-    bench=compute_rows,
+    bench=_bench,
     stream_bench=stream_rows,
     kafka_bench=kafka_rows,
     demo=_demo,

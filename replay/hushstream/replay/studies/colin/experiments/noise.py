@@ -1,7 +1,7 @@
 """The noise of every calibration along a run, from the product's keyed counters, as what it adds to raw sums.
 
-A counter's release is the exact sum plus noise that does not depend on the leaves, so the noise of all releases is
-what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or rho
+A counter's release is the exact sum plus noise whose law does not depend on the leaves, so the noise of all releases
+is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or rho
 1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
 units the counter is the same one. All rows of a seed thus share their noise up to its scale, as they share the
 world: comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect nobody.
@@ -13,16 +13,15 @@ C times raw noise E with M E = P b, P the projection on the span of M: E = pinv(
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting import Budget, Concentrated, Plan, PureEpsilon
-from hushstream.privacy.k_norm import discrete_k_norm_joint
-from hushstream.privacy.keys import Key, Zone, seeded_key
+from hushstream.counting import Budget, Concentrated, PureEpsilon, PureLength
+from hushstream.privacy.keys import Zone, seeded_key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.replay.studies.colin.experiments.mechanisms import (
     DELTA,
@@ -45,6 +44,11 @@ Float64 = NDArray[np.float64]
 _UNIT = 1 << 20
 """Lattice units of sensitivity 1."""
 
+_UNIT_BUDGETS: Mapping[str, Budget] = {
+    "laplace": PureEpsilon(1),
+    "k-norm": PureLength(1),
+    "gaussian": Concentrated(0.5, DELTA),
+}
 _NONCE = bytes(32)
 
 
@@ -59,23 +63,6 @@ class RawNoise:
 
     added: Float64
     level: float
-
-
-class _KNormNodes:
-    """A counter's source of noise with one K-norm vector a node."""
-
-    def __init__(self, key: Key, address: NoiseAddress, plan: Plan) -> None:
-        self._key = key
-        self._address = address
-        self._scale = plan.levels * plan.sensitivity
-        self._dimension = plan.dimension
-
-    def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        """Noise of whole blocks of nodes, int64 (blocks, nodes, dimension)."""
-        places = [(*block, node) for block in blocks for node in range(nodes)]
-        streams = [KeyedStream(self._key, replace(self._address, node=place)) for place in places]
-        drawn = discrete_k_norm_joint(streams, self._scale, 1, self._dimension)
-        return drawn.reshape(len(blocks), nodes, self._dimension)
 
 
 def raw_noise(
@@ -171,13 +158,11 @@ def _of_counter(calibration: Calibration, leaves: int, dimension: int, cell: int
 def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
     """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1 or rho 1/2."""
     calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]
-    budget: Budget = Concentrated(0.5, DELTA) if law == "gaussian" else PureEpsilon(1)
+    budget = _UNIT_BUDGETS[law]
     plan = plan_for(calibration, budget, leaves, dimension, _UNIT)
     key = seeded_key(seed, Zone.COUNTER)
     address = replace(_address(f"{counter} {law}", {}), cell=None if cell < 0 else cell)
-    own = law == "k-norm"
-    running = plan.open_on(_KNormNodes(key, address, plan)) if own else plan.open(key, address)
-    drawn = running.release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
+    drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
     drawn.setflags(write=False)
     return drawn
 

@@ -41,6 +41,7 @@ from hushstream.systems.p2b.topics import TOPICS
 
 WINDOWS, WINDOW_SLOTS = 14, 4
 REPLAYS = 16
+OWNERS = 16
 EPSILONS = (0.5, 1.0)
 SAMPLING, THRESHOLD = 0.5, 5
 _REACH = 120
@@ -98,6 +99,24 @@ def two_epsilons() -> Run:
         return np.asarray(law[low - 1, high - 1] - least * law[low, high])
 
     return partial(audit_attack, side_by_side(scores, CELLS), claimed, None)
+
+
+def forked_journal() -> Run:
+    """One window of one journal released over two contents, the unit in one of them: noise in common would cancel.
+
+    The other branch holds a slot that the first does not. What both tell is priced as two releases.
+    """
+    system, key = p2b(ReleaseConfig(sums="fresh", epsilon=EPSILONS[0])), fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        nonce = fresh_nonce()
+        lost = published(system, key, [slots(present)], nonce)[0, 0, :, TARGET]
+        found = published(system, key, [[*slots(False), Report(0, 1 - TARGET, 1)]], nonce)[0, 0, :, TARGET]
+        difference = lost - found
+        return np.asarray((difference == 1).astype(np.float64) - (difference == 0))
+
+    price = system.guarantee().cost
+    return partial(audit_attack, side_by_side(scores, CELLS), price + price, None)
 
 
 @lru_cache(maxsize=4)
@@ -165,19 +184,15 @@ class _Landed:
 
 
 def two_owners() -> Run:
-    """Two workers hold one partition and one of them lost the slots: both releases together would show them."""
+    """Workers hold one partition, each with one slot of its own: their releases together would average noise out."""
     system = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS + 1))
     key = fresh_key()
-    # What the two hold differs in any case, so that their journal records do.
-    other = Report(0, 1 - TARGET, 1)
+    held = [Report(code, 1 - TARGET, 1) for code in range(OWNERS)]
 
     def scores(present: bool) -> NDArray[np.float64]:
         genesis = ShufflerMachine(system, 0, key).genesis(fresh_nonce())
-        seen = asyncio.run(_race(system, key, genesis, [[*slots(present), other], [*slots(False), None]]))
-        ones = [crowd[0, :, TARGET] for crowd in seen]
-        if len(ones) == 1:
-            return np.asarray(ones[0] - 0.5)
-        return np.where(ones[0] != ones[1], 1.0, -1.0)
+        seen = asyncio.run(_race(system, key, genesis, [[*slots(present), other] for other in held]))
+        return np.asarray(np.mean([crowd[0, :, TARGET] for crowd in seen], axis=0) - 0.5, dtype=np.float64)
 
     return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)
 

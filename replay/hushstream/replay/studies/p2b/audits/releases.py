@@ -153,7 +153,7 @@ def audit_lift(system: P2BSystem) -> Run:
         counter = LiftCounter(lift, levels, _WAIT_MS, key, system.lift_address(fresh_nonce(), 0))
         for index in range(2 * lift.decisions_per_user if present else 0):
             for holdout in (False, True):
-                counter.count(holdout, index, _WAIT_MS, 1.0)
+                counter.count(bytes(16), holdout, index, _WAIT_MS, 1.0)
         sums = np.array([counter.release(2 * _WAIT_MS).sums for _ in range(reading.steps)])
         return reading.clipped_score(sums[np.array(reading.times) - 1].reshape(-1, len(GROUPS), 2), step)
 

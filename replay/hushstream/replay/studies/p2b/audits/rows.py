@@ -59,7 +59,8 @@ def _attacks() -> tuple[Audit, ...]:
         ),
         _attack("redrawn-noise", "one window released again and again", 500, attacks.redrawn_noise()),
         _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons()),
-        _attack("two-owners", "two workers on one journal, one lost the slots", 1_000, attacks.two_owners()),
+        _attack("forked-journal", "one window over two contents under one nonce", 500, attacks.forked_journal()),
+        _attack("two-owners", "workers on one journal, each with a slot of its own", 1_000, attacks.two_owners()),
         _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
         _attack(
             "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()

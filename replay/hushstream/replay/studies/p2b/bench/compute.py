@@ -114,7 +114,6 @@ def population_rows(rounds: int) -> list[BenchRow]:
         encoder=EncoderConfig(codes=1024),
         slot=SlotConfig(10, 1),
         release=ReleaseConfig(mode="paper", sampling=0.5, window_slots=contributors),
-        public_dataset=True,
     )
     system = fitted_system(config)
     seconds = []

@@ -113,7 +113,6 @@ class Point:
             encoder=EncoderConfig(codes=line.codes),
             slot=SlotConfig(after_interactions=every, lifetime_slots=lifetime),
             release=replace(line.release, window_slots=slots),
-            public_dataset=True,
         )
 
     def interactions(self) -> int:

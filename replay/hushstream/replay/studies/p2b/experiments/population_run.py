@@ -334,7 +334,7 @@ def _require_shared(first: P2BConfig, other: P2BConfig) -> None:
 
 def _require(system: P2BSystem, world: World, contributors: int, evaluated: int) -> None:
     config = system.config
-    if not (config.public_dataset and world.public):
+    if not world.public:
         raise PopulationError("expected data marked as public: a run shows exact figures and a non-private arm")
     if config.encoder.features != "centroid":
         raise PopulationError(f"encoder.features: expected centroid in a batch run, got {config.encoder.features}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import astuple, dataclass
 
 import numpy as np
 
 from hushstream.privacy.coins import bernoulli, probability_units
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.noise import KeyedStream
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.release import FIRST_EPOCH, WindowRelease, parameters_text
+from hushstream.systems.p2b.release import WindowRelease, window_address
 from hushstream.systems.p2b.shuffler.windows import Sealed
 
 
@@ -53,7 +52,7 @@ def count_released(
     """Count one window of partition 0, by throwing its coins again."""
     config = system.config
     coins = bernoulli(
-        KeyedStream(key, _sampling_address(system, genesis_nonce, sealed)),
+        KeyedStream(key, window_address(system, key, genesis_nonce, 0, sealed).at("sampling")),
         probability_units(config.release.sampling),
         len(sealed.contents),
     )
@@ -67,17 +66,3 @@ def count_released(
         total = sum(int(np.frombuffer(release.crowd[name], "<i8").sum()) for name in ("ones", "zeros"))
         released = total // config.release.levels
     return Released(1, len(sealed.contents), reports, reports - sampled, sampled - released, released)
-
-
-def _sampling_address(system: P2BSystem, genesis_nonce: bytes, sealed: Sealed) -> NoiseAddress:
-    return NoiseAddress(
-        purpose="sampling",
-        deployment=system.config.deployment,
-        genesis_nonce=genesis_nonce,
-        system="p2b",
-        mechanism=system.config.release.mode,
-        parameters=json.loads(parameters_text(system)),
-        config_digest=system.digest,
-        epoch=FIRST_EPOCH,
-        window=sealed.window,
-    )

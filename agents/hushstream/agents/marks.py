@@ -1,0 +1,242 @@
+"""Release marks that all workers of a zone share: a compacted topic, raised before a release, read at every take-up.
+
+The protocol, in the order that it relies on:
+
+1. A new journal gets mark 0 before its first fold. So a journal that has records and no mark has lost its marks.
+2. Record n is acknowledged in the journal; then mark n is acknowledged here, and on disk
+   (`hushstream.agents.high_water`); then what follows from record n is sent. One mark covers all records before it.
+3. At take-up the marks are read before the journal's end is asked for, so a journal that was not rolled back holds
+   every record that a mark names.
+
+**A sleeper cannot lower a mark.** Compaction keeps at least the last record of each key. The key of a mark holds the
+journal, the generation and a random name of the process that wrote it, and a process never writes a lower mark under
+one key than it wrote before (`_Written`; its producer keeps the order). So the last record of a key is its highest,
+and compaction never takes the maximum over all keys. An owner that was stopped before its append, and wakes when
+others have gone on, appends under its own key: readers take the maximum, which stands. Marks are never deleted; what
+grows with time is one small record for each process that has ever held a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.commits import marked_journal
+from hushstream.agents.errors import from_client
+from hushstream.agents.high_water import HighWater, OlderThanPaid
+from hushstream.agents.journal import Sender
+from hushstream.agents.logs import LogReader, partition_counts
+from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.machine import Output
+from hushstream.engine.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.privacy.key_files import KeyRing
+from hushstream.schemas.topics import PartitionRule, Topic
+
+logger = logging.getLogger(__name__)
+
+_READ_AT_ONCE = 4096
+_WRITER_BYTES = 8
+
+
+@runtime_checkable
+class HoldsMarkKeys(Protocol):
+    """A machine factory that knows the key file of its zone."""
+
+    def mark_keys(self) -> KeyRing:
+        """The keys under which marks are sealed."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """The last mark of one journal and generation that this process has sent, and that is known to be there."""
+
+    sent: Mark
+    acknowledged: Mark
+
+
+@dataclass(slots=True)
+class ReleaseMarks:
+    """The marks of one worker's home partitions.
+
+    Attributes:
+        settings: of the worker.
+        topic: of its zone's marks.
+        evidence: topics on which nobody else writes what left the zone (`hushstream.agents.preflight.RoleTopics`).
+        declared: how the role's topics are declared, by name.
+        keys: of the zone.
+        sender: where marks go.
+        files: the marks on this worker's disk.
+    """
+
+    settings: WorkerSettings
+    topic: str
+    evidence: Collection[str]
+    declared: Mapping[str, Topic]
+    keys: HoldsMarkKeys
+    sender: Sender
+    files: HighWater
+    _writer: str = field(default_factory=lambda: os.urandom(_WRITER_BYTES).hex())
+    _written: dict[tuple[int, str, int], _Written] = field(default_factory=dict)
+    _seals: dict[int, MarkSeal] = field(default_factory=dict)
+
+    async def read(self, partition: int, reader: LogReader, commits: Collection[str]) -> Standing:
+        """What is known of the releases of a home partition, before its journal is looked at.
+
+        Args:
+            partition: the home partition.
+            reader: opened; it forgets what it had open.
+            commits: metadata of the group's commits there, asked for before.
+
+        Raises:
+            OlderThanPaid: a mark cannot be read, or some were deleted.
+        """
+        signs = [*self._commit_signs(commits), *await self._topic_signs(partition, reader)]
+        noted = await asyncio.to_thread(self.files.noted, partition)
+        return Standing(await self._shared(partition, reader), noted, tuple(signs))
+
+    def seal(self, partition: int) -> MarkSeal:
+        """How marks of a home partition are sealed, under the keys that the zone's key file holds now."""
+        seal = MarkSeal(self.settings.deployment, self.settings.role, partition, self.keys.mark_keys())
+        self._seals[partition] = seal
+        return seal
+
+    def require(self, standing: Standing, partition: int, journal: str | None, sequence: int) -> bool:
+        """Refuse a journal that is not what was released from, unless an operator has named this very refusal.
+
+        Returns:
+            Whether an operator's word is needed, and given.
+
+        Raises:
+            OlderThanPaid: says why, and what an operator can do.
+        """
+        doubt = standing.doubt(journal, sequence)
+        if not doubt:
+            return False
+        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.generation + 1}"
+        if word in self.settings.accept_loss:
+            return True
+        raise OlderThanPaid(
+            f"partition {partition}: the journal is refused: {doubt} (marks: topic "
+            f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
+            f"one moment; or begin a deployment under another name. To go on with what is here, start this worker with "
+            f"--accept-loss {word}: what was released from the lost records stands, and whoever it was about pays once "
+            f"more for what follows (one more epsilon, one more allowance), which no ledger here will count"
+        )
+
+    async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
+        """Make a journal the one that counts, before anything is sent from it.
+
+        Args:
+            partition: the home partition.
+            standing: what was known before.
+            journal: its name.
+            sequence: where it ends.
+            accepted: by an operator's word, whatever the marks say.
+
+        Returns:
+            The generation of its marks.
+        """
+        if not accepted and standing.knows(journal):
+            mark = Mark(journal, standing.highest_shared(journal), standing.generation, paid=standing.paid(journal))
+            self._written.setdefault((partition, journal, mark.generation), _Written(mark, mark))
+            return mark.generation
+        generation = standing.generation + accepted
+        mark = Mark(journal, sequence, generation, accepted, standing.paid(journal))
+        await self._append(partition, mark)
+        if accepted:
+            logger.warning("partition %d: went on with a refused journal by the operator's word", partition)
+            await asyncio.to_thread(self.files.raise_to, partition, mark)
+        mark = replace(mark, accepted=False)
+        self._written[partition, journal, generation] = _Written(mark, mark)
+        return generation
+
+    async def raise_to(
+        self, partition: int, journal: str, generation: int, sequence: int, outputs: Sequence[Output]
+    ) -> None:
+        """Note that what follows from a journal's records up to ``sequence`` is about to be sent.
+
+        Args:
+            partition: the home partition, which was begun (`begin`).
+            journal: whose mark.
+            generation: of its marks.
+            sequence: of a record that was acknowledged.
+            outputs: what is sent, for whether a debit is among it.
+
+        Raises:
+            JournalLost: broker or disk refused: nothing may be released, and the partition is tried again.
+        """
+        known = self._written[partition, journal, generation]
+        paid = known.sent.paid or any(self.declared[output.topic].is_ledger for output in outputs)
+        mark = replace(known.sent, sequence=max(sequence, known.sent.sequence), paid=paid)
+        noting = asyncio.to_thread(self.files.raise_to, partition, mark)
+        if known.acknowledged == mark:
+            await noting
+            return
+        known.sent = mark
+        await asyncio.gather(self._append(partition, mark), noting)
+        known.acknowledged = mark
+
+    async def _append(self, partition: int, mark: Mark) -> None:
+        parts = (self.settings.role, partition, mark.journal, mark.generation, self._writer)
+        key = "/".join(map(str, (*parts, *(["accepted"] if mark.accepted else []))))
+        value = self._seals[partition].pack(mark)
+        try:
+            await (await self.sender.send(Output(self.topic, partition, value, key.encode())))
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            raise from_client(error, "noting what is released") from error
+
+    async def _shared(self, partition: int, reader: LogReader) -> tuple[Mark, ...]:
+        """The marks of the topic; for each journal and generation the highest, and an operator's word."""
+        place = (self.topic, partition)
+        where = f"{self.settings.physical(self.topic)}/{partition}"
+        first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
+        if first > 0:
+            raise OlderThanPaid(
+                f"{where}: expected every mark from offset 0 on, the log begins at {first}: marks were deleted"
+            )
+        reader.open({place: 0})
+        seal = self.seal(partition)
+        found: dict[tuple[str, int, bool], Mark] = {}
+        for low in range(0, end, _READ_AT_ONCE):
+            for record in await reader.read(place, low, min(end, low + _READ_AT_ONCE)):
+                try:
+                    mark = seal.unpack(record.value)
+                except MarkUnreadable as error:
+                    raise OlderThanPaid(f"{where} offset {record.offset}: {error}") from None
+                if mark is not None:
+                    _keep(found, mark)
+        return tuple(found.values())
+
+    async def _topic_signs(self, partition: int, reader: LogReader) -> list[str]:
+        """Topics that hold what this partition, or another of a zone that has no mark yet, has sent out of the zone."""
+        if not self.evidence:
+            return []
+        own = {t for t in self.evidence if self.declared[t].partition_rule is PartitionRule.HOME}
+        counts = await partition_counts(self.settings, {*self.evidence, self.topic} - own)
+        siblings = await reader.end_offsets([(self.topic, p) for p in range(counts[self.topic])])
+        places = [(topic, partition) for topic in own]
+        if not any(siblings.values()):
+            places += [(topic, p) for topic in {*self.evidence} - own for p in range(counts[topic])]
+        ends = await reader.end_offsets(places)
+        return [
+            f"topic {self.settings.physical(topic)} is not empty, and a new journal has released nothing"
+            for topic in sorted({topic for (topic, _), end in ends.items() if end})
+        ]
+
+    def _commit_signs(self, commits: Collection[str]) -> list[str]:
+        found = {name for name in map(marked_journal, commits) if name}
+        return [f"the group {self.settings.group} has committed work on journal {name}" for name in sorted(found)]
+
+
+def _keep(found: dict[tuple[str, int, bool], Mark], mark: Mark) -> None:
+    place = (mark.journal, mark.generation, mark.accepted)
+    known = found.get(place)
+    if known is not None:
+        mark = replace(mark, sequence=max(mark.sequence, known.sequence), paid=mark.paid or known.paid)
+    found[place] = mark

@@ -1,0 +1,69 @@
+"""What a statement says topic by topic: what of persons stands there, in which form, who reads it, how long it is kept.
+
+It is read from the guarantee's own list (`Guarantee.contents`) and from the declaration of topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hushstream.engine.declaration import System, beside_workers, readers, topic_of, writers
+from hushstream.privacy.promise import Promises
+from hushstream.schemas.topics import PUBLISHED, Topic
+
+Fact = tuple[str, str]
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def content_facts(system: System, promises: Promises) -> list[Fact]:
+    """One fact for each topic and form in which content of persons stands on it, and one for the other topics."""
+    contents = promises.releases.contents
+    facts = []
+    for content in contents:
+        leaves = "; LEAVES UN-NOISED: no figure of this statement speaks of it" if content.leaves_unnoised else ""
+        readable = f"{content.zone} zone{leaves}; {kept(topic_of(system, content.topic))}"
+        facts.append((f"{content.topic}, {content.form}: {content.what}", readable))
+    held = {content.topic for content in contents}
+    others = [spec.name for spec in system.topics if spec.name not in held]
+    reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
+    return [*facts, (f"on {', '.join(others)}", reason)]
+
+
+def reader_facts(system: System) -> list[Fact]:
+    """Who may read and write the topics of the private zones, and which ones are published."""
+    private = [topic for topic in system.topics if topic.zone in {role.key_zone for role in system.roles}]
+    facts = [
+        (
+            f"topic {topic.name}",
+            f"readable by {_names(system, topic, readers(topic, system.roles), 'Read')}; "
+            f"written by {_names(system, topic, writers(topic, system.roles), 'Write')}",
+        )
+        for topic in private
+    ]
+    published = ", ".join(topic.name for topic in system.topics if topic.zone == PUBLISHED)
+    return [*facts, ("published topics", published)]
+
+
+def retention_facts(system: System) -> list[Fact]:
+    """How long each topic is kept, and what an erasure does."""
+    facts = [(f"topic {spec.name}", f"{kept(spec)}; zone: {spec.zone}") for spec in system.topics]
+    return [
+        *facts,
+        ("erasure of a user", system.words.erasure),
+        ("another retention", "set on the broker is reported by hushstream topics check"),
+    ]
+
+
+def kept(spec: Topic) -> str:
+    """How long a topic keeps its records."""
+    if spec.retention_ms is None:
+        return "kept for the life of the deployment"
+    return f"deleted after {spec.retention_ms // _DAY_MS} days"
+
+
+def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> str:
+    """Who does something with a topic; beside the workers, whoever does it under the name of a role without any."""
+    relays = [who for who, held in system.outside.items() if held.get(topic.name) == right]
+    told = [name for name in named if name in system.role_names or name in beside_workers(system)]
+    return ", ".join([*told, *("whoever relays for users' devices" for _ in relays)])

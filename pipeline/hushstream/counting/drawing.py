@@ -1,0 +1,82 @@
+"""Counters that draw noise for a leaf once it is there: what they ask for, and many of them in one draw.
+
+A draw of few integers costs little beside the calls around it, so counters that take leaves at the same time (one for
+each user) ask for what they need first, and all of it is drawn in one pass: the same integers as one after the other.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.counter import Counter, Plan
+from hushstream.counting.nodes import NO_HISTORY, NodeSource
+
+
+class Wanted(NamedTuple):
+    """Nodes by their places, and the history that names each one's noise."""
+
+    places: Sequence[tuple[int, ...]]
+    histories: Sequence[bytes]
+
+
+class DrawingCounter(Counter):
+    """Keeps the history of its leaves; its noise is drawn in one request for all leaves that come together."""
+
+    def __init__(self, plan: Plan, nodes: NodeSource) -> None:
+        """Before the first leaf."""
+        super().__init__(plan)
+        self.nodes = nodes
+        self._history = NO_HISTORY
+
+    @abstractmethod
+    def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
+        """What the release after ``leaves`` needs beside what is held; ``histories`` has one for each."""
+
+    @abstractmethod
+    def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
+        """Hold what was wanted, int64 (places, dimension), before the leaves are counted."""
+
+    def _took(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+        """The history after each of these leaves."""
+        histories = self.nodes.histories(self._history, leaves, origin)
+        self._history = histories[-1]
+        return histories
+
+    def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
+        wanted = self._wanted(leaves, self._took(leaves, origin))
+        self._receive(leaves, self.nodes.draw_over(*wanted))
+
+
+def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
+    """Give each of some different counters of one plan its leaf, as `Counter.add` does, with one draw for all.
+
+    Args:
+        counters: at least one.
+        leaves: int64 (n, dimension), one for each.
+        origins: one for each.
+
+    Raises:
+        BadLeaves, HorizonReached: as `Counter.add`. Nothing is taken then.
+    """
+    rows = [leaves[row : row + 1] for row in range(len(counters))]
+    for counter, row in zip(counters, rows, strict=True):
+        counter._admit(row, 1)
+    asked = [
+        counter._wanted(row, counter._took(row, origin))
+        for counter, row, origin in zip(counters, rows, origins, strict=True)
+    ]
+    streams = [
+        stream for counter, wanted in zip(counters, asked, strict=True) for stream in counter.nodes.streams(*wanted)
+    ]
+    plan = counters[0].plan
+    drawn = plan.noise.draw(streams, plan.dimension)
+    ends = np.cumsum([len(wanted.places) for wanted in asked])
+    for counter, row, part in zip(counters, rows, np.split(drawn, ends[:-1]), strict=True):
+        counter._receive(row, part)
+        counter._sum += row[0]
+        counter.leaves += 1

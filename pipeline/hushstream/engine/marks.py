@@ -1,0 +1,219 @@
+"""Release marks: how far a journal has released, so that an older copy of it is known for what it is (PRIVACY rule 7).
+
+A journal that was rolled back, or replaced by a new one, would release other data under a budget that is spent, and
+users' allowances would be full again. So before anything that follows from a journal record leaves, a *mark* with the
+record's number is noted where every worker of the zone finds it, and at every take-up the journal is held to it.
+
+A mark has a *generation*: how often an operator has gone on with a journal that was refused. Only marks of the newest
+generation count, and they name one journal. So a journal that was accepted is held to what it releases from then on,
+and neither to marks of the lost history, nor to those that a sleeper of that history may still append.
+
+A mark is sealed to its zone by a synthetic initialisation vector (Rogaway and Shrimpton 2006, deterministic
+authenticated encryption): the tag is a PRF of all fields, the number is hidden under a PRF of the tag. Whoever has no
+key of the zone cannot make a mark, nor learn how many records a zone has journaled; that a journal has released, and
+whether it paid, stands in clear, since the ledger is checked by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hmac import compare_digest
+
+from hushstream.privacy.errors import KeyFileError, RetiredKey
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+
+NEW = "new"
+"""In the place of a journal's name: one that has no record yet."""
+
+_TAG_BYTES = 16
+_NUMBER_BYTES = 8
+
+
+class MarkUnreadable(HushstreamError):
+    """A mark was altered, is another's, or is under a key that is not at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a journal has released.
+
+    Attributes:
+        journal: its name.
+        sequence: the last record whose outputs may have been sent; 0 says that the journal was begun.
+        generation: how often an operator had gone on with a refused journal.
+        accepted: whether it is the mark of such a decision.
+        paid: whether the journal has sent an entry of a ledger.
+    """
+
+    journal: str
+    sequence: int
+    generation: int = 0
+    accepted: bool = False
+    paid: bool = False
+
+
+class MarkSeal:
+    """Packs and opens the marks of one home partition of a role."""
+
+    def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
+        """Under the current key of the zone's key file; marks under every key that is kept are opened."""
+        self._place = (deployment, role, partition)
+        self._ring = ring
+
+    def pack(self, mark: Mark) -> bytes:
+        """The record of a mark."""
+        key = self._ring.of(self._ring.current)
+        tag = self._tag(key, mark)
+        fields = {
+            **_public_fields(mark, *self._place),
+            "key_id": key.key_id,
+            "sealed": _hidden(key, tag, mark.sequence.to_bytes(_NUMBER_BYTES, "little")),
+            "tag": tag,
+        }
+        return codec.encode("ReleaseMark", fields)
+
+    def unpack(self, value: bytes) -> Mark | None:
+        """Open the record of a mark; None for one under a key that was destroyed.
+
+        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is a record
+        that releases: a higher mark, under a later key, stands beside every mark under a destroyed one.
+
+        Raises:
+            MarkUnreadable: it is no mark, one of another place, was altered, or its key is not at hand.
+        """
+        try:
+            _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
+        except CodecError as error:
+            raise MarkUnreadable(f"expected a release mark, got something else ({error.reason})") from None
+        found = (fields["deployment"], fields["role"], fields["partition"])
+        if found != self._place:
+            raise MarkUnreadable(f"expected a mark of {_named(self._place)}, got one of {_named(found)}")
+        try:
+            key = self._ring.named(fields["key_id"])
+        except RetiredKey:
+            return None
+        except KeyFileError as error:
+            raise MarkUnreadable(f"expected a mark under a key of this zone's key file: {error}") from None
+        number = int.from_bytes(_hidden(key, fields["tag"], fields["sealed"]), "little")
+        mark = Mark(fields["journal"], number, fields["generation"], fields["accepted"], fields["paid"])
+        if not compare_digest(self._tag(key, mark), fields["tag"]):
+            raise MarkUnreadable("expected a mark as it was sealed, got altered content")
+        return mark
+
+    def _tag(self, key: Key, mark: Mark) -> bytes:
+        flags = (int(mark.accepted), int(mark.paid))
+        made = key.prf("release-mark", *self._place, mark.journal, mark.generation, *flags, mark.sequence)
+        return made[:_TAG_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of the releases of a home partition, whatever its journal says.
+
+    Attributes:
+        shared: the marks in the zone's topic.
+        noted: those on this worker's disk.
+        signs: whatever else says that something was released or folded, in words; it counts where no mark does.
+    """
+
+    shared: tuple[Mark, ...] = ()
+    noted: tuple[Mark, ...] = ()
+    signs: tuple[str, ...] = ()
+
+    @property
+    def generation(self) -> int:
+        """The newest generation of which the zone knows."""
+        return max((mark.generation for mark in self.shared), default=0)
+
+    def knows(self, journal: str) -> bool:
+        """Whether the zone knows a journal as the one that counts."""
+        return any(mark.journal == journal for mark in self._newest(self.shared))
+
+    def highest(self, journal: str) -> int:
+        """The last record under which a journal may have released; 0 where none is known."""
+        marks = (*self._newest(self.shared), *self._newest(self.noted))
+        return max((mark.sequence for mark in marks if mark.journal == journal), default=0)
+
+    def highest_shared(self, journal: str) -> int:
+        """The same, as far as the whole zone knows."""
+        return max((mark.sequence for mark in self._newest(self.shared) if mark.journal == journal), default=0)
+
+    def paid(self, journal: str) -> bool:
+        """Whether a journal has sent an entry of a ledger."""
+        return any(mark.paid for mark in self.shared if mark.journal == journal)
+
+    def distrusted(self, journal: str) -> bool:
+        """Whether a journal was accepted by an operator and has released nothing since."""
+        accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
+        return bool(accepted) and max(accepted) == self.highest(journal)
+
+    def doubt(self, journal: str | None, sequence: int) -> str:
+        """Why a journal may not be gone on with, in words; empty where nothing speaks against it.
+
+        Args:
+            journal: its name; None for one without a record, which would be begun.
+            sequence: the record at which it ends; 0 for one that was only begun.
+        """
+        lost = [mark for mark in self.noted if not self.shared or mark.generation > self.generation]
+        if lost:
+            return "this worker's disk holds marks that the topic lacks: the topics are an older copy, or were emptied"
+        others = {mark.journal for mark in (*self._newest(self.shared), *self._newest(self.noted))} - {journal}
+        if others:
+            return f"another journal has released here ({', '.join(sorted(others))}), so this one is not the newest"
+        if journal is not None and self.knows(journal):
+            return self._behind(journal, sequence)
+        if sequence:
+            return "it has records, but the topic of marks holds none of it, so the topic was emptied or replaced"
+        return "; ".join(self.signs)
+
+    def _behind(self, journal: str, sequence: int) -> str:
+        highest = self.highest(journal)
+        if highest <= sequence:
+            return ""
+        return (
+            f"it ends at record {sequence}, but a release was sent with record {highest}: the topics are an older copy"
+        )
+
+    def _newest(self, marks: Iterable[Mark]) -> list[Mark]:
+        return [mark for mark in marks if mark.generation == self.generation]
+
+
+def read_public(value: bytes) -> Mark:
+    """What stands in a mark in clear, for who holds no key of the zone; the record's number reads 0.
+
+    Raises:
+        MarkUnreadable: it is no mark.
+    """
+    try:
+        _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
+    except CodecError as error:
+        raise MarkUnreadable(f"expected a release mark, got something else ({error.reason})") from None
+    return Mark(fields["journal"], 0, fields["generation"], fields["accepted"], fields["paid"])
+
+
+def _public_fields(mark: Mark, deployment: str, role: str, partition: int) -> dict[str, object]:
+    return {
+        "deployment": deployment,
+        "role": role,
+        "partition": partition,
+        "journal": mark.journal,
+        "generation": mark.generation,
+        "accepted": mark.accepted,
+        "paid": mark.paid,
+    }
+
+
+def _hidden(key: Key, tag: bytes, number: bytes) -> bytes:
+    """Hide a number, or show it again."""
+    pad = key.prf("release-mark-number", tag)
+    return bytes(one ^ other for one, other in zip(number, pad, strict=False))
+
+
+def _named(place: tuple[str, str, int]) -> str:
+    deployment, role, partition = place
+    return f"deployment {deployment!r}, role {role}, partition {partition}"

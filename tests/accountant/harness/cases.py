@@ -1,0 +1,243 @@
+"""What each setting claims, beside the mechanism that it runs as `oracle` names it.
+
+A release setting is taken in a deployment that has everything else at its defaults; so is each lift, each number of
+slots in a life, each length of features, and each budget, under each filter, over several epochs of noise. What
+follows from the settings of a whole deployment (how many codes, windows, nodes) is asked of the systems, the law of the
+noise of the plans that draw it, and how one unit moves the draws of the factorisation that the running code has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+from hushstream_test_accountant_oracle import Coin, Crowd, Gaussian, KNorm, Laplace, Law, Shown
+from hushstream_test_accountant_settings import Found
+from scipy import stats
+
+from hushstream.agents.deployment import AnyConfig
+from hushstream.counting import Plan
+from hushstream.counting.blt import BufferedToeplitz
+from hushstream.engine.budget import FILTER_NAMES, BudgetConfig, filter_of
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.amounts import Cost, delta_value
+from hushstream.privacy.amplification import noise_epsilon
+from hushstream.privacy.filters import RenyiFilter
+from hushstream.privacy.noise import laplace_scale
+from hushstream.systems.colin.budget import release_guarantee
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
+from hushstream.systems.p2b.promise import (
+    guarantee_of,
+    resolve_codes,
+    resolve_threshold,
+    slot_terms_of,
+    window_tree_of,
+)
+
+NODES = 10
+LARGEST_FACTORISATION = 256
+BUDGETED = (
+    ContinualConfig(epsilon=0.05, epochs=60),
+    ContinualConfig(epsilon=0.05, epochs=60, noise="gaussian"),
+)
+"""Prices of which a budget of the usual size has room for many: a pure one, and one by rho."""
+
+
+WHOLE_ORDERS = tuple(range(2, 2_000))
+PURE, LENGTH, CONCENTRATED, CROWD = 0.02, 0.1, 0.25, 0.01
+"""Slack of a pure epsilon; of one by K-norm noise of few coordinates; of a Gaussian by its rho; of a crowd's delta."""
+RHO, CONVERTED = 0.001, 1.0
+"""Above Renyi: a Gaussian, which is priced by its rho; and a pure epsilon, which a filter takes by the worst law that
+has it (randomised response), although the tree's Laplace noise is a gentler one."""
+RAREST = Fraction(1, 10**10)
+FEW_COORDINATES = 3
+"""Beyond, K-norm noise comes close to its epsilon with a chance that is too small for a PLD in floating point."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One claim: ``cost`` for a unit that moves what ``law`` says.
+
+    Attributes:
+        slack: by how much it may lie above dp-accounting's PLD: of delta for crowds, of epsilon otherwise; None where
+            it is composed by a rule that a PLD of a fixed schedule betters, where ``law`` is not the worst one, or
+            where what is to be seen is too rare for floating point.
+        above_renyi: by how much its epsilon may lie above dp-accounting's by Renyi divergences; None: not compared.
+        orders: of those divergences.
+    """
+
+    name: str
+    cost: Cost
+    law: Law
+    slack: float | None
+    above_renyi: float | None = None
+    orders: tuple[int, ...] = field(default=WHOLE_ORDERS, repr=False)
+
+
+def cases_of(found: Found) -> Iterator[Case]:
+    """Every claim of all settings."""
+    yield from (case for config in found.whole for case in _of_deployment(config))
+    for release in found.by_kind["ReleaseConfig"]:
+        yield from _of_slots(_p2b(release))
+    for slot in found.by_kind["SlotConfig"]:
+        yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=slot))
+    for lift in found.by_kind["LiftConfig"]:
+        yield from _of_lift(lift, 1)
+    for features in found.by_kind["FeatureConfig"]:
+        for noise in ("laplace", "k-norm", "gaussian"):
+            yield from _of_rewards(ContinualConfig(noise=noise), features)
+    for release in found.by_kind["ContinualConfig"]:
+        yield from _of_rewards(release, FeatureConfig(dimension=3))
+    for epsilon, delta in {(budget.epsilon, budget.delta): None for budget in found.by_kind["BudgetConfig"]}:
+        for name in FILTER_NAMES:
+            yield from _of_budget(BudgetConfig(epsilon, delta, name))
+
+
+def _p2b(release: ReleaseConfig) -> P2BConfig:
+    return P2BConfig("all", 5, ContextConfig(4), expected_slots=20_000, encoder=EncoderConfig(codes=4), release=release)
+
+
+def _of_deployment(config: AnyConfig) -> Iterator[Case]:
+    if isinstance(config, CollaborativeConfig):
+        yield from _of_rewards(config.release, config.features, config.budget)
+        return
+    yield from _of_slots(config)
+    if config.lift.holdout:
+        yield from _of_lift(config.lift, config.release.levels)
+
+
+def _of_slots(config: P2BConfig) -> Iterator[Case]:
+    release, promise = config.release, guarantee_of(config)
+    slots, life = promise.lifetime.slots, promise.lifetime.cost
+    if release.mode == "paper":
+        yield Case("paper", promise.cost, Shown(release.sampling), CROWD)
+    elif release.mode == "tuples":
+        crowd = _worst_crowd(resolve_threshold(config), release.sampling)
+        yield Case("tuples", promise.cost, crowd, CROWD if delta_value(promise.delta_units) > RAREST else None)
+        if 1 < slots <= 64:
+            yield Case("tuples, life", life, _worst_crowd(resolve_threshold(config), release.sampling, slots), None)
+    else:
+        tree = window_tree_of(config, resolve_codes(config))
+        levels = 1 if tree is None else nodes_of(tree)
+        high = 1 if tree is None else tree.levels
+        numerator, denominator = laplace_scale(noise_epsilon(release.epsilon, release.sampling), release.levels * high)
+        one = Laplace(numerator / denominator, release.levels, levels, release.sampling)
+        yield Case("slot sums", promise.cost, one, PURE if levels == high else None)
+        if release.levels > 1 and release.sampling == 1:
+            halves = replace(one, shift=release.levels // 2, count=2 * levels)
+            yield Case("slot sums, half a reward", promise.cost, halves, None)
+        if slots > 1:
+            yield Case("slot sums, life", life, _life(one, slots), PURE if release.sampling == 1 else None)
+            yield Case("slot sums, budget", slot_terms_of(config).ceiling, _life(one, slots), None)
+
+
+def _life(one: Laplace, slots: int) -> Laplace:
+    """All slots of a user in one cell of one window; where coins are thrown, in windows of their own."""
+    return replace(one, times=slots) if one.kept < 1 else replace(one, shift=slots * one.shift)
+
+
+def _worst_crowd(threshold: int, kept: float, slots: int = 1) -> Crowd:
+    """The number of others at which one report more tells most: the best of a hundred, then of all near it."""
+
+    def tells(others: int) -> float:
+        counts = np.arange(threshold, others + slots + 1)
+        with_it, without = (stats.binom.pmf(counts, others + more, kept) for more in (slots, 0))
+        return float(np.maximum(with_it - without / (1 - kept) ** slots, 0).sum())
+
+    lowest, highest = max(0, threshold - slots), math.ceil(3 * threshold / kept)
+    step = max(1, (highest - lowest) // 100)
+    near = max(range(lowest, highest, step), key=tells)
+    return Crowd(threshold, kept, max(range(max(lowest, near - step), near + step + 1), key=tells), slots)
+
+
+def _of_lift(lift: LiftConfig, levels: int) -> Iterator[Case]:
+    tree, decisions = lift_tree(lift, levels), lift.decisions_per_user
+    promise = lift_guarantee(lift, levels)
+    scale = tree.noise.numerator / tree.noise.denominator
+    # All in one leaf; and one decision a leaf, so that low nodes move by one decision each.
+    yield Case("lift", promise.cost, Laplace(scale, levels * decisions, 2 * tree.levels), PURE)
+    if decisions <= min(64, lift.releases):
+        apart = Laplace(scale, levels, 2 * decisions, times=tree.levels)
+        yield Case("lift, decisions apart", promise.cost, apart, None)
+
+
+def _of_rewards(
+    release: ContinualConfig, features: FeatureConfig, budget: BudgetConfig | None = None
+) -> Iterator[Case]:
+    if release.mechanism == "exact":
+        return
+    law, promise = law_of(release, features), release_guarantee(release, features, NODES, budget)
+    epochs = 1 if promise.renewals is None else promise.renewals.most
+    gaussian = isinstance(law, Gaussian)
+    slack = CONCENTRATED if gaussian else PURE
+    if isinstance(law, KNorm):
+        slack = LENGTH if law.dimension <= FEW_COORDINATES else None
+    name = f"{release.mechanism}, {release.noise}"
+    yield Case(name, promise.price, law, slack, RHO if gaussian else None)
+    if epochs > 1:
+        yield Case(f"{name}, {epochs} epochs", promise.cost, replace(law, count=epochs * law.count), None)
+
+
+@cache
+def law_of(release: ContinualConfig, features: FeatureConfig) -> Law:
+    """How one reward moves the draws of one user's counter, or of its own noise."""
+    if release.mechanism == "noisy-reward":
+        reward = local_reward_of(release)
+        if reward.law == "response":
+            return Coin(1 / (1 + math.exp(-release.epsilon)))
+        numerator, denominator = laplace_scale(release.epsilon, reward.levels)
+        return Laplace(numerator / denominator, reward.levels)
+    plan = plan_of(release, features)
+    amount = plan.noise.numerator / plan.noise.denominator
+    shift = lattice_sensitivity(features, plan.budget.norm)
+    if plan.noise.law == "laplace":
+        return Laplace(amount, shift, nodes_of(plan))
+    if plan.noise.law == "k-norm":
+        return KNorm(features.dimension, shift / amount, nodes_of(plan))
+    return Gaussian(shift * _length(plan) / math.sqrt(amount))
+
+
+def nodes_of(plan: Plan) -> int:
+    """How many draws one leaf moves, by the factorisation where it is small enough to be written out."""
+    if plan.horizon > LARGEST_FACTORISATION:
+        return plan.levels
+    return round(float(np.abs(plan.factorisation(plan.horizon).right).sum(axis=0).max()))
+
+
+def _length(plan: Plan) -> float:
+    """The L2 length by which one leaf moves all draws."""
+    if isinstance(plan, BufferedToeplitz):
+        # The factorisation's matrix is Toeplitz, and its first column the longest.
+        return float(np.linalg.norm(plan.shape.column(plan.horizon))) * 2.0**plan.fine_bits
+    return math.sqrt(nodes_of(plan))
+
+
+def _of_budget(budget: BudgetConfig) -> Iterator[Case]:
+    for release in BUDGETED:
+        try:
+            promise = release_guarantee(release, FeatureConfig(dimension=3), NODES, budget)
+        except ConfigurationError:
+            continue  # not one epoch fits: nothing is promised
+        law = law_of(release, FeatureConfig(dimension=3))
+        epochs = 1 if promise.renewals is None else promise.renewals.most
+        cost = promise.price if promise.renewals is None else promise.cost
+        many = replace(law, count=epochs * law.count)
+        compared = budget.filter != "basic" and epochs > 1 and not isinstance(law, KNorm)
+        filter_ = filter_of(budget)
+        # A Renyi filter holds at one order, fixed beforehand; at that one it is compared.
+        orders = (filter_.order,) if isinstance(filter_, RenyiFilter) else WHOLE_ORDERS
+        above = (RHO if isinstance(law, Gaussian) else CONVERTED) if compared else None
+        yield Case(f"{budget.filter}, {release.noise}, {epochs} epochs", cost, many, None, above, orders)
+
+
+def distinct(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Each claim about each law once; what is printed as a promise of next to nothing has no figure to compare."""
+    seen = {(case.law, case.cost): case for case in cases if case.cost.epsilon_micro <= 50_000_000}
+    return tuple(seen.values())
