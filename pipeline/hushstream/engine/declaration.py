@@ -378,7 +378,7 @@ class Report(Protocol):
         """Plain values under stable keys."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
     """A system as it is declared: what the catalogue knows of it before there is a deployment.
 

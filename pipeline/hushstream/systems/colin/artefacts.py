@@ -42,7 +42,7 @@ def assemble(config: CollaborativeConfig, artefacts: Artefacts) -> Collaborative
         ConfigurationError: the graph is missing or damaged.
         RelationError: it is no graph of its users.
     """
-    return CollaborativeSystem.of(config, read_relation(artefacts))
+    return CollaborativeSystem.of(config, read_relation(artefacts), artefacts.public_dataset is not None)
 
 
 def read_relation(artefacts: Artefacts) -> SocialGraph:

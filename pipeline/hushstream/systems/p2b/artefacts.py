@@ -64,7 +64,8 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
             f"{where}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
             f"it belongs to another configuration"
         )
-    return P2BSystem.of(config, lattice, read_sealing(artefacts) if config.slot.sealed else None)
+    sealing = read_sealing(artefacts) if config.slot.sealed else None
+    return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None)
 
 
 def encoder_file(system: P2BSystem) -> bytes:
