@@ -19,7 +19,6 @@ from hushstream.agents.deployment import (
 )
 from hushstream.agents.security import read_security
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.keys import Zone
 from hushstream.schemas.errors import HushstreamError
 
 PLAIN = {"deployment": "shop", "arms": 5, "context": {"dimension": 4}, "expected_slots": 40}
@@ -178,8 +177,8 @@ def test_a_missing_password_file_is_named_and_no_value_repeated(written, tmp_pat
 
 def test_without_a_source_no_key_is_made_up(tmp_path):
     with pytest.raises(HushstreamError, match="expected a key folder"):
-        KeySource().key(Zone.EDGE)
+        KeySource().key("edge")
     with pytest.raises(HushstreamError, match="expected a file, got none"):
-        KeySource(folder=tmp_path).key(Zone.EDGE)
-    assert KeySource(seed=1).key(Zone.EDGE) != KeySource(seed=1).key(Zone.SHUFFLER)
-    assert KeySource(seed=1).key(Zone.EDGE).reproducible
+        KeySource(folder=tmp_path).key("edge")
+    assert KeySource(seed=1).key("edge") != KeySource(seed=1).key("shuffler")
+    assert KeySource(seed=1).key("edge").reproducible

@@ -11,7 +11,7 @@ from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.role_topics import HOMES, role_topics
 from hushstream.agents.roles import role_work
 from hushstream.engine.system import System
-from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
@@ -36,7 +36,7 @@ def made(values: dict[str, Any], public: bool = False) -> System:
     config: Any = parse_config({"deployment": "small", **values})
     if "system" in values:
         return CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])))
-    recipients = Recipients.first(seeded_key(SEED, Zone.SEALING.value)) if config.slot.sealed else None
+    recipients = Recipients.first(seeded_key(SEED, "sealing")) if config.slot.sealed else None
     return P2BSystem.fitted(config, recipients, public)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hushstream.agents.deployment import prepare, read_config
 from hushstream.agents.prepared import PUBLIC_DATASET, write_public_dataset
-from hushstream.privacy.keys import Zone, generate_keys
+from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.systems.colin.relation import SocialGraph
 
@@ -383,7 +383,7 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     assert cli("guarantee", club).out.startswith(f"{NOT_PRIVATE}\nContent leaves un-noised on: releases, models.")
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
     prepare(folder, read_config(club), SocialGraph.of_edges([("ann", "bob", 1.0)]))
-    generate_keys(folder / "keys", (Zone.EDGE, Zone.COUNTER))
+    generate_keys(folder / "keys", ("edge", "counter"))
     for role in ("learner", "counter", "aggregator"):
         assert CLAIMS in ended(role, folder)
 

@@ -9,7 +9,7 @@ from typing import Any
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.roles import role_work
 from hushstream.privacy.key_files import load_ring
-from hushstream.privacy.keys import Zone, key_path
+from hushstream.privacy.keys import key_path
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.deployment import P2BSystem
 
@@ -34,7 +34,7 @@ def test_the_next_key_is_published_once_for_a_time_to_come(
     assert after.sealing is not None
     assert after.digest == before.digest
     assert after.sealing.keys[:1] == before.sealing.keys
-    ring = load_ring(key_path(keys, Zone.SEALING))
+    ring = load_ring(key_path(keys, "sealing"))
     assert made["public_key"] == after.sealing.keys[1].public_key.hex() == SealOpener(ring.of(1)).public_key.hex()
     assert made["from_period"] == after.sealing.keys[1].from_period
     assert made["begins"].endswith("+00:00")

@@ -19,7 +19,7 @@ from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_p
 from hushstream.agents.metrics import METRICS
 from hushstream.ops.duties import DUTIES
 from hushstream.ops.topics import partition_counts
-from hushstream.privacy.keys import Zone, generate_keys
+from hushstream.privacy.keys import generate_keys
 from hushstream.schemas.topics import TOPICS
 
 EXAMPLES = ("shop", "circle")
@@ -79,7 +79,7 @@ def sealed(base: Path, tmp_path: Path) -> Path:
     shutil.copytree(base / "shop" / "deployment", folder)
     config = parse_p2b({**yaml.safe_load((folder / CONFIGURATION).read_text()), "slot": {"sealed": True}})
     (folder / CONFIGURATION).unlink()
-    generate_keys(tmp_path / "keys", [Zone.SEALING])
+    generate_keys(tmp_path / "keys", ["sealing"])
     prepare(folder, config, keys=KeySource(tmp_path / "keys"))
     return tmp_path
 

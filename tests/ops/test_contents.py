@@ -22,7 +22,7 @@ from hushstream.agents.roles import all_machines
 from hushstream.engine.system import System
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.contents import Form
-from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.privacy.keys import seeded_key
 from hushstream.replay.report.statement import statement_page
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
@@ -66,7 +66,7 @@ def shuffled(rigs: Any, name: str, seed: int) -> P2BSystem:
     changes = {"learner": {"alpha": 0.05}, "kind": kind, "lift": {"holdout": 0.3 * lift, "releases": 8}}
     made = rigs.make_system(release={**MODES[mode], "window_slots": 1000}, **changes)
     config = replace(made.config, slot=replace(made.config.slot, sealed=bool(sealed)))
-    recipients = Recipients.first(seeded_key(seed, Zone.SEALING.value)) if sealed else None
+    recipients = Recipients.first(seeded_key(seed, "sealing")) if sealed else None
     return P2BSystem.of(config, rigs.lattice(), recipients, bool(public))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from hushstream.engine.outcomes import Refusal
 from hushstream.ops import dead_letters
-from hushstream.privacy.keys import Zone
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -22,7 +21,7 @@ def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: An
     assert {str(Refusal.UNKNOWN_LINE), str(Reason.NOT_SINGLE_OBJECT)} <= reasons
     for letter in letters:
         value = deployment.log.slice(letter.topic, letter.partition, letter.offset, letter.offset + 1).records[0].value
-        assert deployment.keys.key(Zone.EDGE).digest("dead-letter", value).hex() == letter.digest
+        assert deployment.keys.key("edge").digest("dead-letter", value).hex() == letter.digest
 
 
 def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:

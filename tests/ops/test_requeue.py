@@ -20,7 +20,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.requeue import RecordGone, Requeued, one_event, requeue_async, require_there
 from hushstream.privacy.key_files import load_key, retire, rotate
-from hushstream.privacy.keys import Zone, generate_keys, key_path
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.errors import HushstreamError
@@ -120,10 +120,10 @@ async def test_another_record_in_its_place_is_never_put_in_its_name(
 async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again(
     deployment: Any, connection: Connection, published: Any, tmp_path: Path
 ) -> None:
-    generate_keys(tmp_path, (Zone.EDGE,))
-    first = load_key(key_path(tmp_path, Zone.EDGE))
-    rotate(key_path(tmp_path, Zone.EDGE))
-    second, keys = load_key(key_path(tmp_path, Zone.EDGE)), KeySource(folder=tmp_path)
+    generate_keys(tmp_path, ("edge",))
+    first = load_key(key_path(tmp_path, "edge"))
+    rotate(key_path(tmp_path, "edge"))
+    second, keys = load_key(key_path(tmp_path, "edge")), KeySource(folder=tmp_path)
     assert first != second
     letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
     contexts = [one for one in letters if (one.topic, one.partition) == ("contexts", 0)][:2]
@@ -131,7 +131,7 @@ async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again
     for letter, key in zip(contexts, (first, second), strict=True):
         digest = key.digest("dead-letter", stored[letter.offset]).hex()
         assert (await requeue_async(connection, published, replace(letter, digest=digest), keys)).written
-    retire(key_path(tmp_path, Zone.EDGE), 0)
+    retire(key_path(tmp_path, "edge"), 0)
     old = first.digest("dead-letter", stored[contexts[0].offset]).hex()
     with pytest.raises(RecordGone, match="the key of that time is not among those at hand"):
         await requeue_async(connection, published, replace(contexts[0], digest=old), keys)
@@ -151,7 +151,7 @@ async def test_of_a_batch_the_refused_row_alone_is_put_again(
     async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap) as producer:
         sent = await producer.send_and_wait("mine.contexts", batch, partition=0)
     letters = dead_letters.read(await copy_async(connection, published, {"dead-letters-edge"}, QUICK))
-    digest = deployment.keys.key(Zone.EDGE).digest("dead-letter", batch).hex()
+    digest = deployment.keys.key("edge").digest("dead-letter", batch).hex()
     letter = replace(letters[0], topic="contexts", partition=0, offset=sent.offset, row=1, digest=digest)
     assert (await requeue_async(connection, published, letter, deployment.keys)).written
     assert not (await requeue_async(connection, published, letter, deployment.keys)).written

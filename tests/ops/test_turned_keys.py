@@ -14,7 +14,7 @@ from hushstream.ops.findings import Status
 from hushstream.ops.verify import verify
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import load_ring, retire, rotate
-from hushstream.privacy.keys import Zone, generate_keys, key_path
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
@@ -24,7 +24,7 @@ from hushstream.systems.p2b.contribution.slots import Report, pack
 @pytest.fixture
 def played(rigs, tmp_path):
     """A deployment under key files that released one window, and its logs."""
-    generate_keys(tmp_path, (Zone.EDGE, Zone.SHUFFLER))
+    generate_keys(tmp_path, ("edge", "shuffler"))
     system, keys, log = rigs.make_system(), KeySource(folder=tmp_path), MemoryLog()
     driver = DirectDriver(log, all_machines(system, keys), bytes(range(32)))
 
@@ -49,11 +49,11 @@ def turn(folder, *zones):
 def test_what_was_released_before_a_turn_stays_verifiable(played):
     system, keys, log, folder = played
     before = verify(LogCopy.of(log), system, keys)
-    turn(folder, Zone.EDGE, Zone.SHUFFLER, Zone.SHUFFLER)
+    turn(folder, "edge", "shuffler", "shuffler")
     after = verify(LogCopy.of(log), system, keys)
     assert before.ok
     assert after.totals == before.totals
-    assert keys.key(Zone.SHUFFLER) != load_ring(key_path(folder, Zone.SHUFFLER)).of(0)
+    assert keys.key("shuffler") != load_ring(key_path(folder, "shuffler")).of(0)
 
 
 class Worker:
@@ -95,11 +95,11 @@ class Worker:
 @pytest.fixture
 def turned(rigs, tmp_path):
     """Two windows under the first key, one that names the second, and two under the second."""
-    generate_keys(tmp_path, (Zone.SHUFFLER,))
+    generate_keys(tmp_path, ("shuffler",))
     worker = Worker(rigs, tmp_path)
     for number in range(2):
         worker.window(number)
-    turn(tmp_path, Zone.SHUFFLER)
+    turn(tmp_path, "shuffler")
     worker.restart()
     for number in range(2, 5):
         worker.window(number)
@@ -115,7 +115,7 @@ def test_a_journal_that_turned_is_equal_from_its_first_record_to_its_last(turned
     journal = worker.log.slice("journal-shuffler", 0, 1).records
     heads = [codec.decode(record.value)[1]["head"]["epoch"] for record in journal]
     assert heads == [0, 0, 0, 1, 1]
-    ring = worker.keys.ring(Zone.SHUFFLER)
+    ring = worker.keys.ring("shuffler")
     (tally,) = [one for one in found.tallies if one.source[0] == "journal-shuffler"]
     assert tally.key_ids == [key.key_id.hex() for key in ring.kept()]
     assert f"key {ring.of(0).key_id.hex()} then {ring.of(1).key_id.hex()}" in found.as_text()
@@ -132,7 +132,7 @@ def test_a_release_after_the_turn_that_is_changed_is_found(turned):
 
 def test_when_the_first_key_is_destroyed_the_worker_goes_on_and_its_past_is_uncheckable(turned):
     worker, folder = turned
-    retire(key_path(folder, Zone.SHUFFLER), 0)
+    retire(key_path(folder, "shuffler"), 0)
     worker.restart()
     worker.window(5)
     found = worker.verified()
@@ -144,7 +144,7 @@ def test_when_the_first_key_is_destroyed_the_worker_goes_on_and_its_past_is_unch
 
 def test_a_worker_goes_on_with_a_journal_under_the_key_it_was_begun_with(played):
     system, keys, log, folder = played
-    turn(folder, Zone.SHUFFLER)
+    turn(folder, "shuffler")
     genesis = log.slice("journal-shuffler", 0, 0).records[0].value
     machine = role_work("shuffler", system, keys).make_machine.of_journal(0, genesis)
     machine.start(genesis)
@@ -154,15 +154,15 @@ def test_a_worker_goes_on_with_a_journal_under_the_key_it_was_begun_with(played)
 def test_a_new_journal_is_begun_under_the_turned_key(played):
     system, keys, _, folder = played
     before = role_work("shuffler", system, keys).make_machine(0).genesis(bytes(32))
-    turn(folder, Zone.SHUFFLER)
+    turn(folder, "shuffler")
     after = role_work("shuffler", system, keys).make_machine(0).genesis(bytes(32))
     assert before != after
 
 
 def test_after_a_retired_key_nothing_can_be_derived_and_nothing_is_called_changed(played):
     system, keys, log, folder = played
-    turn(folder, Zone.SHUFFLER)
-    retire(key_path(folder, Zone.SHUFFLER), 0)
+    turn(folder, "shuffler")
+    retire(key_path(folder, "shuffler"), 0)
     found = verify(LogCopy.of(log), system, keys)
     assert found.ok
     assert found.of("journal-shuffler")[Status.UNCHECKABLE] == len(log.slice("journal-shuffler", 0, 0).records)
@@ -174,5 +174,5 @@ def test_after_a_retired_key_nothing_can_be_derived_and_nothing_is_called_change
 def test_a_journal_of_a_key_that_the_file_never_held_is_called_changed(played, tmp_path):
     system, _, log, _ = played
     other = tmp_path / "other"
-    generate_keys(other, (Zone.EDGE, Zone.SHUFFLER))
+    generate_keys(other, ("edge", "shuffler"))
     assert not verify(LogCopy.of(log), system, KeySource(folder=other)).ok

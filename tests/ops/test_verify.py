@@ -15,7 +15,7 @@ from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.verify import verified_topics, verify
-from hushstream.privacy.keys import Zone, generate_keys, key_path
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -208,7 +208,7 @@ def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None
 def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(deployment: Any, editor: Any) -> None:
     source, at = ("decisions", 0), 4
     journal = editor.copy.part(source).records
-    stopped = LearnerMachine(deployment.system, 0, deployment.keys.key(Zone.EDGE))
+    stopped = LearnerMachine(deployment.system, 0, deployment.keys.key("edge"))
     stopped.start(journal[0].value)
     for record in journal[1:at]:
         stopped.replay(record.value, [deployment.log.slice(*part) for part in stopped.recovery_ranges(record.value)])
@@ -233,7 +233,7 @@ def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(depl
 
 def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
     """The logs as they were when one learner had journaled ``at`` records, the last with other arms."""
-    key = deployment.keys.key(Zone.EDGE)
+    key = deployment.keys.key("edge")
     journal = deployment.log.slice("decisions", 0, 0).records
     _, fields = codec.decode(journal[at].value)
     arms = bytearray(fields["arms"])
@@ -266,7 +266,7 @@ def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) ->
 
 
 def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment: Any) -> None:
-    key = deployment.keys.key(Zone.EDGE)
+    key = deployment.keys.key("edge")
     machine = LearnerMachine(deployment.system, 0, key)
     journal = deployment.log.slice("decisions", 0, 0).records
     machine.start(journal[0].value)
@@ -335,11 +335,11 @@ def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor: Any, de
 
 
 def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_path: Path) -> None:
-    made = generate_keys(tmp_path, (Zone.SHUFFLER, Zone.SEALING))
+    made = generate_keys(tmp_path, ("shuffler", "sealing"))
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(made[Zone.SEALING]))
+    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(made["sealing"]))
     assert verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"]).unchecked == ()
-    key_path(tmp_path, Zone.SEALING).unlink()
+    key_path(tmp_path, "sealing").unlink()
     result = verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"])
     assert (result.unchecked, result.exit_code) == (("shuffler",), 2)
     assert {finding.reason for finding in result.findings} == {"not at hand: the key of sealing"}

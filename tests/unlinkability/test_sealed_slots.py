@@ -12,7 +12,7 @@ from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.prepared import SEALING
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.errors import KeyFileError
-from hushstream.privacy.keys import Zone, generate_keys, seeded_key
+from hushstream.privacy.keys import generate_keys, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.recipients import Recipients
@@ -189,7 +189,7 @@ def test_prepare_publishes_the_public_half_and_keeps_it(tmp_path):
         prepare(tmp_path / "shop", config)
     with pytest.raises(KeyFileError, match="hushstream keys generate --zone sealing"):
         prepare(tmp_path / "shop", config, keys=KeySource(keys))
-    key = generate_keys(keys, (Zone.SEALING,))[Zone.SEALING]
+    key = generate_keys(keys, ("sealing",))["sealing"]
     system = prepare(tmp_path / "shop", config, keys=KeySource(keys))
     assert isinstance(system, P2BSystem)
     assert system.sealing == Recipients.first(key)

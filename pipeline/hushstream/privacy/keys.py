@@ -13,7 +13,6 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,16 +24,6 @@ DIGEST_BYTES = 16
 _HEX_CHARACTERS = 2 * KEY_BYTES
 _LARGEST_FILE_BYTES = 1 << 20
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
-
-
-class Zone(StrEnum):
-    """The trust zones that hold a key; the aggregator and the server hold none."""
-
-    EDGE = "edge"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    SEALING = "sealing"
-    """The shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
 
 class Key:

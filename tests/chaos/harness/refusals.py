@@ -19,7 +19,7 @@ from hushstream.engine.machine import InputSlice, Machine
 from hushstream.engine.system import RoleName
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone, generate_keys, key_path
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.systems.p2b.deployment import P2BSystem
 
 WAIT_SECONDS = 90.0
@@ -131,7 +131,7 @@ class Surroundings:
             ("world-readable key file", "expected mode 600"),
         ):
             keys = self._folder / name.replace(" ", "-")
-            path = key_path(keys, Zone.EDGE)
+            path = key_path(keys, "edge")
             if name != "missing key file":
                 generate_keys(keys)
             if name == "short key file":

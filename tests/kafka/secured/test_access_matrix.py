@@ -33,7 +33,6 @@ from hushstream.ops.duties import DUTIES
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone
 from hushstream.schemas import codec
 from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -316,7 +315,7 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
     await apply_async(kafka.connection("admin", shape.prefix), counts)
     await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)
     refused = codec.encode("Context", {"event_id": "e", "user": "u", "context": bytes(12)})
-    zone_key = KEYS.key(Zone.EDGE)
+    zone_key = KEYS.key("edge")
     letter = DeadLetters("edge", "learner", 0, zone_key, codec.encode).letter("bad_line", "contexts", 0, 0, 0, refused)
     for who, topic, value in (("client", "contexts", refused), ("learner", letter.topic, letter.value)):
         options = kafka.connection(who, shape.prefix).cluster.client_options()

@@ -13,7 +13,7 @@ from hushstream.agents.roles import role_work
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.keys import Zone, key_path, write_key
+from hushstream.privacy.keys import key_path, write_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import (
     CollaborationConfig,
@@ -231,7 +231,7 @@ def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
     for role, zone in (("learner", "edge"), ("counter", "counter")):
         with pytest.raises(HushstreamError, match=zone):
             role_work(role, system, KeySource(tmp_path))
-    path = key_path(tmp_path, Zone.COUNTER)
+    path = key_path(tmp_path, "counter")
     write_key(path)
     assert role_work("counter", system, KeySource(tmp_path)).topics.inputs == ("rewards",)
     path.chmod(0o644)

@@ -27,7 +27,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone, generate_keys
+from hushstream.privacy.keys import generate_keys
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -155,11 +155,11 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
     """
     name = f"u{uuid.uuid4().hex[:10]}"
     prefix = f"{name}."
-    generate_keys(folder / KEYS, (Zone.EDGE, Zone.SHUFFLER, Zone.SEALING))
+    generate_keys(folder / KEYS, ("edge", "shuffler", "sealing"))
     keys = KeySource(folder / KEYS)
     system = prepare(folder, _config(name, sealed), keys=keys)
     assert isinstance(system, P2BSystem)
-    machine = LearnerMachine(system, 0, keys.key(Zone.EDGE))
+    machine = LearnerMachine(system, 0, keys.key("edge"))
     users = [_name(number) for number in range(USERS)]
     user_of = {machine.user_key(user).digest("report-id", bytes(8)): user for user in users}
 

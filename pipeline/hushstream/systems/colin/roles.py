@@ -9,12 +9,11 @@ from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.feedback.join import JOIN_OUTCOMES
-from hushstream.privacy.keys import Zone
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
 from hushstream.systems.colin.server.machine import CollaborativeAggregatorMachine
-from hushstream.systems.colin.topics import SERVER
+from hushstream.systems.colin.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE
 
 
 def _learner(system: CollaborativeSystem, home: int, keys: RoleKeys) -> CollaborativeLearnerMachine:
@@ -41,8 +40,8 @@ def _counter_gauges(machine: CounterMachine, now_seconds: float) -> Mapping[str,
 
 LEARNER = Role(
     name="learner",
-    zone=Zone.EDGE,
-    key_zone=Zone.EDGE,
+    zone=EDGE_ZONE,
+    key_zone=EDGE_ZONE,
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("rewards", "dead-letters-edge"),
@@ -61,8 +60,8 @@ NOISING_LEARNER = replace(LEARNER, writes=("releases", "ledger", "dead-letters-e
 
 COUNTER = Role(
     name="counter",
-    zone=Zone.COUNTER,
-    key_zone=Zone.COUNTER,
+    zone=COUNTER_ZONE,
+    key_zone=COUNTER_ZONE,
     inputs=("rewards",),
     journal="journal-counter",
     writes=("releases", "ledger", "dead-letters-counter"),
@@ -76,7 +75,7 @@ COUNTER = Role(
 
 AGGREGATOR = Role(
     name="aggregator",
-    zone=SERVER,
+    zone=SERVER_ZONE,
     key_zone=None,
     inputs=("releases",),
     journal="models",

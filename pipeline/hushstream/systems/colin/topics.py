@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from hushstream.engine import topics
-from hushstream.privacy.keys import Zone
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 
-SERVER = "server"
-"""The zone of the aggregator, which holds no key."""
+EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
+"""Whose operators may see what; the server's workers hold no key."""
 
 REWARDS = Topic(
     name="rewards",
     schemas=("Rewards", "Seal", "Tick", "Erasure"),
-    zone=Zone.COUNTER,
+    zone=COUNTER_ZONE,
     partition_rule=PartitionRule.LINE,
     count="counter",
     retention_ms=SHORT_MS,
@@ -26,25 +25,25 @@ REWARDS = Topic(
 
 COUNTED = (
     REWARDS,
-    topics.journal("journal-counter", ("CounterJournal",), Zone.COUNTER, PartitionRule.HOME, "counter"),
-    topics.marks(Zone.COUNTER, "counter"),
-    topics.dead_letters(Zone.COUNTER, "counter"),
+    topics.journal("journal-counter", ("CounterJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
+    topics.marks(COUNTER_ZONE, "counter"),
+    topics.dead_letters(COUNTER_ZONE, "counter"),
 )
 """What there is where a counter is trusted."""
 
 TOPICS = (
-    topics.contexts(Zone.EDGE, "learner"),
-    topics.clicks(Zone.EDGE, "learner"),
-    topics.decisions(Zone.EDGE, "learner"),
+    topics.contexts(EDGE_ZONE, "learner"),
+    topics.clicks(EDGE_ZONE, "learner"),
+    topics.decisions(EDGE_ZONE, "learner"),
     *COUNTED[:2],
     topics.releases("releases", "Release", "Seal"),
     topics.models("CollaborativeModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
-    topics.marks(Zone.EDGE, "learner"),
+    topics.marks(EDGE_ZONE, "learner"),
     COUNTED[2],
-    topics.dead_letters(Zone.EDGE, "learner"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
     COUNTED[3],
-    topics.dead_letters(SERVER, "lines"),
+    topics.dead_letters(SERVER_ZONE, "lines"),
 )
 """All that a deployment may have."""
 

@@ -15,11 +15,12 @@ import numpy as np
 from hushstream.engine.declaration import Artefacts, Given
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key, Zone
+from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.topics import SEALING_ZONE
 
 ENCODER, SEALING = "encoder.json", "sealing.json"
 
@@ -34,7 +35,7 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
     if config.slot.sealed and given.keys is not None:
-        ring = given.keys(Zone.SEALING)
+        ring = given.keys(SEALING_ZONE)
         made |= _sealed_to(ring.of(ring.current), artefacts)
     if not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}

@@ -9,12 +9,11 @@ from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.feedback.join import JOIN_OUTCOMES
-from hushstream.privacy.keys import Zone
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.learner import LearnerMachine
 from hushstream.systems.p2b.server.machine import AggregatorMachine
 from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
-from hushstream.systems.p2b.topics import SERVER
+from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 
 def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
@@ -22,7 +21,7 @@ def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
 
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
-    sealing = keys.others[Zone.SEALING].kept() if Zone.SEALING in keys.others else ()
+    sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
 
 
@@ -55,8 +54,8 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
 
 LEARNER = Role(
     name="learner",
-    zone=Zone.EDGE,
-    key_zone=Zone.EDGE,
+    zone=EDGE_ZONE,
+    key_zone=EDGE_ZONE,
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
@@ -71,8 +70,8 @@ LEARNER = Role(
 
 SHUFFLER = Role(
     name="shuffler",
-    zone=Zone.SHUFFLER,
-    key_zone=Zone.SHUFFLER,
+    zone=SHUFFLER_ZONE,
+    key_zone=SHUFFLER_ZONE,
     inputs=("reports",),
     journal="journal-shuffler",
     writes=("crowds", "ledger", "dead-letters-shuffler"),
@@ -86,7 +85,7 @@ SHUFFLER = Role(
 
 AGGREGATOR = Role(
     name="aggregator",
-    zone=SERVER,
+    zone=SERVER_ZONE,
     key_zone=None,
     inputs=("crowds", "interactions"),
     journal="models",
@@ -98,7 +97,7 @@ AGGREGATOR = Role(
     outcomes=OUTCOMES,
 )
 
-OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(Zone.SEALING,))
+OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """Where slots are sealed: it opens them with a key of its own."""
 
 ROLES = (LEARNER, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.keys import Zone
 from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -18,7 +17,7 @@ from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
 from hushstream.systems.p2b.lift_report import read_lift
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.topics import LIFT, TOPICS, topics_of
+from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
 
 NAME = "p2b"
 
@@ -147,6 +146,6 @@ KIND = Kind(
     resolved=_resolved,
     check=_check,
     notes=_notes,
-    published_key=PublishedKey(Zone.SEALING, files.SEALING, _period_ms, files.publish_sealing),
+    published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

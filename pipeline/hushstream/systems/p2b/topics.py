@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from hushstream.engine import topics
-from hushstream.privacy.keys import Zone
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 
-SERVER = "server"
-"""The zone of the aggregator, which holds no key."""
+EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
+"""Whose operators may see what; the server's workers hold no key."""
+
+SEALING_ZONE = "sealing"
+"""Of the shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
 REPORTS = Topic(
     name="reports",
     schemas=("SlotReport", "SealedSlot", "Seal", "Tick"),
-    zone=Zone.SHUFFLER,
+    zone=SHUFFLER_ZONE,
     partition_rule=PartitionRule.ANY,
     count="shuffler",
     retention_ms=SHORT_MS,
@@ -26,7 +28,7 @@ REPORTS = Topic(
 INTERACTIONS = Topic(
     name="interactions",
     schemas=("Interactions", "Seal"),
-    zone=SERVER,
+    zone=SERVER_ZONE,
     partition_rule=PartitionRule.LINE,
     count="lines",
     retention_ms=SHORT_MS,
@@ -42,22 +44,22 @@ LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("l
 """What learners release themselves, and what it costs: no partition of the ledger has two writers."""
 
 TOPICS = (
-    topics.contexts(Zone.EDGE, "learner"),
-    topics.clicks(Zone.EDGE, "learner"),
-    topics.decisions(Zone.EDGE, "learner"),
+    topics.contexts(EDGE_ZONE, "learner"),
+    topics.clicks(EDGE_ZONE, "learner"),
+    topics.decisions(EDGE_ZONE, "learner"),
     REPORTS,
     INTERACTIONS,
-    topics.journal("journal-shuffler", ("WindowJournal",), Zone.SHUFFLER, PartitionRule.HOME, "shuffler"),
+    topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
     topics.releases("crowds", "Crowd"),
     topics.models("Model"),
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
     LEDGER_EDGE,
-    topics.marks(Zone.EDGE, "learner"),
-    topics.marks(Zone.SHUFFLER, "shuffler"),
-    topics.dead_letters(Zone.EDGE, "learner"),
-    topics.dead_letters(Zone.SHUFFLER, "shuffler"),
-    topics.dead_letters(SERVER, "lines"),
+    topics.marks(EDGE_ZONE, "learner"),
+    topics.marks(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(SERVER_ZONE, "lines"),
 )
 """All that a deployment may have."""
 
@@ -65,5 +67,5 @@ TOPICS = (
 def topics_of(public: bool, holdout: bool, hosted: bool) -> tuple[Topic, ...]:
     """Those that a deployment has: on public data, with a hold-out, or with learner workers, some more."""
     left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
-    edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == Zone.EDGE)
+    edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -23,7 +23,7 @@ from hushstream.engine.publishing import PublishingRole, Refused, publishing_for
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
 from hushstream.systems.colin.rows import BadRows, Rows, parse_rows
-from hushstream.systems.colin.topics import SERVER
+from hushstream.systems.colin.topics import SERVER_ZONE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,9 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def __init__(self, system: CollaborativeSystem, line: int) -> None:
         """Bind to a deployment; ``line`` is 0."""
-        super().__init__(system, aggregator_identity(system, line), "CollaborativeModel", ("releases", line), SERVER)
+        super().__init__(
+            system, aggregator_identity(system, line), "CollaborativeModel", ("releases", line), SERVER_ZONE
+        )
         self.counts = np.zeros(system.nodes, dtype=np.int64)
         """Rows of each user that the newest version rests on."""
         self.as_stated = True

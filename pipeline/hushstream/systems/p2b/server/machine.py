@@ -19,7 +19,7 @@ from hushstream.engine.publishing import PublishingRole, Refused, publishing_for
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.models import PrivateTotals, RawTotals
-from hushstream.systems.p2b.topics import SERVER
+from hushstream.systems.p2b.topics import SERVER_ZONE
 
 
 class AggregatorMachine(PublishingRole):
@@ -39,7 +39,7 @@ class AggregatorMachine(PublishingRole):
         if not 0 <= line < system.line_count:
             raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
         source = ("crowds" if line == 0 else "interactions", line)
-        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER)
+        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER_ZONE)
         self.line = line
         self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
 

@@ -17,7 +17,6 @@ import numpy as np
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
-from hushstream.privacy.keys import Zone
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
@@ -180,7 +179,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[bytes]:
     """What every slot holds, opened where it is sealed."""
-    opener = None if system.sealing is None else Openers(system.sealing, KeySource(seed=seed).ring(Zone.SEALING).kept())
+    opener = None if system.sealing is None else Openers(system.sealing, KeySource(seed=seed).ring("sealing").kept())
     for _, part in logs.of_topic("reports"):
         for record in part.records:
             name, fields = codec.decode(record.value)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import Budget, Concentrated, PureEpsilon, PureLength
-from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.replay.studies.colin.experiments.mechanisms import (
     DELTA,
@@ -104,7 +104,7 @@ def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
         seed: of the key.
     """
     law = reward_law(epsilon)
-    stream = KeyedStream(seeded_key(seed, Zone.EDGE), _address("local-reward", {"levels": REWARD_LEVELS}))
+    stream = KeyedStream(seeded_key(seed, "edge"), _address("local-reward", {"levels": REWARD_LEVELS}))
     steps = np.trunc(rewards.ravel() * REWARD_LEVELS).astype(np.int64)
     return law.estimate(law.draw(stream, steps)).reshape(rewards.shape)
 
@@ -160,7 +160,7 @@ def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, 
     calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]
     budget = _UNIT_BUDGETS[law]
     plan = plan_for(calibration, budget, leaves, dimension, _UNIT)
-    key = seeded_key(seed, Zone.COUNTER)
+    key = seeded_key(seed, "counter")
     address = replace(_address(f"{counter} {law}", {}), cell=None if cell < 0 else cell)
     drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
     drawn.setflags(write=False)

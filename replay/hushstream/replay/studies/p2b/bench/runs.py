@@ -21,7 +21,7 @@ from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import Zone, key_path, write_key
+from hushstream.privacy.keys import key_path, write_key
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, DecisionsTail, timed, waits_ms
@@ -123,7 +123,7 @@ def prepare_deployment(
     )
     system = prepare(place, config)
     (place / KEYS).mkdir(mode=0o700)
-    for zone in (Zone.EDGE, Zone.SHUFFLER):
+    for zone in ("edge", "shuffler"):
         write_key(key_path(place / KEYS, zone))
     return system
 
