@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
+.PHONY: demo test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -13,10 +13,15 @@ demo: $(VENV)/.installed-replay
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# The product is broken line by line; what is named for each line must fail (tests/mutants/mutants.toml).
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tests/mutants/run.py
+
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/mutants/run.py
 	$(BIN)/mypy tests/chaos/harness tests/agents/harness/bench.py tests/agents/harness/zygote.py
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/grafana/build.py --check

@@ -7,6 +7,7 @@ Which settings, and how they are found: `harness/settings.py`. What they claim a
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from typing import Any, get_args
 
 import pytest
@@ -128,7 +129,7 @@ def test_half_the_noise_is_seen_in_every_case_that_has_a_slack(accountant: Any, 
 def test_a_claim_that_is_a_third_too_high_is_seen(accountant: Any, cases: Any) -> None:
     for case in cases:
         if case.slack is not None and case.slack < 1 / 3:
-            cost = Cost(case.cost.epsilon_micro * 4 // 3, case.cost.delta_units)
+            cost = Cost(ceil(case.cost.epsilon_micro * 4 / 3), case.cost.delta_units)
             if isinstance(case.law, accountant.oracle.Crowd | accountant.oracle.Shown):
                 cost = Cost(case.cost.epsilon_micro, case.cost.delta_units * 4 // 3)
             assert is_slack(accountant, replace(case, cost=cost)), case

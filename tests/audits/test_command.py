@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +16,7 @@ from hushstream.systems.p2b.shuffler import sums as release
 
 KEYS = {
     "name", "kind", "attack", "claimed", "paper_claims", "claim_broken", "epsilon_lower_bound",
-    "calibrated_lower_bound", "confidence", "false_alarm", "runs", "verdict", "passed",
+    "calibrated_lower_bound", "confidence", "false_alarm", "runs", "structure", "verdict", "passed",
 }  # fmt: skip
 
 
@@ -55,6 +56,22 @@ def test_a_bound_above_its_claim_is_exit_code_one(monkeypatch):
     assert answer.exit_code == 1
     assert "EXCEEDS the claim" in answer.stdout
     assert "1 of 1 fail: slot-sums-fresh" in answer.stdout
+
+
+def test_two_places_that_share_noise_are_named_and_exit_code_one(monkeypatch):
+    """One draw for all codes: the size of each is as it should be, and every difference between codes is exact."""
+    honest = p2b_release.noised
+    monkeypatch.setattr(
+        p2b_release, "noised", lambda sums, noise: honest(sums, np.repeat(noise[:, :1], noise.shape[1], axis=1))
+    )
+    answer = hushstream("--only", "windows-each-cell", "--quick", "--json")
+    assert answer.exit_code == 1
+    (row,) = json.loads(answer.stdout)["audits"]
+    assert row["structure"].endswith("share noise")
+    assert row["verdict"] == f"NOT INDEPENDENT: {row['structure']}"
+    first, second = (place.split(", code ") for place in row["structure"].removesuffix(" share noise").split(" and "))
+    assert first[0] == second[0], "of one partition, window and sum"
+    assert row["calibrated_lower_bound"] <= row["claimed"]["epsilon"]
 
 
 def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):

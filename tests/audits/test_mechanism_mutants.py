@@ -241,7 +241,9 @@ def test_a_lift_with_half_the_noise_or_a_forgotten_factor_fails(monkeypatch):
 
 def test_a_lift_that_counts_every_decision_fails(monkeypatch):
     audit, honest = named("lift"), lift.LiftCounter.count
-    monkeypatch.setattr(lift.LiftCounter, "count", lambda self, holdout, index, *rest: honest(self, holdout, 0, *rest))
+    monkeypatch.setattr(
+        lift.LiftCounter, "count", lambda self, user, holdout, index, *rest: honest(self, user, holdout, 0, *rest)
+    )
     assert not quick(audit).passed
 
 

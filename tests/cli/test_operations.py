@@ -227,16 +227,16 @@ def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
     assert "EXCEEDS the claim" in cli("audit", "slot-sums", "--runs", "1000").out
 
 
-def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config, folder):
+def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config):
     found = cli("audit", "slot-sums", "--config", config(add="release: {epsilon: 0.5}\n"), "--runs", "1000", "--json")
     assert found.json["claimed"]["epsilon"] == 0.5
-    assert cli("audit", "slot-sums", "--config", folder, "--runs", "200", "--json").json["epsilon"] == 1.0
+    assert cli("audit", "slot-sums", "--config", config(), "--runs", "200", "--json").json["epsilon"] == 1.0
     assert "release.mode" in refused(
         "audit", "slot-sums", "--config", config(add="release: {mode: paper, sampling: 0.5}\n")
     )
     sampled = cli("audit", "slot-sums", "--config", config(add="release: {sampling: 0.5}\n"), "--runs", "200", "--json")
     assert (sampled.json["sampling"], sampled.json["sums"]) == (0.5, "fresh")
-    assert "got both" in refused("audit", "slot-sums", "--config", folder, "--epsilon", "1")
+    assert "got both" in refused("audit", "slot-sums", "--config", config(), "--epsilon", "1")
     assert "100 to 1000000 runs" in refused("audit", "slot-sums", "--runs", "1")
     assert "epsilon" in refused("audit", "slot-sums", "--epsilon", "0")
 

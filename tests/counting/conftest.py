@@ -31,6 +31,9 @@ PLANS: dict[str, Plan] = {
     "honaker-k-norm": HonakerTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100),
     "negative-k-norm": NegativeDigitTree(budget=LENGTH, dimension=16, sensitivity=5, horizon=100, base=5),
     "blt": BufferedToeplitz(budget=ZCDP, dimension=3, sensitivity=5, horizon=100),
+    "negative-small-blocks": NegativeDigitTree(
+        budget=ZCDP, dimension=3, sensitivity=5, horizon=100, base=4, nodes_per_block=3
+    ),
     "blt-scalar": BufferedToeplitz(budget=ZCDP, horizon=100),
 }
 

@@ -338,6 +338,7 @@ GOLDEN = {
     "honaker-k-norm": ([-39, -25, 43], "5743a7c63a153415a35afe196e33dfb9"),
     "negative-k-norm": ([22, 123, -1], "c82fb66f32d1989cd6561c0e56546241"),
     "blt": ([-4, -1, -2], "92303b1b62b14d7d2710e30a0b371671"),
+    "negative-small-blocks": ([6, -14, -21], "e5c4184da8ee731ba6e05a0a8050ba49"),
     "blt-scalar": ([-2, -2, -2], "016175ff800856aed28e0f6717454452"),
 }
 
@@ -353,3 +354,22 @@ def test_noise_is_the_same_on_every_platform(
 def test_the_toeplitz_counter_takes_rho_alone() -> None:
     with pytest.raises(BadPlan, match="budget in rho"):
         BufferedToeplitz(budget=PureEpsilon(1), horizon=100)
+
+
+@pytest.mark.parametrize("leaves", [0, -1, 5000, True, 1.0])
+def test_a_block_of_no_nodes_is_refused(leaves: int) -> None:
+    with pytest.raises(BadPlan, match="nodes_per_block: expected a whole number from 1"):
+        NegativeDigitTree(budget=PureEpsilon(1), nodes_per_block=leaves)
+
+
+def test_a_toeplitz_counter_of_ten_thousand_coordinates_holds_less_than_a_megabyte(
+    key: Key, address: NoiseAddress
+) -> None:
+    plan = BufferedToeplitz(budget=Concentrated(0.5, 1e-6), dimension=10_000, sensitivity=1 << 12, horizon=32)
+    counter = plan.open(key, address)
+    leaf = np.ones((1, plan.dimension), dtype=np.int64)
+    for _ in range(3):
+        counter.add(leaf)
+        counter.release()
+    held = sum(value.nbytes for value in vars(counter).values() if isinstance(value, np.ndarray))
+    assert held < 1_000_000

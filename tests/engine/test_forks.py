@@ -17,6 +17,7 @@ from hushstream.engine.chain import ForeignJournal
 from hushstream.engine.machine import Distrusts
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.edge import learner_fold as collaborative_fold
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import release as p2b_release
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
@@ -384,6 +385,32 @@ def test_without_a_doubt_the_default_counter_at_the_edge_meets_its_noise_again(r
     assert told(one, two, exact_one - exact_two) == 1
 
 
+@pytest.mark.parametrize("name", OVER_CONTENT)
+def test_equal_rewards_of_other_events_have_other_noise_at_the_edge(related, name):
+    lost, kept = learner_of(related, **COUNTERS[name])
+    one, exact_one = edge_sums(related, lost, "lost", 1.0)
+    two, exact_two = edge_sums(related, kept, "found", 1.0)
+    assert exact_one.tolist() == exact_two.tolist()
+    assert told(one, two, 0) == 0
+
+
+def test_batches_to_a_counter_are_named_by_their_events_however_they_are_cut(related, monkeypatch):
+    """The ids of all batches add up to the same name whether rows leave in one record or in many."""
+    named = {}
+    for cut_at, prefix in ((256, "e"), (2, "e"), (256, "f")):
+        monkeypatch.setattr(collaborative_fold, "MAX_ROWS_A_RECORD", cut_at)
+        rig = related.RelatedLearnerRig(related.make_system(), related.SECRET)
+        for number in range(6):
+            rig.interact(f"{prefix}-{number}", related.USERS[number % 3], 1.0)
+        rig.seal(0)
+        records = rig.fold().records("rewards", "Rewards")
+        ids = [int.from_bytes(record["batch_id"], "little") for record in records]
+        assert len(set(ids)) == len(ids)
+        named[cut_at, prefix] = len(records), sum(ids) % (1 << 128)
+    assert named[256, "e"][0] < named[2, "e"][0]
+    assert named[256, "e"][1] == named[2, "e"][1] != named[256, "f"][1]
+
+
 @pytest.mark.parametrize("levels", [1, 8])
 def test_a_noisy_reward_of_another_event_or_content_has_noise_of_its_own(related, levels):
     """24 rewards of 1 in one branch and of 0 in the other: under the same draws each pair differs by what was given.
@@ -488,7 +515,7 @@ def test_a_lift_goes_on_counting_over_the_epoch_of_a_doubt(rigs):
 
 def test_a_journal_that_was_begun_under_another_version_of_the_noise_is_refused_in_words(rigs, monkeypatch):
     system = rigs.make_system()
-    monkeypatch.setattr(chain, "NOISE_VERSION", 1)
+    monkeypatch.setattr(chain, "BEGINNING", bytes(16))
     older = rigs.ShufflerMachine(system, 0, rigs.Key(b"\x07" * 31 + b"\x01")).genesis(bytes(32))
     monkeypatch.undo()
     machine = rigs.ShufflerMachine(system, 0, rigs.Key(b"\x07" * 31 + b"\x01"))

@@ -129,9 +129,14 @@ def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
         assert found.exit_code == 0, found
 
 
+def is_mark(source: tuple[str, int]) -> bool:
+    """Marks say when a worker sent what: nothing to compute again. A take-up refuses altered ones."""
+    return source[0].startswith("marks-")
+
+
 def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(runs: Any, key_seed: int) -> None:
     both = runs["slot-sums"]
-    sources = [source for source, part in both.stream.logs.parts.items() if part.records]
+    sources = [source for source, part in both.stream.logs.parts.items() if part.records and not is_mark(source)]
     assert {topic for topic, _ in sources} >= {
         "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
     }  # fmt: skip

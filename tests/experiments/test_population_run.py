@@ -69,9 +69,14 @@ class AgentCoins:
     def targets(self, users, slot, below):
         return np.array([self._draw("cold", user, "slot-target", slot) % below for user in users], dtype=np.int64)
 
+    def report_ids(self, users, slot):
+        return [self._digest("cold", user, "report-id", slot) for user in users]
+
     def _draw(self, arm, user, purpose, number):
-        key = self._edge.derive("user", f"{arm}-{user}")
-        return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little")
+        return int.from_bytes(self._digest(arm, user, purpose, number), "little")
+
+    def _digest(self, arm, user, purpose, number):
+        return self._edge.derive("user", f"{arm}-{user}").digest(purpose, number.to_bytes(8, "little"))
 
 
 def _by_machines(system, world, edge, shuffler):
@@ -117,7 +122,7 @@ def _by_machines(system, world, edge, shuffler):
 )
 def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
     """Models, noise included, to the bit; decisions but for float ties (at most 1 in 100 rewards may differ)."""
-    system = P2BSystem.fitted(_config(**release))
+    system = P2BSystem.fitted(_config(**release), public_dataset=True)
     world = _world(seed=4, outcome="gaussian" if release.get("levels") else "clicks")
     edge, shuffler = seeded_key(3, "edge"), seeded_key(3, "shuffler")
     rewards, states = _by_machines(system, world, edge, shuffler)

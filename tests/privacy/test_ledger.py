@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.privacy.amounts import Cost
+from hushstream.privacy.amounts import Cost, delta_units
+from hushstream.privacy.conversions import rho_curve
 from hushstream.privacy.errors import LedgerError
+from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, ChargeFilter, Debit, Exhausted, Filter, Ledger
 
 LIMIT = Cost(3_000_000, 1000)
@@ -144,3 +148,26 @@ def test_another_kind_of_filter_fits_without_a_change_of_the_ledger():
     price = Debit("node", "gaussian", Cost(1), "null-slot", "one slot", curve=(6,))
     assert ledger.try_debits([price]) is None
     assert isinstance(ledger.try_debits([price]), Exhausted)
+
+
+@pytest.mark.parametrize("priced", ["by its cost", "by rho", "by a curve"])
+@pytest.mark.parametrize("kind", [ConcentratedFilter, RenyiFilter])
+def test_deltas_beside_a_curve_are_charged_and_have_a_limit_of_their_own(kind, priced):
+    """Two halves and a bit of what tables may be off by do not fit, where epsilon has room for a hundred more."""
+    if (kind, priced) == (ConcentratedFilter, "by a curve"):
+        priced = "by rho"  # this filter reads no other curve
+    limit = kind.for_cost(Cost(3_000_000, delta_units(1e-6)))
+    ledger = Ledger({"deployment": limit})
+
+    def debit(residue):
+        curve = {"by its cost": (), "by rho": (1, residue), "by a curve": (*rho_curve(1), residue)}[priced]
+        return replace(_debit(Cost(1_000, residue)), curve=curve)
+
+    more_than_half = limit.residue_units // 2 + 1
+    assert ledger.try_debits([debit(more_than_half)]) is None
+    refused = ledger.try_debits([debit(more_than_half)])
+    assert isinstance(refused, Exhausted)
+    assert refused.left.delta_units == limit.residue_units - more_than_half
+    assert ledger.spent("deployment").delta_units == more_than_half + limit.delta_units
+    for _ in range(100):
+        assert ledger.try_debits([debit(0)]) is None

@@ -77,6 +77,18 @@ def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone():
     assert readers == {Role.CLIENT, Role.LEARNER, Role.LETTERS_EDGE, Role.OPERATOR}
 
 
+@pytest.mark.parametrize(
+    ("zone", "own"),
+    [(Zone.SHUFFLER, Role.SHUFFLER), (Zone.COUNTER, Role.COUNTER), (Zone.SERVER, Role.AGGREGATOR)],
+)
+def test_what_a_zone_holds_is_read_by_its_own_role_alone(zone, own):
+    """But for marks, of which the operator may read that there are some."""
+    for spec in TOPICS.values():
+        if spec.zone is zone:
+            beside = {Role.OPERATOR} if spec.name.startswith("marks-") else {LETTER_READERS[zone]}
+            assert set(spec.readers) <= {own} | beside, spec.name
+
+
 def test_what_the_operator_reads_is_published_or_a_mark():
     # What the operator may read of marks says that a journal has released, and not how far.
     read = [spec for spec in TOPICS.values() if Role.OPERATOR in spec.readers]

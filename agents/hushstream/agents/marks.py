@@ -125,8 +125,8 @@ class ReleaseMarks:
             f"partition {partition}: the journal is refused: {doubt} (marks: topic "
             f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
             f"one moment; or begin a deployment under another name. To go on with what is here, start this worker with "
-            f"--accept-loss {word}: what was released from the lost records stands, and whoever it was about pays once "
-            f"more for what follows (one more epsilon, one more allowance), which no ledger here will count"
+            f"--accept-loss {word}: what was released from the lost records stands, and may be in no ledger any more; "
+            f"whoever it was about pays once more for what follows (one more epsilon, one more allowance)"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:

@@ -135,20 +135,20 @@ class Recovery:
             mark = max(released, held.released)
             held.replayed = held.resent = 0
             unsent = await self._follow(held, reader, mark, standing)
-            await self._hold_to_marks(held, standing, commits)
+            if self.marks is not None and held.sequence and not standing.knows(held.journal):
+                # Another owner may have begun it since the marks were read; marks first, then the journal's end.
+                standing = await self.marks.read(partition, reader, commits)
+                unsent += await self._follow(held, reader, mark, standing)
+            await self._hold_to_marks(held, standing)
             await self._send(held, unsent)
             held.released = held.sequence
         return held
 
-    async def _hold_to_marks(self, held: Held, standing: Standing, commits: Collection[str]) -> None:
+    async def _hold_to_marks(self, held: Held, standing: Standing) -> None:
         """Refuse a journal that is not what was released from; from here on its marks are ours to raise."""
         if self.marks is None:
             return
         partition = held.machine.journal[1]
-        if not standing.knows(held.journal) and held.sequence:
-            # Another owner may have begun it since the marks were read; he noted it before its first record.
-            async with LogReader(self.settings) as reader:
-                standing = await self.marks.read(partition, reader, commits)
         accepted = self.marks.require(standing, partition, held.journal, held.sequence)
         distrusted = accepted or standing.distrusted(held.journal)
         held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)

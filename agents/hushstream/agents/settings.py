@@ -32,7 +32,8 @@ class WorkerSettings(BaseModel):
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
-        in_flight: journal records of one partition that may await their acknowledgement.
+        in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
+            their outputs: two for each, so that none waits for the others' round trips.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
     """
@@ -59,7 +60,7 @@ class WorkerSettings(BaseModel):
     buffer_records: int = Field(default=16384, ge=1)
     buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     resident_users: int = Field(default=100_000, ge=2)
-    in_flight: int = Field(default=4, ge=1, le=64)
+    in_flight: int = Field(default=6, ge=1, le=64)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 

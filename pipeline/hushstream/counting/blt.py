@@ -180,19 +180,25 @@ class BltCounter(DrawingCounter):
         self._fine = plan.fine_bits
         self._factors, self._shifts = _columns(plan.shape.dyadic)
         self._buffers = np.zeros((len(plan.shape.dyadic), plan.dimension), dtype=np.int64)
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled: NDArray[np.int64] | None = None
         self._total = np.zeros(plan.dimension, dtype=np.int64)
 
     def feedback(self) -> NDArray[np.int64]:
         """g_t: what the buffers take from the next fresh noise, in fine units, int64 (dimension,)."""
-        return np.asarray(np.add.reduce(self._scaled[0], axis=0) >> _GUARD_BITS)
+        return np.asarray(np.add.reduce(self._products()[0], axis=0) >> _GUARD_BITS)
 
     def push(self, correlated: NDArray[np.int64]) -> None:
         """Fold y_t into the buffers and the running sum."""
-        self._buffers -= self._scaled[1]
+        self._buffers -= self._products()[1]
         self._buffers += correlated << _GUARD_BITS
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled = None
         self._total += correlated
+
+    def _products(self) -> NDArray[np.int64]:
+        """Buffers by their weights and by their gaps, held from `feedback` to `push` alone: twice the buffers."""
+        if self._scaled is None:
+            self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        return self._scaled
 
     def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
         return Wanted([(self.leaves + row,) for row in range(len(leaves))], histories)
@@ -230,7 +236,7 @@ class BltCounter(DrawingCounter):
             np.frombuffer(extra, dtype="<i8", offset=HISTORY_BYTES).astype(np.int64).reshape(rows, self.plan.dimension)
         )
         self._buffers, self._total = held[:-1].copy(), held[-1].copy()
-        self._scaled = _scaled(self._buffers, self._factors, self._shifts)
+        self._scaled = None
 
 
 def _columns(dyadic: tuple[tuple[tuple[int, int], ...], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

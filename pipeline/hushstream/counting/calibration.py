@@ -143,17 +143,17 @@ class PureEpsilon:
     def cost(self, changed_draws: int, residue: Fraction) -> Cost:
         """Epsilon, and the delta of the tables when ``changed_draws`` integers differ between neighbours."""
         micro = epsilon_micro(self.epsilon)
-        return Cost(micro, _residue_delta(changed_draws * residue, micro))
+        return Cost(micro, residue_units(changed_draws * residue, micro))
 
     def twice(self, changed_draws: int, residue: Fraction) -> Cost:
         """Price of one report against another: two steps of the null relation."""
         micro = 2 * epsilon_micro(self.epsilon)
-        return Cost(micro, _residue_delta(2 * changed_draws * residue, micro))
+        return Cost(micro, residue_units(2 * changed_draws * residue, micro))
 
     def many(self, units: int, changed_draws: int, residue: Fraction) -> Cost:
         """Price of ``units`` leaves of one person: group privacy, and noise that differs in more integers."""
         micro = units * epsilon_micro(self.epsilon)
-        return Cost(micro, _residue_delta(units * changed_draws * residue, micro))
+        return Cost(micro, residue_units(units * changed_draws * residue, micro))
 
     def parameters(self) -> dict[str, int]:
         """What of the budget shapes the noise."""
@@ -244,7 +244,7 @@ class Concentrated:
 
     def _cost(self, distance: int, changed_draws: int, residue: Fraction) -> Cost:
         micro = rho_to_epsilon_micro(distance**2 * epsilon_micro(self.rho), delta_units(self.delta))
-        tail = _residue_delta(distance * changed_draws * residue, micro)
+        tail = residue_units(distance * changed_draws * residue, micro)
         return Cost(micro, min(DELTA_ONE, delta_units(self.delta) + tail))
 
     def parameters(self) -> dict[str, int]:
@@ -259,7 +259,7 @@ class Concentrated:
 Budget: TypeAlias = PureEpsilon | Concentrated
 
 
-def _residue_delta(variation: Fraction, micro: int) -> int:
+def residue_units(variation: Fraction, micro: int) -> int:
     """(1 + e^eps) times a total variation distance, in units of 2^-80, at most 1."""
     if micro > _LARGEST_USEFUL_EXPONENT * MICRO:
         return DELTA_ONE if variation else 0

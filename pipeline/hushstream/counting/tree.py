@@ -38,8 +38,7 @@ from hushstream.privacy.noise import Parameter
 DEFAULT_BASE = 15
 """15 with 8 levels serves 2^30 leaves."""
 
-_NODES_PER_BLOCK = 128
-"""Nodes that share a keyed stream: fewer cost more calls, more cost a new or restored counter more draws."""
+LARGEST_BLOCK = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +47,8 @@ class NegativeDigitTree(Plan):
 
     Attributes:
         base: b, from 2 to 63; `best_tree` finds the best one for a horizon.
+        nodes_per_block: nodes that share a keyed stream and are kept together (whole groups of siblings): fewer cost
+            more calls, more cost memory, and a new or restored counter more draws. Part of the noise address.
     """
 
     mechanism: ClassVar[str] = "negative-digit tree"
@@ -55,8 +56,13 @@ class NegativeDigitTree(Plan):
     reaches_ahead: ClassVar[bool] = True
 
     base: int = DEFAULT_BASE
+    nodes_per_block: int = 128
 
     def _check(self) -> None:
+        if type(self.nodes_per_block) is not int or not 1 <= self.nodes_per_block <= LARGEST_BLOCK:
+            raise BadPlan(
+                f"nodes_per_block: expected a whole number from 1 to {LARGEST_BLOCK}, got {self.nodes_per_block!r}"
+            )
         largest = self.levels * (self.base // 2) * self.noise.reach
         if largest.bit_length() > SAFE_BITS:
             raise BadPlan(f"noise: expected sums of nodes within 2^62, got up to about 2^{largest.bit_length()}")
@@ -79,7 +85,7 @@ class NegativeDigitTree(Plan):
     @property
     def groups_per_block(self) -> int:
         """Sibling groups whose noise comes from one keyed stream."""
-        return max(1, _NODES_PER_BLOCK // self.base)
+        return max(1, self.nodes_per_block // self.base)
 
     @property
     def parameters(self) -> dict[str, Parameter]:

@@ -49,6 +49,7 @@ class AuditResult:
         hits: runs in which the attacker said yes, with the unit and without it.
         calibrated_lower_bound: the same against the exact trade-off curve: the epsilon to which the mechanism is
             calibrated is at least this. None where no curve was given.
+        structure: what was seen of places that share noise, in words; empty where nothing was.
     """
 
     claimed: Cost
@@ -57,6 +58,7 @@ class AuditResult:
     false_alarm: float
     hits: tuple[int, int]
     calibrated_lower_bound: float | None = None
+    structure: str = ""
 
     @property
     def strongest(self) -> float:
@@ -65,8 +67,8 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the bounds stay within the claim."""
-        return self.strongest <= epsilon_float(self.claimed.epsilon_micro)
+        """Whether the bounds stay within the claim, and no two places share noise."""
+        return not self.structure and self.strongest <= epsilon_float(self.claimed.epsilon_micro)
 
 
 def audit_attack(

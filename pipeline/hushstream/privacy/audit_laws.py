@@ -30,6 +30,10 @@ _BISECTIONS = 20
 _PLANE_REACH = 32
 _LENGTH_REACH = 18
 _SIDES = 8
+_LENGTHS = 60
+"""Beyond so many scales no noise lies."""
+_GRID = 4_000
+"""Steps of a grid to which sizes are rounded down."""
 
 Curve = Callable[[float], float]
 """False-alarm rate -> largest rate of true alarms."""
@@ -217,6 +221,40 @@ class Sizes:
             return bool(optimize.minimize_scalar(exponent, bounds=(-12, 4), method="bounded").fun < limit)
 
         return _last(surprising, self.family)
+
+
+def lattice_sizes(spread: int, family: Family) -> Sizes:
+    """|x| of discrete Laplace noise of scale ``spread``/epsilon, in units of ``spread``."""
+
+    def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        whole = np.arange(int(_LENGTHS * spread / epsilon) + 2.0)
+        masses = np.exp(-whole * epsilon / spread) * np.where(whole > 0, 2, 1)
+        return whole / spread, masses / masses.sum()
+
+    return Sizes(law, family)
+
+
+def gamma_sizes(dimension: int, family: Family) -> Sizes:
+    """Lengths of vectors with noise ~ exp(-epsilon * length), on a lattice far finer than 1/epsilon, rounded down.
+
+    With one dimension that is Laplace noise.
+    """
+
+    def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        edges = np.linspace(0, dimension + 8 * math.sqrt(dimension) + _LENGTHS, _GRID)
+        return edges / epsilon, np.diff(special.gammainc(dimension, edges), append=1.0)
+
+    return Sizes(law, family)
+
+
+def half_normal_sizes(rho: float, family: Family) -> Sizes:
+    """Sizes of Gaussian noise, on a lattice far finer than it, in units of its deviation at ``rho``; rounded down."""
+
+    def law(setting: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        edges = np.linspace(0, _REACH, _GRID)
+        return edges * math.sqrt(rho / setting), np.diff(special.erf(edges / math.sqrt(2)), append=1.0)
+
+    return Sizes(law, family)
 
 
 def _last(surprising: Callable[[float], bool], family: Family) -> float:

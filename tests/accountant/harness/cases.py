@@ -52,13 +52,15 @@ BUDGETED = (
 
 WHOLE_ORDERS = tuple(range(2, 2_000))
 PURE, LENGTH, CONCENTRATED, CROWD = 0.02, 0.1, 0.25, 0.01
-"""Slack of a pure epsilon; of one by K-norm noise of few coordinates; of a Gaussian by its rho; of a crowd's delta."""
-RHO, CONVERTED = 0.001, 1.0
+"""Slack of a pure epsilon; of one by K-norm noise on few coordinates; of a Gaussian by its rho; of a crowd's delta."""
+RHO, CONVERTED, FEW_CONVERTED = 0.001, 1.0, 2.0
 """Above Renyi: a Gaussian, which is priced by its rho; and a pure epsilon, which a filter takes by the worst law that
-has it (randomised response), although the tree's Laplace noise is a gentler one."""
+has it (randomised response), although the tree's Laplace noise is a gentler one: over few epochs the further apart."""
+MANY_EPOCHS = 10
 RAREST = Fraction(1, 10**10)
-FEW_COORDINATES = 3
-"""Beyond, K-norm noise comes close to its epsilon with a chance that is too small for a PLD in floating point."""
+FEW_COORDINATES = 24
+"""Of all nodes that a reward moves, together. Beyond, K-norm noise comes close to its epsilon with a chance that is too
+small for a PLD in floating point."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def _of_rewards(
     gaussian = isinstance(law, Gaussian)
     slack = CONCENTRATED if gaussian else PURE
     if isinstance(law, KNorm):
-        slack = LENGTH if law.dimension <= FEW_COORDINATES else None
+        slack = LENGTH if law.dimension * law.count <= FEW_COORDINATES else None
     name = f"{release.mechanism}, {release.noise}"
     yield Case(name, promise.price, law, slack, RHO if gaussian else None)
     if epochs > 1:
@@ -233,7 +235,8 @@ def _of_budget(budget: BudgetConfig) -> Iterator[Case]:
         filter_ = filter_of(budget)
         # A Renyi filter holds at one order, fixed beforehand; at that one it is compared.
         orders = (filter_.order,) if isinstance(filter_, RenyiFilter) else WHOLE_ORDERS
-        above = (RHO if isinstance(law, Gaussian) else CONVERTED) if compared else None
+        converted = CONVERTED if epochs >= MANY_EPOCHS else FEW_CONVERTED
+        above = (RHO if isinstance(law, Gaussian) else converted) if compared else None
         yield Case(f"{budget.filter}, {release.noise}, {epochs} epochs", cost, many, None, above, orders)
 
 

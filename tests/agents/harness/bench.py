@@ -487,19 +487,16 @@ class Deployment:
         return [mark for mark in found if mark is not None]
 
     async def append(self, logs: Mapping[Place, Log]) -> None:
-        """Write records with their log times."""
+        """Write records with their log times; marks have a key, as a compacted topic asks for."""
         producer = AIOKafkaProducer(bootstrap_servers=self.bench.bootstrap, acks="all", enable_idempotence=True)
         await producer.start()
         try:
             sent = []
             for (topic, partition), log in logs.items():
                 await _known(producer, self.settings.physical(topic), partition)
+                key = b"bench" if topic == self.topics.marks else None
                 for timestamp, value in log:
-                    sent.append(
-                        await producer.send(
-                            self.settings.physical(topic), value, partition=partition, timestamp_ms=timestamp
-                        )
-                    )
+                    sent.append(await producer.send(self.settings.physical(topic), value, key, partition, timestamp))
             await asyncio.gather(*sent)
         finally:
             await producer.stop()

@@ -110,7 +110,7 @@ class Surroundings:
     async def _other_counts(self) -> Refusal:
         config = self._frozen.system.config
         fewer = dataclasses.replace(config, partitions=dataclasses.replace(config.partitions, learner=2))
-        system = P2BSystem.of(fewer, self._frozen.system.encoder.lattice)
+        system = P2BSystem.of(fewer, self._frozen.system.encoder.lattice, public_dataset=True)
         prefix = await self._topics("counts", system)
         return Refusal(self._worker("learner", prefix), f"topic {prefix}contexts: expected 3 partitions, found 2")
 
@@ -118,12 +118,15 @@ class Surroundings:
         prefix = await self._begun("other-deployment")
         config = dataclasses.replace(self._frozen.system.config, deployment="stranger")
         folder = self._folder / "stranger"
-        prepare(folder, config)
+        prepare(folder, config, public_dataset="synthetic")
         return Refusal(
             self._worker("shuffler", prefix, deployment=folder), "expected deployment 'stranger', found 'chaos'"
         )
 
     def _bad_keys(self, prefix: str) -> dict[str, Refusal]:
+        """Key files are of live deployments alone."""
+        live = self._folder / "live"
+        prepare(live, self._frozen.system.config)
         cases = {}
         for name, says in (
             ("missing key file", "expected a file, got none"),
@@ -138,7 +141,7 @@ class Surroundings:
                 path.write_text("0123456789")
             if name == "world-readable key file":
                 path.chmod(0o644)
-            arguments = self._worker("learner", prefix)
+            arguments = self._worker("learner", prefix, deployment=live)
             arguments[-2:] = ["--keys", str(keys)]
             cases[name] = Refusal(arguments, says)
         return cases

@@ -113,7 +113,7 @@ async def shape(request: pytest.FixtureRequest, kafka: Any, fresh_name: Callable
 
 def record() -> bytes:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1000)
-    builder.append(0, timestamp=1, key=None, value=b"x", headers=[])
+    builder.append(0, timestamp=1, key=b"k", value=b"x", headers=[])  # a compacted topic takes none without a key
     return bytes(builder.build())
 
 

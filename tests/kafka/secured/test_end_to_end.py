@@ -174,7 +174,7 @@ async def _send_bad_records(kafka: Any, name: str, counts: Mapping[str, int]) ->
 
 async def test_every_role_does_its_whole_work_under_its_own_principal(played: Played) -> None:
     assert played.codes == dict.fromkeys(played.system.roles, 0)
-    assert played.decisions == (USERS * 2 // 3 + 3 * (USERS // 3)) * ROUNDS
+    assert played.decisions == (USERS * 2 // 3 + 2 * (USERS // 3)) * ROUNDS
     filled = {topic for (topic, _), part in played.logs.parts.items() if part.records}
     assert filled >= {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"}
     assert "dead-letters-edge" in filled

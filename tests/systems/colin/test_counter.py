@@ -163,6 +163,16 @@ def test_bad_rewards_are_a_dead_letter_with_their_reason_and_leave_the_sums_alon
     assert seen.releases("releases") == clean.fold().releases("releases")
 
 
+@pytest.mark.parametrize(("features", "taken"), [([0.5, 0.5, 0.0], 1), ([0.6, 0.6, 0.0], 0), ([-0.6, 0.6, 0.0], 0)])
+def test_features_beyond_the_l1_bound_are_refused_though_their_l2_length_is_allowed(related, features, taken):
+    """Laplace noise is sized by it."""
+    rig = related.CounterRig(related.make_system(features={"norm_l1": 1.0}))
+    rig.rewards(0, [(0, features, 1.0)])
+    seen = rig.fold()
+    assert seen.counts["reward_taken"] == taken
+    assert seen.reasons == ["malformed_rewards"] * (1 - taken)
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -14,14 +14,16 @@ from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.row import Audit, Effort, Row, Run
+from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
 from hushstream.replay.studies.catalogue import studies
+from hushstream.replay.studies.pdap import audits as pdap_audits
+from hushstream.replay.studies.pdol import audits as pdol_audits
 from hushstream.schemas.errors import HushstreamError
 
 
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
-    return (*_mechanisms(), *_counters(), *(audit for study in studies().values() for audit in study.audits()))
+    return tuple(recipe.make() for recipe in _recipes())
 
 
 def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
@@ -32,8 +34,8 @@ def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: 
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    for audit in _chosen(names):
-        yield audit(effort, false_alarm)
+    for recipe in _chosen(names):
+        yield recipe.make()(effort, false_alarm)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -45,12 +47,18 @@ def count_audits(names: Sequence[str] = ()) -> int:
     return len(_chosen(names))
 
 
-def _chosen(names: Sequence[str]) -> list[Audit]:
-    known = {audit.name: audit for audit in all_audits()}
+def _chosen(names: Sequence[str]) -> list[Recipe]:
+    known = {recipe.name: recipe for recipe in _recipes()}
     for name in names:
         if name not in known:
             raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
-    return [audit for audit in known.values() if not names or audit.name in names]
+    return [recipe for recipe in known.values() if not names or recipe.name in names]
+
+
+def _recipes() -> tuple[Recipe, ...]:
+    shared = map(made, (*_mechanisms(), *_counters()))
+    others = map(made, (*pdap_audits.audits(), *pdol_audits.audits()))
+    return (*shared, *others, *(recipe for study in studies().values() for recipe in study.audits()))
 
 
 def _mechanisms() -> tuple[Audit, ...]:

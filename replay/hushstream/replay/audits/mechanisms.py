@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from hushstream.counting import Concentrated
 from hushstream.privacy.amounts import Cost, epsilon_float, epsilon_micro
 from hushstream.privacy.audit import AuditResult, audit_attack, audit_sizes
-from hushstream.privacy.audit_laws import Family, Pair, Sizes, gaussian_pair, laplace_pair, plane_pair, pure
+from hushstream.privacy.audit_laws import (
+    Family,
+    Pair,
+    Sizes,
+    gaussian_pair,
+    laplace_pair,
+    lattice_sizes,
+    plane_pair,
+    pure,
+)
 from hushstream.privacy.exponential import exponential_choice, exponential_weights
 from hushstream.privacy.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
 from hushstream.privacy.guarantee import slot_sums_guarantee
@@ -179,7 +188,7 @@ def _utilities() -> dict[bool, NDArray[np.int64]]:
 
 def laplace_sizes() -> Sizes:
     """|x| of discrete Laplace noise."""
-    return Sizes(lambda epsilon: _line(lambda x: -x * epsilon, 60 / epsilon), LAPLACE_FAMILY)
+    return lattice_sizes(1, LAPLACE_FAMILY)
 
 
 def gaussian_sizes() -> Sizes:

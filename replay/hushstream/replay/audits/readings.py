@@ -64,7 +64,7 @@ class Reading:
         numbers = self._numbers(seen) / step - self.moves[:, None, None] / 2
         return np.asarray(((self.moves / self.variances) @ numbers.sum(axis=2)), dtype=np.float64)
 
-    def clipped_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+    def clipped_score(self, seen: NDArray[np.int64] | NDArray[np.float64], step: int) -> NDArray[np.float64]:
         """`linear_score` for Laplace noise: exact where a number is one draw."""
         numbers = 2 * np.clip(self._numbers(seen) / step, 0, 1) - 1
         return np.asarray(1 / self.variances @ numbers.sum(axis=2), dtype=np.float64)
@@ -76,7 +76,7 @@ class Reading:
         there[..., 0] -= 1
         return np.asarray((np.linalg.norm(vectors, axis=2) - np.linalg.norm(there, axis=2)).sum(axis=0))
 
-    def _numbers(self, seen: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _numbers(self, seen: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.tensordot(self.solve, seen.astype(np.float64), axes=1), dtype=np.float64)
 
 

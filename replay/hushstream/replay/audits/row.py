@@ -10,7 +10,7 @@ from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_fl
 from hushstream.privacy.audit import AuditResult, epsilon_lower_bound
 from hushstream.privacy.promise import NOT_PRIVATE
 
-Kind = Literal["mechanism", "counter", "release", "attack"]
+Kind = Literal["mechanism", "counter", "release", "role", "attack"]
 Effort = Literal["quick", "full", "thorough"]
 
 Run = Callable[[int, float], AuditResult]
@@ -53,6 +53,24 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
+class Recipe:
+    """An audit that is not made yet: tables of noise may take seconds.
+
+    Attributes:
+        name: of the audit.
+        make: makes it.
+    """
+
+    name: str
+    make: Callable[[], Audit]
+
+
+def made(audit: Audit) -> Recipe:
+    """Of an audit that was cheap to make."""
+    return Recipe(audit.name, lambda: audit)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """An audit and its result."""
 
@@ -81,6 +99,8 @@ class Row:
     @property
     def verdict(self) -> str:
         """For the table."""
+        if self.result.structure:
+            return f"NOT INDEPENDENT: {self.result.structure}"
         if not self.result.passed:
             return "EXCEEDS the claim"
         if self.claim_broken is None:
@@ -102,6 +122,7 @@ class Row:
             "confidence": 1 - result.false_alarm,
             "false_alarm": result.false_alarm,
             "runs": result.runs,
+            "structure": result.structure,
             "verdict": self.verdict,
             "passed": self.passed,
         }

@@ -13,6 +13,8 @@ from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Sc
 from hushstream.replay.experiments.findings import Outcome, write_findings
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.catalogue import studies
+from hushstream.replay.studies.pdap.experiments import EXPERIMENTS as PDAP
+from hushstream.replay.studies.pdol.experiments import EXPERIMENTS as PDOL
 
 
 def known_experiments() -> dict[str, Experiment]:
@@ -21,7 +23,8 @@ def known_experiments() -> dict[str, Experiment]:
     Raises:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
-    return EXPERIMENTS.known({one.name: one for study in studies().values() for one in study.experiments()})
+    offered = (*(one for study in studies().values() for one in study.experiments()), *PDAP, *PDOL)
+    return EXPERIMENTS.known({one.name: one for one in offered})
 
 
 def find_experiment(name: str) -> Experiment:

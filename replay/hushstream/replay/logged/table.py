@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,18 @@ from hushstream.replay.logged.values import (
 
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 _CHUNK_ROWS = 65536
+
+
+class TableColumns(Protocol):
+    """What reading a table needs of a mapping."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to read."""
+
+    @property
+    def delimiter(self) -> str:
+        """Of the fields of a CSV file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +77,23 @@ def stream_table(
     path = Path(path)
     if not isinstance(mapping, TableMapping):
         mapping = load_mapping(mapping)
+    for chunk in read_chunks(path, mapping, chunk_rows):
+        yield _checked(path, mapping, chunk)
+
+
+def read_chunks(path: Path, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
+    """Yield the columns that a mapping asks for, unchecked, in parts of at most ``chunk_rows`` rows.
+
+    Raises:
+        LogError: there is no such file, it is not of its format, lacks a column, or has no rows.
+    """
     if not path.is_file():
         raise LogError(f"{path}: expected a file, there is none")
     read = _read_parquet if path.suffix.lower() in _PARQUET_SUFFIXES else _read_csv
     empty = True
     for chunk in read(path, mapping, chunk_rows):
         empty = False
-        yield _checked(path, mapping, chunk)
+        yield chunk
     if empty:
         raise LogError(f"{path}: the table has no rows")
 
@@ -134,7 +156,7 @@ def _propensities(values: Sequence[Any], name: str, place: tuple[str, Sequence[s
     return numbers(values, name, place, least=float(np.nextafter(0.0, 1.0)), most=1.0, form="a number in (0, 1]")
 
 
-def _read_csv(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+def _read_csv(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
         # utf-8-sig drops a byte-order mark, which would otherwise become part of the first column's name.
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -145,7 +167,7 @@ def _read_csv(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[Ra
         raise LogError(f"{path}: expected UTF-8, got other bytes") from error
 
 
-def _csv_chunks(path: Path, reader: Any, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+def _csv_chunks(path: Path, reader: Any, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
         header = next(reader, None)
         if header is None:
@@ -172,7 +194,7 @@ def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Seque
     return {name: [row[place] for row in rows] for name, place in places.items()}
 
 
-def _places(path: Path, header: Sequence[str], mapping: TableMapping) -> dict[str, int]:
+def _places(path: Path, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
     missing = [column for column in mapping.columns if column not in header]
     if missing:
         raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(header)}")
@@ -182,7 +204,7 @@ def _places(path: Path, header: Sequence[str], mapping: TableMapping) -> dict[st
     return {column: list(header).index(column) for column in mapping.columns}
 
 
-def _read_parquet(path: Path, mapping: TableMapping, chunk_rows: int) -> Iterator[RawChunk]:
+def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
     try:
         import pyarrow
         import pyarrow.parquet

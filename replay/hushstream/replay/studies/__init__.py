@@ -1,1 +1,1 @@
-"""What is studied of each system: worlds, closed loops, experiments, audits, benchmarks."""
+"""Studies: for each system its worlds, its closed loop, experiments, audits and benchmark."""

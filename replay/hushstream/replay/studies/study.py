@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rich.console import RenderableType
 
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.audits.row import Audit
+from hushstream.replay.audits.row import Recipe
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.experiment import Experiment
 from hushstream.replay.progress import Progress
@@ -81,7 +81,7 @@ class Study:
     worlds: Mapping[str, Callable[..., Any]]
     plays: Callable[[Any], bool]
     experiments: Callable[[], tuple[Experiment, ...]]
-    audits: Callable[[], tuple[Audit, ...]]
+    audits: Callable[[], tuple[Recipe, ...]]
     audit_config: Callable[[Any, int, float], AuditReport]
     mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None

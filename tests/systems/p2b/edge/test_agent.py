@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import pack
+from hushstream.systems.p2b.contribution.slots import pack, unpack
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.terms import OlderState
 
@@ -57,6 +57,19 @@ def test_one_key_and_one_history_give_one_life(make, rigs):
     assert play(make(), rigs) == play(make(), rigs)
     lives = {str(play(make(seed), rigs)) for seed in range(1, 6)}
     assert len(lives) > 1
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_which_interaction_a_slot_reports_was_drawn_before_and_no_click_changes_it(make, rigs, seed):
+    """One key, three lives, in each of which another of three interactions is rewarded: one of them is the slot's."""
+    levels = []
+    for clicked in range(3):
+        agent = make(seed, slot={"after_interactions": 3})
+        for number in range(3):
+            choice = agent.decide(f"e{number}", rigs.point(0), 0)
+            agent.rewarded(f"e{number}", choice.arm, float(number == clicked))
+        levels.append(unpack(agent.take_slot().content, rigs.CODES, rigs.ARMS, 1).level)
+    assert sorted(levels) == [0, 0, 1]
 
 
 def test_a_restored_agent_goes_on_as_if_nothing_had_happened(make, rigs):

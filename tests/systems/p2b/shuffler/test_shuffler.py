@@ -155,6 +155,23 @@ def test_each_window_draws_noise_of_its_own(rigs):
     assert (first != second).any()
 
 
+def test_the_noise_of_a_window_is_as_large_as_its_record_says(rigs):
+    """2,400 draws at epsilon 1: a mean size of 2q / (1 - q^2), within 6 deviations (1e-9); half of it is 28 away.
+
+    The rig's key is seeded, so the draws are always the same.
+    """
+    rig = rigs.ShufflerRig()
+    for number in range(240):
+        rig.slot(number, None)
+    crowds = rig.crowds(rig.fold())
+    drawn = np.abs([sums(crowd, rigs) for crowd in crowds])
+    ratio = np.exp(-1.0)
+    assert drawn.size == 2_400
+    mean, square = 2 * ratio / (1 - ratio**2), 2 * ratio / (1 - ratio) ** 2
+    assert all(crowd["variance"] == pytest.approx(square) for crowd in crowds)
+    assert abs(drawn.mean() - mean) < 6 * np.sqrt((square - mean**2) / drawn.size)
+
+
 def blind(address):
     """A window's address without its content, as noise was named before."""
     return lambda *given, **named: replace(address(*given, **named), content=b"")

@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,6 +50,7 @@ from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.colin.counter import state as counter_state
+from hushstream.systems.colin.counter.step import Gathered, Made
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.moments import Moments
 from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
@@ -61,25 +60,6 @@ REMEMBERED_IDS = 100_000
 
 _KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
 _INPUT = "rewards"
-
-
-@dataclass(slots=True)
-class _Gathered:
-    """What happened since the last step."""
-
-    dead: list[Output] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    ids: dict[str, None] = field(default_factory=dict)
-    """Of batches that came; remembered only when it is settled that they count."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """A step as it follows from its rows, before it is journaled."""
-
-    fields: dict[str, Any]
-    outputs: tuple[Output, ...]
-    released: bool
 
 
 class CounterMachine(OneInput):
@@ -160,13 +140,13 @@ class CounterMachine(OneInput):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each release, and one for what is left."""
         steps: list[Step] = []
-        gathered = _Gathered()
+        gathered = Gathered()
         for part in slices:
             for record in part.records:
                 closed_by = self._feed(record, gathered)
                 if closed_by is not None:
                     steps.append(self._release(self._make(closed_by, record.offset + 1, self.keys.due), gathered))
-                    gathered = _Gathered()
+                    gathered = Gathered()
             self.position = part.high
         self._remember(gathered)
         if gathered.dead or gathered.counts:
@@ -182,7 +162,7 @@ class CounterMachine(OneInput):
         fields = self.chain.check(value, self.committed())
         turned_to, before = fields["turned_to"], counter_state.hold(self)
         self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
-        gathered = _Gathered()
+        gathered = Gathered()
         end = self.entry(value).inputs[0].high
         closings = [self._feed(record, gathered) for part in slices for record in part.records]
         closed_by = closings[-1] if closings and not any(closings[:-1]) else None
@@ -205,7 +185,7 @@ class CounterMachine(OneInput):
         have begun: under the noise of any earlier one something else was released.
         """
         fields = self.chain.accept(value, self.committed())
-        gathered = _Gathered()
+        gathered = Gathered()
         for part in slices:
             for record in part.records:
                 self._feed(record, gathered)
@@ -227,7 +207,7 @@ class CounterMachine(OneInput):
 
     # One record; what closes the step, if it does.
 
-    def _feed(self, record: InputRecord, gathered: _Gathered) -> str | None:
+    def _feed(self, record: InputRecord, gathered: Gathered) -> str | None:
         self.running = extend_digest(self.key, self.running, record)
         sealed = False
         try:
@@ -259,7 +239,7 @@ class CounterMachine(OneInput):
             return "time"
         return None
 
-    def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> bool:
+    def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
         outcome = self.seals.note(fields["origin"], fields["phase"])
         if outcome is None:
             self._refuse(gathered, Refusal.UNKNOWN_ORIGIN, record)
@@ -267,7 +247,7 @@ class CounterMachine(OneInput):
         gathered.counts[Outcome.SEAL] += 1
         return outcome
 
-    def _erase(self, node: int, record: InputRecord, gathered: _Gathered) -> None:
+    def _erase(self, node: int, record: InputRecord, gathered: Gathered) -> None:
         """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
         if not 0 <= node < self.system.nodes:
             self._refuse(gathered, Refusal.UNKNOWN_USER, record)
@@ -278,7 +258,7 @@ class CounterMachine(OneInput):
         self.taken[node] = FORGOTTEN
         gathered.counts[Outcome.FORGOTTEN] += 1
 
-    def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: _Gathered) -> None:
+    def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
         batch_id = fields["batch_id"].hex()
         if batch_id in self.known or batch_id in gathered.ids:
             gathered.counts[Outcome.REPEATED_REWARDS] += 1
@@ -301,11 +281,11 @@ class CounterMachine(OneInput):
             self.batches = (self.batches + int.from_bytes(fields["batch_id"], "little")) % (1 << 128)
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
 
-    def _remember(self, gathered: _Gathered) -> None:
+    def _remember(self, gathered: Gathered) -> None:
         for batch_id in gathered.ids:
             self.known.put(batch_id, None)
 
-    def _refuse(self, gathered: _Gathered, reason: str, record: InputRecord) -> None:
+    def _refuse(self, gathered: Gathered, reason: str, record: InputRecord) -> None:
         letter = self._letters.letter(reason, _INPUT, self.partition, record.offset, value=record.value)
         gathered.dead.append(letter)
         gathered.counts[Outcome.REJECTED] += 1
@@ -344,7 +324,7 @@ class CounterMachine(OneInput):
         self._turn_digests(key)
         self._letters = DeadLetters("counter", "counter", self.partition, key, self.chain.encode)
 
-    def _make(self, closed_by: str, high: int, turned_to: bytes) -> _Made:
+    def _make(self, closed_by: str, high: int, turned_to: bytes) -> Made:
         """Close the open step: its rows go into the sums, and what follows is put together."""
         if self.epoch.due:
             self._renoise()
@@ -372,7 +352,7 @@ class CounterMachine(OneInput):
             "debit": debit_fields(asked.debit),
             "turned_to": turned_to,
         }
-        return _Made(fields, outputs, asked.refused is None)
+        return Made(fields, outputs, asked.refused is None)
 
     def _take(self, rows: Rows) -> None:
         """The open step's rows go into the sums, and into the chain of the journal."""
@@ -382,7 +362,7 @@ class CounterMachine(OneInput):
         self.moments.add(rows, self._events)
         self.pending = []
 
-    def _release(self, made: _Made, gathered: _Gathered) -> Step:
+    def _release(self, made: Made, gathered: Gathered) -> Step:
         journal = self.chain.append(made.fields)
         self._close(made.fields["head"]["inputs"][0]["high"])
         self._remember(gathered)

@@ -56,7 +56,7 @@ class Sealed(NamedTuple):
         closed_by: the rule that closed it.
         contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
             then follows from which slots the window holds, not from the order in which they came.
-        ids: of its slots, in that order; none where slots have none (experiments).
+        ids: of its slots, in that order; none where nothing has named them (audits of one release).
     """
 
     window: int

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.audit_laws import laplace_pair, pure
@@ -43,19 +44,22 @@ SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np
 """How an attacker weighs what he read, by the law of the noise."""
 
 
-def collaborative(release: ContinualConfig, features: FeatureConfig) -> CollaborativeSystem:
+def collaborative(
+    release: ContinualConfig, features: FeatureConfig, most: int = USERS, partitions: PartitionConfig | None = None
+) -> CollaborativeSystem:
     """A deployment of users who have no ties: the noise does not depend on the relation.
 
-    There are `USERS`, or as many as a model of these features has room for.
+    There are as many as asked for, or as a model of these features has room for.
     """
     room = (MAX_RECORD_BYTES - 4096) // (4 * features.dimension * (features.dimension + 2))
-    users = tuple(f"user-{number}" for number in range(max(1, min(USERS, room))))
+    users = tuple(f"user-{number}" for number in range(max(1, min(most, room))))
     config = CollaborativeConfig(
         deployment="audit",
         arms=1,
         features=features,
         learner=CollaborationConfig("linucb"),
         release=release,
+        partitions=PartitionConfig() if partitions is None else partitions,
     )
     return CollaborativeSystem.of(config, SocialGraph(users, np.zeros((len(users), len(users)))))
 

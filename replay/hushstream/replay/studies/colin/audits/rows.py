@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import get_args
 
 from hushstream.replay.audits import mechanisms
-from hushstream.replay.audits.row import HORIZON, Audit
+from hushstream.replay.audits.row import HORIZON, Audit, Recipe, made
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.audits import releases as collaborative
+from hushstream.replay.studies.colin.audits.role_rows import role_rows
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
 
 FEATURES = 4
@@ -31,27 +33,32 @@ K_NORM_RUNS = 600
 """K-norm vectors are slow to draw, and the fewest runs find half of them."""
 
 
-def _collaborative() -> tuple[Audit, ...]:
-    """A row for each counter that a configuration may name, under both trusts, with each noise that it may have."""
-    rows = [
-        _continual(trust, mechanism, noise)
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system: each counter that a configuration may name, under both trusts, with each noise."""
+    counters = [
+        Recipe(f"{trust}-{mechanism}-{noise}", partial(_continual, trust, mechanism, noise))
         for noise, kinds in COUNTERS.items()
         for mechanism in kinds
         for trust in get_args(Trust)
     ]
     return (
-        *rows,
-        _noisy_reward("noisy-reward", 1.0, 1_000),
-        _noisy_reward("noisy-reward-laplace", 3.0, 2_000),
-        Audit(
-            "colin-paper",
-            "release",
-            "the first reward, 1 against 0, all releases seen",
-            3_000,
-            colin_paper.audit_paper_tree(),
-            paper_claim=colin_paper.CLAIM,
-            subjects=(colin_paper.EXPOSURE,),
-        ),
+        *counters,
+        made(_noisy_reward("noisy-reward", 1.0, 1_000)),
+        made(_noisy_reward("noisy-reward-laplace", 3.0, 2_000)),
+        Recipe("colin-paper", _paper),
+        *role_rows(),
+    )
+
+
+def _paper() -> Audit:
+    return Audit(
+        "colin-paper",
+        "release",
+        "the first reward, 1 against 0, all releases seen",
+        3_000,
+        colin_paper.audit_paper_tree(),
+        paper_claim=colin_paper.CLAIM,
+        subjects=(colin_paper.EXPOSURE,),
     )
 
 
@@ -86,8 +93,3 @@ def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
     )
     run = collaborative.audit_noisy_reward(collaborative.collaborative(release, FeatureConfig(FEATURES)))
     return Audit(name, "release", "a reward of 1 against 0", runs, run, subjects=(release,))
-
-
-def rows() -> tuple[Audit, ...]:
-    """Every audit of the system."""
-    return _collaborative()

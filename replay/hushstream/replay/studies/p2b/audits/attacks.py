@@ -19,7 +19,8 @@ from prometheus_client import generate_latest
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.journal import JournalWriter
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.engine.machine import InputRecord, InputSlice, Machine, Output
+from hushstream.engine.machine import InputRecord, InputSlice, Machine, Output, Step
+from hushstream.engine.outcomes import Outcome
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.keys import Key
@@ -28,6 +29,7 @@ from hushstream.privacy.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.row import Run
 from hushstream.replay.studies.p2b.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
+from hushstream.replay.studies.p2b.audits.worked import played_windows
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
@@ -104,14 +106,15 @@ def two_epsilons() -> Run:
 def forked_journal() -> Run:
     """One window of one journal released over two contents, the unit in one of them: noise in common would cancel.
 
-    The other branch holds a slot that the first does not. What both tell is priced as two releases.
+    Each branch has its shuffler, and the other one holds a report that the first does not. What both tell is priced
+    as two releases.
     """
-    system, key = p2b(ReleaseConfig(sums="fresh", epsilon=EPSILONS[0])), fresh_key()
+    release = ReleaseConfig(sums="fresh", epsilon=EPSILONS[0], window_slots=CELLS + 1)
+    system, key = p2b(release), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
-        nonce = fresh_nonce()
-        lost = published(system, key, [slots(present)], nonce)[0, 0, :, TARGET]
-        found = published(system, key, [[*slots(False), Report(0, 1 - TARGET, 1)]], nonce)[0, 0, :, TARGET]
+        nonce, branches = fresh_nonce(), ([*slots(present), None], [*slots(False), Report(0, 1 - TARGET, 1)])
+        lost, found = (played_windows(system, key, [branch], nonce)[0, 0, :, TARGET] for branch in branches)
         difference = lost - found
         return np.asarray((difference == 1).astype(np.float64) - (difference == 0))
 
@@ -268,12 +271,45 @@ def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, b
 
 
 def _fold(machine: LearnerMachine, metrics: Metrics, topic: str, schema: str, fields: dict[str, Any]) -> None:
-    """One record, and what a worker counts for it; nothing here takes any time."""
+    """One record, and what a worker counts for it."""
     place = machine.positions()[topic, 0]
     record = InputRecord(place, 0, codec.encode(schema, fields))
     for step in machine.fold([InputSlice(topic, 0, place, place + 1, (record,))]):
-        if step.journal is not None:
-            metrics.journaled()
-        metrics.batch(step.counts, 0.0)
-        metrics.released(step.releases)
-        metrics.dead_letters(step.dead_letters)
+        _count(metrics, step)
+
+
+def _count(metrics: Metrics, step: Step) -> None:
+    """What a worker counts for a step; nothing here takes any time."""
+    if step.journal is not None:
+        metrics.journaled()
+    metrics.batch(step.counts, 0.0)
+    metrics.released(step.releases)
+    metrics.dead_letters(step.dead_letters)
+
+
+def differenced_windows() -> Run:
+    """All that anybody may read of a window but its sums: every slot holds a report, or null."""
+    system, key = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS)), fresh_key()
+    without = _public_window(system, key, slots(False))
+
+    def score(present: bool) -> float:
+        return 1.0 if _public_window(system, key, slots(present)) != without else -1.0
+
+    return partial(audit_attack, each_run(score), system.guarantee().cost, None)
+
+
+def _public_window(system: P2BSystem, key: Key, contents: Sequence[Report | None]) -> tuple[list[object], bytes]:
+    """What a shuffler publishes of one window beside noised sums, and its public metrics."""
+    machine = ShufflerMachine(system, 0, key)
+    machine.start(machine.genesis(bytes(32)))
+    metrics = Metrics(
+        Labels("shuffler", outcomes=tuple(Outcome), topics=tuple(topic.name for topic in TOPICS), partitions=1)
+    )
+    seen: list[object] = []
+    for step in machine.fold([_reports(system, contents)]):
+        _count(metrics, step)
+        for output in step.releases:
+            name, fields = codec.decode(output.value)
+            told = {field: value for field, value in fields.items() if field not in ("ones", "zeros")}
+            seen.append((output.topic, output.partition, output.key, len(output.value), name, told))
+    return seen, generate_latest(metrics.public)

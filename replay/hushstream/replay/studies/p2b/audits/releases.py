@@ -7,7 +7,7 @@ coins) of the others is independent of it. So one release gives as many runs as 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,9 @@ from hushstream.systems.p2b.promise import resolve_codes
 from hushstream.systems.p2b.release import release_address, release_window
 from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
+
+Contents = Sequence[Report | None]
+"""Of one window's slots."""
 
 CELLS, ARMS = 25, 2
 """Codes and arms of a deployment under attack."""
@@ -62,7 +65,7 @@ def stand_in(config: P2BConfig) -> P2BSystem:
 
 
 def published(
-    system: P2BSystem, key: Key, windows: list[list[Report | None]], nonce: bytes | None = None
+    system: P2BSystem, key: Key, windows: Sequence[Contents], nonce: bytes | None = None
 ) -> NDArray[np.int64]:
     """The sums of some windows as the shuffler publishes them: int64 (windows, 2, codes, arms).
 
@@ -89,7 +92,11 @@ def slots(present: bool, others: int = 0, other_arm: int = TARGET) -> list[Repor
     return [*known, *(Report(code, TARGET, 1) if present else None for code in range(CELLS))]
 
 
-def audit_slot_sums_release(system: P2BSystem, most: int) -> Run:
+Publish = Callable[[P2BSystem, Key, Sequence[Contents]], NDArray[np.int64] | NDArray[np.float64]]
+"""What is published of some windows, (windows, 2, codes, arms)."""
+
+
+def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = published) -> Run:
     """Fresh noise or a counter: a report moves the two sums of its cell by R and M - R, and nothing else.
 
     R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
@@ -97,6 +104,7 @@ def audit_slot_sums_release(system: P2BSystem, most: int) -> Run:
     Args:
         system: under attack.
         most: windows of a counter that the attack may feed.
+        publish: the release as it is, or the role around it.
 
     Raises:
         HushstreamError: see `reading_of`.
@@ -108,12 +116,12 @@ def audit_slot_sums_release(system: P2BSystem, most: int) -> Run:
     cells: list[Report | None] = [
         Report(code, arm, step) for code in range(system.codes) for arm in range(system.config.arms)
     ]
-    later: list[list[Report | None]] = [[None]] * (reading.steps - 1)
+    later: list[Contents] = [[None] * len(cells)] * (reading.steps - 1)
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
         first = [cell if present else None for cell in cells]
-        totals = np.cumsum(published(system, key, [first, *later]), axis=0)[np.array(reading.times) - 1]
+        totals = np.cumsum(publish(system, key, [first, *later]), axis=0)[np.array(reading.times) - 1]
         seen = totals[:, :moved].reshape(len(totals), moved, len(cells)).transpose(0, 2, 1)
         return reading.clipped_score(seen, step)
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.guarantee import tuples_guarantee
-from hushstream.replay.audits.row import HORIZON, Audit, Run
+from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
 from hushstream.replay.studies.p2b.audits import attacks, releases
+from hushstream.replay.studies.p2b.audits.role_rows import role_rows
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
 from hushstream.systems.p2b.promise import PAPER_THRESHOLD
 
@@ -65,6 +66,9 @@ def _attacks() -> tuple[Audit, ...]:
         _attack(
             "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()
         ),
+        _attack(
+            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows()
+        ),
     )
 
 
@@ -83,6 +87,6 @@ def _lift(name: str, lift: LiftConfig, runs: int) -> Audit:
     return Audit(name, "release", about, runs, run, subjects=(lift,))
 
 
-def rows() -> tuple[Audit, ...]:
+def rows() -> tuple[Recipe, ...]:
     """Every audit of the system."""
-    return (*_releases(), *_attacks())
+    return (*map(made, _releases()), *role_rows(), *map(made, _attacks()))

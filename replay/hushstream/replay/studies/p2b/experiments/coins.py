@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.privacy.keys import seeded_key
 from hushstream.replay.worlds.draws import Draws
 
 Int64 = NDArray[np.int64]
@@ -23,6 +24,9 @@ class Coins(Protocol):
 
     def targets(self, users: Int64, slot: int, below: int) -> Int64:
         """Which of its ``below`` interactions a slot reports, (n,) in [0, below)."""
+
+    def report_ids(self, users: Int64, slot: int) -> list[bytes]:
+        """Report ids of a slot of each user: 16 bytes each, different for every (user, slot)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +44,9 @@ class SeededCoins:
         """See `Coins.targets`."""
         draws = Draws(self.seed, "slot-targets").uniforms(users, slot, 1)[:, 0]
         return np.asarray(draws * below, dtype=np.int64)
+
+    def report_ids(self, users: Int64, slot: int) -> list[bytes]:
+        """See `Coins.report_ids`."""
+        key = seeded_key(self.seed, "users")
+        number = slot.to_bytes(8, "little")
+        return [key.digest("report-id", user.to_bytes(8, "little"), number) for user in users.tolist()]

@@ -71,11 +71,12 @@ class PopulationError(HushstreamError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contributions:
-    """The interactions in clear that slots report, in the order of the slots: (n, d), (n,), (n,)."""
+    """Interactions in clear that slots report, in the order of the slots: (n, d), (n,), (n,); and their report ids."""
 
     contexts: Float32
     arms: Int64
     rewards: Float64
+    ids: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,6 +234,7 @@ class _Play:
             np.concatenate([part.contexts for part in parts]),
             np.concatenate([part.arms for part in parts]),
             np.concatenate([part.rewards for part in parts]),
+            tuple(name for part in parts for name in part.ids),
         )
 
     def _kept(self, start: LinUCBState, users: Int64) -> Contributions:
@@ -246,7 +248,8 @@ class _Play:
             slot, row = np.nonzero(targets == index)
             place = slot * count + row
             contexts[place], arms[place], rewards[place] = shown[row], chosen[row], earned[row]
-        return Contributions(contexts, arms, rewards)
+        ids = tuple(name for slot in range(due) for name in self._coins.report_ids(users, slot))
+        return Contributions(contexts, arms, rewards, ids)
 
     def evaluate(self, arm: str, start: LinUCBState, users: Int64) -> Float64:
         """Phase 1: the rewards, (n, T), of users who start from a shared state."""
@@ -286,14 +289,16 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     codes = system.encoder.encode(given.contexts).tolist()
     reports = zip(codes, given.arms.tolist(), given.rewards.tolist(), strict=True)
     contents = [pack(Report(code, arm, reward_level(reward, levels))) for code, arm, reward in reports]
+    slots = list(zip(given.ids, contents, strict=True))
     nonce = genesis_nonce(system, key)
     totals, released = PrivateTotals(system), Released()
     running = open_running(system.window_tree, key, release_address(system, nonce, 0))
     spending = Spending(system.slot_terms, 0)
-    for window, low in enumerate(range(0, len(contents), config.release.window_slots)):
-        part = tuple(contents[low : low + config.release.window_slots])
+    for window, low in enumerate(range(0, len(slots), config.release.window_slots)):
+        part = sorted(slots[low : low + config.release.window_slots])
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
-        sealed = Sealed(window, closed_by, part)
+        ids, kept = zip(*part, strict=True)
+        sealed = Sealed(window, closed_by, kept, ids)
         if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, sealed, running)

@@ -1,0 +1,187 @@
+"""The aggregator: from releases to models. It sees what is published, and holds no key.
+
+A model is the open cells and, for each, 256 tickets. A version says which cells opened and which rows of tickets
+changed; whoever applies all versions in order has the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.pdap.blocks import Blocks
+from hushstream.systems.pdap.cells import Int64, levels_of
+from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
+from hushstream.systems.pdap.counter import Release
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.estimate import Beliefs, Observed, believe, precisions
+from hushstream.systems.pdap.noise import block_variances
+from hushstream.systems.pdap.partition import Partition
+from hushstream.systems.pdap.pool import permutation, pool_size
+from hushstream.systems.pdap.tickets import TICKETS, CellBeliefs, draw_tickets, rounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelUpdate:
+    """A version of the model, as what changed.
+
+    Attributes:
+        version: counts from 0; the first opens the root.
+        opened: cells that opened, in the order of their rows.
+        changed: rows whose tickets are new, ascending; those of opened cells are among them.
+        tickets: int64 (len(changed), 256), each row sorted.
+        pool: how many arms may be shown.
+    """
+
+    version: int
+    opened: Int64
+    changed: Int64
+    tickets: Int64
+    pool: int
+
+
+class Aggregate:
+    """All that was released so far, and the model that follows from it."""
+
+    def __init__(self, config: PdapConfig, arms: Int64 | None = None) -> None:
+        """Before the first release.
+
+        Args:
+            config: of the deployment.
+            arms: which may ever be shown, all vendors' by default; a vendor that keeps to itself gives its own.
+        """
+        cells = config.cells
+        self.partition = Partition(config.grid, cells.split_at, cells.growth, cells.cap)
+        self.decisions = 0
+        self._config = config
+        self._owners = config.owners
+        self._variances = np.array(block_variances(config))
+        order = permutation(config.arms, pdap_digest(config))
+        self._order = order if arms is None else order[np.isin(order, arms)]
+        self._withdrawn: frozenset[int] = frozenset()
+        self._observed = Observed.none()
+        self._rewards, self._counted = 0, 0
+        self._version = -1
+        self._digests: list[bytes] = []
+
+    def withdraw(self, arms: frozenset[int]) -> None:
+        """Say which arms may not be shown from the next version on; a public fact. It replaces what was said before.
+
+        Raises:
+            PdapError: an unknown arm, or none would be left.
+        """
+        if any(not 0 <= arm < self._config.arms for arm in arms):
+            raise PdapError(f"arms: expected numbers from 0 to {self._config.arms - 1}, got another")
+        if not set(self._order.tolist()) - arms:
+            raise PdapError("arms: expected one at least that may be shown, got none")
+        self._withdrawn = arms
+
+    def fold(self, release: Release) -> None:
+        """Take what a window published.
+
+        Raises:
+            PdapError: a cell that is not on this grid.
+        """
+        blocks, levels = release.blocks, self._config.release.reward_levels
+        self._config.grid.require(blocks.cells)
+        precision = precisions(
+            blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
+        )
+        rows = np.array([self.partition.row(cell) for cell in blocks.cells.tolist()], dtype=np.int64)
+        means = self._bounded_means(rows, blocks, precision)
+        self._observed = self._observed.plus(Observed(rows, blocks.arms, precision, precision * means))
+        self._rewards += int(blocks.sums.sum())
+        self._counted += int(blocks.counts.sum()) * levels
+        self.decisions += release.outcomes
+        self.partition.observe(release.arrived, release.arrivals)
+        self.partition.grow()
+
+    def _bounded_means(self, rows: Int64, blocks: Blocks, precision: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Block means, each no further from what was expected than noise with such heavy tails may pull a belief.
+
+        Let the value have the prior variance v, and the mean be observed with scatter and noise of variance 1/P, the
+        noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by
+        x v P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x
+        counts up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the wildest noise.
+        """
+        means = blocks.sums / (blocks.counts * self._config.release.reward_levels)
+        if not len(means):
+            return means
+        arms, column = np.unique(blocks.arms, return_inverse=True)
+        found = self._believe(arms)
+        expected = found.mean[rows, column]
+        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, self._owners[blocks.arms]] ** 2
+        # The variance of Laplace noise is twice the square of its scale.
+        scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
+        with np.errstate(divide="ignore"):
+            reach = (variance + 1.0 / precision) / scales
+        return np.asarray(expected + np.clip(means - expected, -reach, reach))
+
+    @property
+    def pool(self) -> Int64:
+        """The arms that may be shown now."""
+        allowed = self._order
+        if self._withdrawn:
+            allowed = allowed[~np.isin(allowed, list(self._withdrawn))]
+        least = self._config.release.kappa / max(self._config.level_epsilons)
+        return allowed[: pool_size(len(allowed), self.decisions, least)]
+
+    def beliefs(self) -> Beliefs:
+        """What is believed of the pool in every open cell."""
+        return self._believe(self.pool)
+
+    def _believe(self, arms: Int64) -> Beliefs:
+        terms = self._config.estimate
+        levels = self._config.cells.levels
+        return believe(
+            self.partition.by_level(),
+            self._observed,
+            arms,
+            self._owners,
+            self.grand_mean,
+            terms,
+            steps_to(levels, terms.arm_steps),
+            steps_to(levels, terms.vendor_steps),
+        )
+
+    @property
+    def grand_mean(self) -> float:
+        """Mean reward of all released blocks, from 0 to 1; 0 before the first one."""
+        return min(1.0, max(0.0, self._rewards / self._counted)) if self._counted else 0.0
+
+    def publish(self, greedy: bool = False) -> ModelUpdate:
+        """The next version.
+
+        Args:
+            greedy: at the end of learning every ticket goes to the arm with the largest mean.
+        """
+        cells = self._by_cell(0.0 if greedy else self._config.estimate.temper)
+        digests = [beliefs.digest() for beliefs in cells]
+        known = len(self._digests)
+        changed = [row for row, digest in enumerate(digests) if row >= known or digest != self._digests[row]]
+        tickets = [draw_tickets(cells[row], digests[row]) for row in changed]
+        opened = self.partition.cells[known:]
+        self._version, self._digests = self._version + 1, digests
+        return ModelUpdate(
+            self._version,
+            np.array(opened, dtype=np.int64),
+            np.array(changed, dtype=np.int64),
+            np.array(tickets, dtype=np.int64).reshape(len(changed), TICKETS),
+            len(cells[0].pool),
+        )
+
+    def _by_cell(self, temper: float) -> list[CellBeliefs]:
+        found = self.beliefs()
+        mean, deviation, doubt = rounded(found.mean), rounded(found.deviation), rounded(found.doubt)
+        owners = self._owners[found.pool]
+        return [
+            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
+            for row, cell in enumerate(self.partition.cells)
+        ]
+
+    def best(self) -> NDArray[np.int64]:
+        """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""
+        found = self.beliefs()
+        return np.asarray(found.pool[rounded(found.mean).argmax(axis=1)])

@@ -1,0 +1,126 @@
+"""Blocks: what a window releases, disjoint sums of rewards with noise; and how outcomes are put into blocks.
+
+A block is a cell, an arm, the public number n of outcomes in it and the sum of their rewards. At the close of a window
+every arm is walked from the deepest cells up: where n reaches the least size of the level, the block is released and
+its outcomes are done with; what is too small is lent to the parent's cell for the test there. What is too small at
+the root, too, stays where it was, for a later window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushstream.systems.pdap.cells import Grid, Int64, levels_of
+from hushstream.systems.pdap.errors import PdapError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Columns of blocks, or of outcomes that wait for one: (n,) each.
+
+    Attributes:
+        cells: the cell of each.
+        arms: its arm.
+        counts: outcomes in it, at least 1; public.
+        sums: sum of their rewards, in reward levels: exact where they wait, with noise once released.
+    """
+
+    cells: Int64
+    arms: Int64
+    counts: Int64
+    sums: Int64
+
+    def __post_init__(self) -> None:
+        """Refuse columns of other lengths or types.
+
+        Raises:
+            PdapError: names what came.
+        """
+        for name in ("cells", "arms", "counts", "sums"):
+            column = getattr(self, name)
+            if column.dtype != np.int64 or column.shape != self.cells.shape or column.ndim != 1:
+                raise PdapError(f"blocks: expected {name} int64 {self.cells.shape}, got {column.dtype} {column.shape}")
+
+    @classmethod
+    def none(cls) -> Blocks:
+        """No block."""
+        return cls(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.cells)
+
+    def take(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]] | Int64) -> Blocks:
+        """Some of them, by mask or place."""
+        return Blocks(self.cells[rows], self.arms[rows], self.counts[rows], self.sums[rows])
+
+    def canonical(self) -> bytes:
+        """All columns as bytes, with their length: what a keyed digest of the content is taken over."""
+        columns = (self.cells, self.arms, self.counts, self.sums)
+        return len(self).to_bytes(8, "little") + b"".join(column.astype("<i8").tobytes() for column in columns)
+
+
+def joined(parts: Sequence[Blocks]) -> Blocks:
+    """All columns one after the other."""
+    return Blocks(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in ("cells", "arms", "counts", "sums"))
+    )
+
+
+def gathered(parts: Sequence[Blocks]) -> Blocks:
+    """One row for each (cell, arm), sorted by both; counts and sums are added."""
+    everything = joined(parts)
+    first, group = _groups(everything.cells, everything.arms)
+    return Blocks(
+        everything.cells[first],
+        everything.arms[first],
+        _added(everything.counts, group, len(first)),
+        _added(everything.sums, group, len(first)),
+    )
+
+
+def close(grid: Grid, waiting: Blocks, least: Sequence[int]) -> tuple[Blocks, Blocks]:
+    """Form the blocks of a window: (blocks with exact sums, deepest first; what goes on waiting).
+
+    Membership is a function of cells, arms, counts and ``least``; no reward enters it.
+
+    Args:
+        grid: of the cells.
+        waiting: one row for each (cell, arm), see `gathered`.
+        least: outcomes that a block of each level must have, from the root down.
+    """
+    found: list[Blocks] = []
+    left, levels = waiting, levels_of(waiting.cells)
+    for level in range(grid.levels, -1, -1):
+        deep = levels >= level
+        lent = left.take(deep)
+        above = grid.ancestors(lent.cells, level)
+        first, group = _groups(above, lent.arms)
+        counts = _added(lent.counts, group, len(first))
+        full = counts >= least[level]
+        sums = _added(lent.sums, group, len(first))
+        found.append(Blocks(above[first], lent.arms[first], counts, sums).take(full))
+        stays = np.ones(len(left), dtype=bool)
+        stays[np.flatnonzero(deep)] = ~full[group]
+        left, levels = left.take(stays), levels[stays]
+    return joined(found), left
+
+
+def _groups(cells: Int64, arms: Int64) -> tuple[Int64, Int64]:
+    """Group by (cell, arm), in sorted order: (a place of each group, the group of each place)."""
+    order = np.lexsort((arms, cells))
+    sorted_cells, sorted_arms = cells[order], arms[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (sorted_cells[1:] != sorted_cells[:-1]) | (sorted_arms[1:] != sorted_arms[:-1])
+    group = np.empty(len(order), dtype=np.int64)
+    group[order] = np.cumsum(new) - 1
+    return order[new], group
+
+
+def _added(values: Int64, group: Int64, groups: int) -> Int64:
+    total = np.zeros(groups, dtype=np.int64)
+    np.add.at(total, group, values)
+    return total

@@ -1,0 +1,284 @@
+"""The configuration of a P-DAP deployment: vendors, the partition of contexts, the release of blocks, the model.
+
+Plain frozen values, checked once, digested once. Contexts' cells, who serves whom, which arm was shown and all timing
+are public; rewards alone are private, and one event's reward is the unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.values import (
+    REFUSE_UNKNOWN,
+    ConfigurationError,
+    number,
+    positive,
+    require,
+    require_deployment_name,
+    whole,
+)
+from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
+from hushstream.systems.pdap.cells import Grid
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.windows import Schedule
+
+Placement = Literal["serving", "home"]
+PLACEMENTS: tuple[Placement, ...] = ("serving", "home")
+
+LARGEST_ARMS = 1 << 20
+LARGEST_EPSILON = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class VendorConfig:
+    """A vendor: its name and how many items it has; items are numbered through, vendor by vendor.
+
+    Attributes:
+        name: of the vendor; it stands in topic names.
+        arms: items that it may ever show; one that it has not yet, or no more, is withdrawn.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    name: str
+    arms: int
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.name)
+        whole("vendors.arms", self.arms, 1, LARGEST_ARMS)
+
+
+@dataclass(frozen=True, slots=True)
+class CellConfig:
+    """How contexts are partitioned.
+
+    Attributes:
+        branching: m, parts of each side of a cell that splits.
+        split_at: A; a cell of level l splits when A m^(p l) contexts arrived in it.
+        growth: p.
+        levels: L, the deepest level.
+        cap: most open cells; beyond it the deepest open cell above a context serves.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    branching: int = 2
+    split_at: float = 400.0
+    growth: float = 1.0
+    levels: int = 3
+    cap: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("cells.branching", self.branching, 2, 64)
+        object.__setattr__(self, "split_at", positive("cells.split_at", self.split_at))
+        growth = number("cells.growth", self.growth, "a number from 0 to 10", lambda x: 0 <= x <= 10)
+        object.__setattr__(self, "growth", growth)
+        whole("cells.levels", self.levels, 0, 57)
+        whole("cells.cap", self.cap, 1, 65_536)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockConfig:
+    """What is released of rewards, and when.
+
+    Attributes:
+        epsilon: of one event's reward, for ever; with ``level_growth`` that of the root's level.
+        level_growth: alpha of GP-DAP: blocks of level l are released at epsilon m^(alpha l), and the largest level's is
+            what is promised; 0 for one epsilon.
+        placement: serving (one counter takes all outcomes) or home (each vendor's own counter takes those of its
+            users: nobody else holds their rewards, at smaller blocks).
+        kappa: a block has at least kappa / epsilon outcomes: fewer would drown in their noise.
+        reward_levels: R; a reward is a whole number from 0 to R, 1 for clicks.
+        first_window: n0; the first window closes at so many outcomes.
+        window_ratio: each window closes at so many times the outcomes of the one before.
+        events_per_person: c, events of one person that are priced together.
+        horizon: most outcomes that are ever taken; beyond it they are refused.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    epsilon: float = 1.0
+    level_growth: float = 0.0
+    placement: Placement = "serving"
+    kappa: float = 3.0
+    reward_levels: int = 1
+    first_window: int = 500
+    window_ratio: float = 1.5
+    events_per_person: int = 100
+    horizon: int = 1 << 40
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        epsilon = positive("release.epsilon", self.epsilon)
+        require(epsilon <= LARGEST_EPSILON, "release.epsilon", "at most 20 (more protects nobody)", epsilon)
+        object.__setattr__(self, "epsilon", epsilon)
+        growth = number("release.level_growth", self.level_growth, "a number from 0 to 10", lambda x: 0 <= x <= 10)
+        object.__setattr__(self, "level_growth", growth)
+        require(self.placement in PLACEMENTS, "release.placement", " or ".join(PLACEMENTS), self.placement)
+        object.__setattr__(self, "kappa", positive("release.kappa", self.kappa))
+        whole("release.reward_levels", self.reward_levels, 1, 256)
+        whole("release.first_window", self.first_window, 1, 1 << 40)
+        ratio = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
+        object.__setattr__(self, "window_ratio", ratio)
+        whole("release.events_per_person", self.events_per_person, 1, LARGEST_LIFE)
+        whole("release.horizon", self.horizon, 1, 1 << 40)
+
+    @property
+    def schedule(self) -> Schedule:
+        """When windows close."""
+        return Schedule(self.first_window, self.window_ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateConfig:
+    """How released blocks become beliefs, and beliefs choices; nothing of it touches privacy.
+
+    Attributes:
+        reward_variance: of one reward (in [0, 1]) around its mean.
+        arm_variance: prior variance of an arm's deviation from its vendor's mean, at the root.
+        arm_steps: variance of that deviation's step from level to level; below the last given one each is half of the
+            one before.
+        arm_spread: variance of arms around their vendor's mean, where that mean is estimated.
+        vendor_variance: prior variance of a vendor's mean at the root.
+        vendor_steps: of its steps, as ``arm_steps``.
+        prior_share: the prior mean of a vendor's mean is so much of the mean reward released so far.
+        temper: multiplies the deviations from which tickets are drawn; 0 shows the best arm alone.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    reward_variance: float = 0.2
+    arm_variance: float = 0.02
+    arm_steps: tuple[float, ...] = (0.009, 0.0045, 0.0024)
+    arm_spread: float = 0.1
+    vendor_variance: float = 0.05
+    vendor_steps: tuple[float, ...] = (0.03, 0.015, 0.008)
+    prior_share: float = 0.7
+    temper: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        for name in ("reward_variance", "arm_variance", "arm_spread", "vendor_variance"):
+            object.__setattr__(self, name, positive(f"estimate.{name}", getattr(self, name)))
+        for name in ("arm_steps", "vendor_steps"):
+            steps = tuple(getattr(self, name))
+            require(bool(steps), f"estimate.{name}", "at least one variance", steps)
+            object.__setattr__(self, name, tuple(positive(f"estimate.{name}", step) for step in steps))
+        share = number("estimate.prior_share", self.prior_share, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        object.__setattr__(self, "prior_share", share)
+        temper = number("estimate.temper", self.temper, "a number from 0 to 10", lambda x: 0 <= x <= 10)
+        object.__setattr__(self, "temper", temper)
+
+
+def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
+    """Variances of the steps to levels 1 to ``levels``: those given, then halves of halves."""
+    missing = max(0, levels - len(given))
+    return given[:levels] + tuple(given[-1] / 2**place for place in range(1, missing + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PdapConfig:
+    """Everything that decides what a P-DAP deployment computes.
+
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        vendors: at least one, by name.
+        dimension: d, numbers of a context, each from 0 to 1.
+        cells: how contexts are partitioned.
+        release: what leaves a counter.
+        estimate: how the model is made of it.
+        feedback: how shown and reward are joined to the decision.
+        partitions: how many of each topic.
+        budget: limits what one reward may cost over all epochs of noise; null for what one epoch costs.
+        public_dataset: allows what only public data may have: exact figures.
+        system: which system this is a configuration of.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    vendors: tuple[VendorConfig, ...]
+    dimension: int
+    cells: CellConfig = field(default_factory=CellConfig)
+    release: BlockConfig = field(default_factory=BlockConfig)
+    estimate: EstimateConfig = field(default_factory=EstimateConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    budget: BudgetConfig | None = None
+    public_dataset: bool = False
+    system: Literal["pdap"] = "pdap"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        object.__setattr__(self, "vendors", tuple(self.vendors))
+        names = [vendor.name for vendor in self.vendors]
+        require(bool(names), "vendors", "at least one", names)
+        require(len(set(names)) == len(names), "vendors", "names that differ", names)
+        require(self.arms <= LARGEST_ARMS, "vendors", f"at most {LARGEST_ARMS} arms in all", self.arms)
+        whole("dimension", self.dimension, 1, 10)
+        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
+        require(self.system == "pdap", "system", "pdap", self.system)
+        if self.budget is not None:
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+        try:
+            deepest = self.grid.levels
+        except PdapError as error:
+            raise ConfigurationError(f"cells: {error}") from None
+        largest = self.level_epsilons[deepest]
+        expected = f"level_growth that keeps the deepest level's epsilon at most {LARGEST_EPSILON:g}"
+        require(largest <= LARGEST_EPSILON, "release.level_growth", expected, self.release.level_growth)
+
+    @property
+    def arms(self) -> int:
+        """Items of all vendors."""
+        return sum(vendor.arms for vendor in self.vendors)
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The vendor of each arm, int64 (arms,)."""
+        return np.repeat(np.arange(len(self.vendors)), [vendor.arms for vendor in self.vendors])
+
+    @property
+    def grid(self) -> Grid:
+        """How contexts become cells.
+
+        Raises:
+            CellsExhausted: the cells of the deepest level do not fit their numbers.
+        """
+        return Grid(self.dimension, self.cells.branching, self.cells.levels)
+
+    @property
+    def level_epsilons(self) -> tuple[float, ...]:
+        """Epsilon of a block of each level, from the root down: eps0 m^(alpha l), in whole millionths, rounded up."""
+        release, branching = self.release, self.cells.branching
+        asked = [
+            release.epsilon * branching ** (release.level_growth * level) for level in range(self.cells.levels + 1)
+        ]
+        return tuple(float(epsilon_value(epsilon_micro(round(epsilon, 9)))) for epsilon in asked)
+
+    @property
+    def least_counts(self) -> tuple[int, ...]:
+        """Outcomes that a block of each level must have: max(1, kappa / epsilon), rounded up."""
+        kappa = exact(self.release.kappa)
+        return tuple(max(1, math.ceil(kappa / exact(epsilon))) for epsilon in self.level_epsilons)
+
+
+def pdap_digest(config: PdapConfig) -> bytes:
+    """16 bytes that stand for the configuration."""
+    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical)
+    return hasher.digest()

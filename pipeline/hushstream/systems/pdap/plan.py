@@ -1,0 +1,90 @@
+"""What can be said of a deployment before anything runs: how many outcomes its blocks need, and when they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.noise import block_variances
+from hushstream.systems.pdap.pool import FLOOR, pool_size
+
+_ARMS_TOLD_APART = 0.5
+"""Share of the arms below which most of what vendors own is never shown under a traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a traffic of ``outcomes`` gives.
+
+    Attributes:
+        outcomes: decisions in the life of the deployment, of all vendors.
+        least: outcomes of the smallest block at the root.
+        windows: how many close.
+        first_model: outcomes after which the first window closes.
+        pool: arms that may be shown at the end.
+        arms: that there are.
+        noise_outcomes: outcomes of a block whose noise is as large as the rewards' own scatter.
+        warnings: what speaks against it, in plain words.
+    """
+
+    outcomes: int
+    least: int
+    windows: int
+    first_model: int
+    pool: int
+    arms: int
+    noise_outcomes: float
+    warnings: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """One fact a line."""
+        lines = [
+            f"{self.outcomes:,} outcomes: {self.windows} windows, the first model after {self.first_model:,}.",
+            f"A block has at least {self.least:,} outcomes; noise and scatter are equal at {self.noise_outcomes:,.0f}.",
+            f"At the end {self.pool:,} of {self.arms:,} arms may be shown.",
+        ]
+        return "\n".join([*lines, *(f"Warning: {warning}." for warning in self.warnings)]) + "\n"
+
+
+def plan(config: PdapConfig, outcomes: int) -> Plan:
+    """What a deployment would make of ``outcomes`` decisions, of all vendors together.
+
+    With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
+    """
+    release = config.release
+    homes = len(config.vendors) if release.placement == "home" else 1
+    share, least = outcomes // homes, config.least_counts[0]
+    schedule = release.schedule
+    windows = schedule.windows(outcomes)
+    # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
+    noise = block_variances(config)[0] / config.estimate.reward_variance
+    size = pool_size(config.arms, outcomes, release.kappa / max(config.level_epsilons))
+    return Plan(
+        outcomes,
+        least,
+        windows,
+        schedule.closes_at(0),
+        size,
+        config.arms,
+        noise,
+        tuple(_warnings(config, share, least, windows, size)),
+    )
+
+
+def _warnings(config: PdapConfig, share: int, least: int, windows: int, size: int) -> list[str]:
+    found = []
+    if share < least or not windows:
+        found.append(
+            f"no block will ever be released: the smallest has {least:,} outcomes and closes with a window, of which"
+            f" {windows} close, and a counter takes {share:,}"
+        )
+    elif share < FLOOR * least:
+        found.append(
+            f"hardly any block will be released: {FLOOR} arms are tried from the start, which needs"
+            f" {FLOOR * least:,} outcomes a counter, and it takes {share:,}"
+        )
+    if size < _ARMS_TOLD_APART * config.arms:
+        found.append(f"{config.arms - size:,} of {config.arms:,} arms will never be shown")
+    if len(config.vendors) == 1:
+        found.append("one vendor has nobody to share with: a counter of its own needs no noise")
+    return found

@@ -1,0 +1,147 @@
+"""What the releases of a deployment promise for one event's reward, for a person's, and over epochs of noise.
+
+The proof is in `hushstream.systems.pdap.counter`: each reward is in one block, ever, so one epoch of noise costs the
+epsilon of the largest level, once, whatever is released of it later. Counters of several homes hold different events:
+they cost no more together (parallel composition). An epoch that noises anew what was released is charged again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+from hushstream.counting import PureEpsilon
+from hushstream.engine.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
+from hushstream.privacy.guarantee import OPEN_IN
+from hushstream.privacy.ledger import BasicFilter, Debit
+from hushstream.privacy.noise import residue
+from hushstream.privacy.promise import Guarantee, Lifetime, Renewals
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.noise import MECHANISM, block_scales
+
+RELATION = "replace one reward: neighbours differ in the reward of one event, any two values that it may have"
+UNIT = "one reward"
+NOT_PROTECTED = (
+    "which cell a context lies in, its home vendor, who was forwarded to whom, and when anything happened",
+    "which arm was shown, that it was shown, and how many outcomes each cell and arm has had (all public)",
+    "what holds for the population, and what follows from it for anyone",
+    OPEN_IN["hosted"],
+    "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",
+)
+CONDITIONS = (
+    "every outcome is in one block, ever",
+    "no arm is chosen by anyone who sees rewards: outcomes of such choices would carry one reward into many blocks",
+    "no block's noise is ever used for other outcomes (the journal's digests see to it)",
+)
+
+
+@lru_cache(maxsize=64)
+def epoch_guarantee(config: PdapConfig) -> Guarantee:
+    """What one epoch of noise promises, for ever.
+
+    Guarantee:
+        Pure epsilon, the largest level's: `hushstream.systems.pdap.counter`. One draw's law differs between
+        neighbours, so delta is (1 + e^eps) times its table's residue; c events of one person are c draws.
+    """
+    release = config.release
+    budget, off = PureEpsilon(max(config.level_epsilons)), _residue(config)
+    cost = budget.cost(1, off)
+    return Guarantee(
+        mechanism=_mechanism(config),
+        relation=RELATION,
+        unit=UNIT,
+        cost=cost,
+        report_against_report=cost,
+        lifetime=Lifetime(release.events_per_person, 1, budget.many(release.events_per_person, 1, off)),
+        sensitivity=release.reward_levels,
+        norm="L1 distance of all block sums together, in reward levels",
+        zone="counter",
+        deployment="hosted",
+        residue_units=cost.delta_units,
+        not_protected=(*NOT_PROTECTED, _who_sees(config)),
+        conditions=CONDITIONS,
+    )
+
+
+@lru_cache(maxsize=64)
+def spending_terms(config: PdapConfig) -> SpendingTerms:
+    """What an epoch of noise costs, and out of which limit.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget.
+    """
+    one = epoch_guarantee(config)
+    price = Debit("", MECHANISM, one.cost, one.relation, one.unit, ())
+    if config.budget is None:
+        return SpendingTerms("epoch", price, None, price, BasicFilter(one.cost))
+    terms = SpendingTerms("epoch", price, None, price, filter_of(config.budget), composition=config.budget.filter)
+    require_fits(terms.fits, "one epoch of noise", one.cost, config.budget)
+    return terms
+
+
+@lru_cache(maxsize=64)
+def release_guarantee(config: PdapConfig) -> Guarantee:
+    """What all releases promise for one reward over all epochs that the budget admits, and for a person's rewards.
+
+    Raises:
+        ConfigurationError: not even one epoch fits.
+    """
+    one, terms = epoch_guarantee(config), spending_terms(config)
+    if terms.fits == 1:
+        return one
+    limit, life = terms.limit, one.lifetime
+    together = limit.cost(times(limit.price(terms.life), terms.fits))
+    together = Cost(together.epsilon_micro, min(DELTA_ONE, together.delta_units))
+    many = Cost(terms.fits * life.cost.epsilon_micro, min(DELTA_ONE, terms.fits * life.cost.delta_units))
+    return replace(
+        one,
+        cost=together,
+        report_against_report=together,
+        lifetime=Lifetime(life.slots, life.devices, many),
+        residue_units=min(together.delta_units, terms.fits * one.residue_units),
+        renewals=Renewals(terms.fits, one.cost),
+    )
+
+
+def budget_facts(config: PdapConfig) -> BudgetFacts:
+    """How many epochs the budget has room for.
+
+    Raises:
+        ConfigurationError: not even one.
+    """
+    terms = spending_terms(config)
+    return BudgetFacts(
+        budget=config.budget,
+        limit=terms.ceiling if config.budget is None else config.budget.limit,
+        unit=f"{UNIT} over all epochs of noise",
+        counted="epochs of noise",
+        planned=1,
+        fits=terms.fits,
+        released="windows",
+        releases=terms.releases,
+    )
+
+
+def _mechanism(config: PdapConfig) -> str:
+    release = config.release
+    epsilons = [epsilon_text(epsilon_micro(epsilon)) for epsilon in config.level_epsilons]
+    same = len(set(epsilons)) == 1
+    levels = f"epsilon {epsilons[0]}" if same else f"epsilon {', '.join(epsilons)} on levels 0 to {config.cells.levels}"
+    least = ", ".join(dict.fromkeys(map(str, config.least_counts)))
+    return (
+        f"disjoint blocks ({release.placement} counters): sums of rewards by cell and arm of at least {least} outcomes,"
+        f" each outcome in one, released once with discrete Laplace noise of scale {release.reward_levels}/epsilon,"
+        f" {levels}"
+    )
+
+
+def _who_sees(config: PdapConfig) -> str:
+    if config.release.placement == "home":
+        return "the rewards of a vendor's users, from whoever runs that vendor's counter or holds its key"
+    return "all rewards, from whoever runs the counter or holds its key"
+
+
+def _residue(config: PdapConfig) -> Fraction:
+    return max(residue(*scale) for scale in block_scales(config))

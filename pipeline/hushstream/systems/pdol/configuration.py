@@ -1,0 +1,276 @@
+"""The configuration of a PDOL deployment: plain frozen values, checked once, digested once.
+
+Nodes are the holders of records (data centres, shops, hospitals). A domain is one or more nodes that trust one
+another enough to share a counter; by default every node is a domain of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine.values import (
+    REFUSE_UNKNOWN,
+    number,
+    positive,
+    require,
+    require_deployment_name,
+    whole,
+)
+
+CounterName = Literal["blt", "negative-digit", "exact"]
+GraphName = Literal["ring", "torus", "random-regular", "complete"]
+GRAPHS: tuple[GraphName, ...] = ("ring", "torus", "random-regular", "complete")
+
+LATTICE_BITS = 12
+"""Records and models are whole multiples of 2^-12: far finer than any noise, and products fit into 64 bits."""
+
+UNIT = 1 << LATTICE_BITS
+"""One, on the lattice; also how far one record can move a sum of gradients, in L2."""
+
+MAX_RECORD_BYTES = 1 << 20
+"""What one record of a topic may hold."""
+
+LARGEST_DIMENSION = (MAX_RECORD_BYTES - 4096) // 8
+"""A release is one record with 8 bytes for each coordinate."""
+
+LARGEST_HORIZON = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RecordConfig:
+    """What a record is.
+
+    Attributes:
+        dimension: n, the features, a constant one among them if there is to be one.
+        records_per_user: records of one person at one node that are learned from; null slots are sent for what comes
+            after them. What all of them cost together is the lifetime of the guarantee.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    dimension: int
+    records_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("records.dimension", self.dimension, 1, LARGEST_DIMENSION)
+        whole("records.records_per_user", self.records_per_user, 1, LARGEST_LIFE)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingConfig:
+    """What leaves a domain, and how often.
+
+    Attributes:
+        counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise: for
+            replays of public datasets, not private as stated).
+        epsilon: of one record against none, over all releases of all nodes.
+        delta: at which epsilon is stated.
+        slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
+            each domain, so that those with more records need no more counters than the others.
+        horizon: K, the leaves of a counter; after them its last release stands, and a new counter takes later records.
+        domains: how many counters there are; null for one each node. Nodes are dealt to domains evenly, in order.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    counter: CounterName = "blt"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    slots_per_release: int | tuple[int, ...] = 128
+    horizon: int = 32
+    domains: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        kinds = ("blt", "negative-digit", "exact")
+        require(self.counter in kinds, "sharing.counter", " or ".join(kinds), self.counter)
+        object.__setattr__(self, "epsilon", positive("sharing.epsilon", self.epsilon))
+        require(self.epsilon <= 20, "sharing.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        delta = number("sharing.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "delta", delta)
+        for slots in self.sizes:
+            whole("sharing.slots_per_release", slots, 1, 1 << 20)
+        whole("sharing.horizon", self.horizon, 1, LARGEST_HORIZON)
+        if self.domains is not None:
+            whole("sharing.domains", self.domains, 1, 1 << 16)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """B: the one of all domains, or that of each."""
+        slots = self.slots_per_release
+        return slots if isinstance(slots, tuple) else (slots,)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """How releases become a model; none of it touches the guarantee.
+
+    Attributes:
+        radius: R, scales the weights; null for 1.5, and for 0.5 without noise.
+        threshold: a coordinate below so many deviations of the noise on the weighted sum is zero.
+        releases_per_version: a version is published after so many releases (half of them do, once a domain has sent its
+            second one); null for one of each domain.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    radius: float | None = None
+    threshold: float = 0.35
+    releases_per_version: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.radius is not None:
+            object.__setattr__(self, "radius", positive("model.radius", self.radius))
+            require(self.radius <= 1024, "model.radius", "at most 1024", self.radius)
+        least = number("model.threshold", self.threshold, "a number from 0 to 100", lambda x: 0 <= x <= 100)
+        object.__setattr__(self, "threshold", least)
+        if self.releases_per_version is not None:
+            whole("model.releases_per_version", self.releases_per_version, 1, 1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionConfig:
+    """Where labels are predicted.
+
+    Attributes:
+        place: released (by the published model alone: predictions tell nothing of records) or node (by the node's own
+            learners, too: predictions follow its records, and the guarantee covers outsiders alone).
+        rate: eta, how fast the weights of a node's experts follow their mistakes.
+        share: what part of the weights is dealt anew at each record, so that an expert can come back.
+        local_rate: step of a node's own learners.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    place: Literal["released", "node"] = "released"
+    rate: float = 0.5
+    share: float = 0.002
+    local_rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.place in ("released", "node"), "prediction.place", "released or node", self.place)
+        object.__setattr__(self, "rate", positive("prediction.rate", self.rate))
+        share = number("prediction.share", self.share, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "local_rate", positive("prediction.local_rate", self.local_rate))
+
+
+@dataclass(frozen=True, slots=True)
+class GossipConfig:
+    """The form of the paper: neighbours in a graph exchange parameters with Laplace noise. Not private as stated.
+
+    Attributes:
+        epsilon: that the paper claims for a record.
+        rounds: T, records of a node.
+        graph: ring, torus, random-regular (4 neighbours each) or complete.
+        graph_seed: of the random graph.
+        step: alpha_1; alpha_t = step / sqrt(t), up to the next eighth of an octave.
+        lasso: lambda; weights below alpha_t lambda are zero.
+        gradient_at: own (a node predicts and takes its gradient at its own parameters before the noise, as the paper
+            prints it) or sent (at the parameters that it sent).
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    epsilon: float
+    rounds: int
+    graph: GraphName = "torus"
+    graph_seed: int = 0
+    step: float = 12.0
+    lasso: float = 0.0
+    gradient_at: Literal["own", "sent"] = "own"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        object.__setattr__(self, "epsilon", positive("gossip.epsilon", self.epsilon))
+        require(self.epsilon <= 1e6, "gossip.epsilon", "at most a million", self.epsilon)
+        whole("gossip.rounds", self.rounds, 1, 1 << 24)
+        require(self.graph in GRAPHS, "gossip.graph", " or ".join(GRAPHS), self.graph)
+        whole("gossip.graph_seed", self.graph_seed, 0, 2**31 - 1)
+        object.__setattr__(self, "step", positive("gossip.step", self.step))
+        require(self.step <= 1024, "gossip.step", "at most 1024", self.step)
+        lasso = number("gossip.lasso", self.lasso, "a number from 0 to 1024", lambda x: 0 <= x <= 1024)
+        object.__setattr__(self, "lasso", lasso)
+        places = ("own", "sent")
+        require(self.gradient_at in places, "gossip.gradient_at", "own or sent", self.gradient_at)
+
+
+@dataclass(frozen=True, slots=True)
+class PdolConfig:
+    """Everything that decides what a PDOL deployment computes (Li et al. 2015, in a form that is sound).
+
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        nodes: M, the holders of records.
+        records: what a record is.
+        sharing: what leaves a domain (sound form).
+        model: how releases become a model (sound form).
+        prediction: where labels are predicted.
+        gossip: the form of the paper in place of the sound one; null for the sound one.
+        system: which system this is a configuration of.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    nodes: int
+    records: RecordConfig
+    sharing: SharingConfig = field(default_factory=SharingConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    prediction: PredictionConfig = field(default_factory=PredictionConfig)
+    gossip: GossipConfig | None = None
+    system: Literal["pdol"] = "pdol"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        whole("nodes", self.nodes, 1, 1 << 16)
+        require(self.system == "pdol", "system", "pdol", self.system)
+        expected = f"at most one for each of {self.nodes} nodes"
+        require(self.domains <= self.nodes, "sharing.domains", expected, self.sharing.domains)
+        several = isinstance(self.sharing.slots_per_release, tuple)
+        expected = f"one number, or one for each of {self.domains} domains"
+        fits = not several or len(self.sharing.sizes) == self.domains
+        require(fits, "sharing.slots_per_release", expected, len(self.sharing.sizes))
+        if self.gossip is not None:
+            require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
+
+    @property
+    def domains(self) -> int:
+        """D, how many counters there are."""
+        return self.nodes if self.sharing.domains is None else self.sharing.domains
+
+    @property
+    def releases_per_version(self) -> int:
+        """After how many releases a version is published."""
+        wanted = self.model.releases_per_version
+        return self.domains if wanted is None else wanted
+
+    @property
+    def radius(self) -> float:
+        """R."""
+        if self.model.radius is not None:
+            return self.model.radius
+        return 0.5 if self.sharing.counter == "exact" else 1.5
+
+    def slots_of(self, domain: int) -> int:
+        """B of a domain."""
+        sizes = self.sharing.sizes
+        return sizes[domain] if len(sizes) > 1 else sizes[0]
+
+    def domain_of(self, node: int) -> int:
+        """The domain of a node: nodes are dealt in order, as evenly as they go."""
+        return node * self.domains // self.nodes
+
+
+def pdol_digest(config: PdolConfig) -> bytes:
+    """16 bytes that stand for the whole configuration."""
+    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()

@@ -1,0 +1,173 @@
+"""What a PDOL deployment promises, in the sound form and in the paper's.
+
+*The sound form*: the proof is in `hushstream.systems.pdol.node`. Record against null rho; record against record 4 rho;
+r_i records of a person at domain i, sum_i r_i^2 rho. (epsilon, delta) follow from rho by
+`hushstream.privacy.conversions`.
+
+*The paper's form* (Li et al. 2015, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
+theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the record of round t at node
+i. Given equal earlier releases theta_(t+1) moves by alpha_t (g - g'), in L1 by at most sqrt(n) alpha_t 2 L: epsilon, as
+Lemma 1 says. What then, given that theta~_(t+1) is equal on both sides?
+
+* ``sent``: the next gradient is taken at theta~_(t+1), which is equal; the mix holds sent parameters alone; so all that
+  follows is equal. Pure epsilon a record, and r epsilon for r records of a person.
+* ``own``, as printed (lines 6 to 10): the node's next gradient is taken at its own theta_(t+1), from before the noise,
+  which differs. The next record is the same on both sides, so its hinge gradient is 0 on one side and -y x on the other
+  at worst, not 2 L apart but L: theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since it
+  differs again, so does each later round, up to T. epsilon (1 + (T - t) / 2) for the record of round t; the first has
+  the most to lose. "Disjoint data" (Theorem 1) does not help: later data are not what leaks.
+* A node that mixes its own theta_t from before the noise in place of theta~_t^i carries a_ii of every difference on:
+  sum_k a_ii^k epsilon = epsilon / (1 - a_ii). It is nowhere offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from hushstream.counting import Neighbours
+from hushstream.counting.calibration import residue_units
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, epsilon_micro
+from hushstream.privacy.conversions import rho_to_epsilon_micro
+from hushstream.privacy.promise import Claim, Guarantee, Lifetime
+from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
+from hushstream.systems.pdol.contents import pdol_contents
+from hushstream.systems.pdol.counters import plan_of
+from hushstream.systems.pdol.errors import PdolError
+from hushstream.systems.pdol.gossip import noise_law
+
+NEIGHBOURS = Neighbours(
+    relation="null-slot: neighbours differ in the content of one slot at one node, a labelled record or null",
+    unit="one record",
+)
+_PUBLIC = (
+    "how many slots each domain has had, and when each came and was released",
+    "the configuration, the graph, and which node is in which domain",
+)
+_NODE_PREDICTIONS = (
+    "records, from whoever sees what their own node predicts: predictions of the node follow its records, and this"
+    " guarantee is for outsiders alone"
+)
+_OPEN = "records, from whoever operates their domain's counter or holds its key: the nodes of a domain trust it"
+
+
+def guarantee_of(config: PdolConfig) -> Guarantee:
+    """What all releases of all nodes together promise of one record, and of all records of one person at one node."""
+    if config.gossip is not None:
+        return _gossip_guarantee(config, config.gossip)
+    if config.sharing.counter == "exact":
+        return _nothing(config)
+    plan = plan_of(config.sharing, config.records.dimension)
+    promise = plan.guarantee(NEIGHBOURS, config.records.records_per_user, "hosted", "edge")
+    return replace(
+        promise,
+        contents=pdol_contents(config),
+        mechanism=f"hinge gradients at the published model, summed in {config.domains} counters,"
+        f" {_sizes(config)} slots to a leaf, each: {promise.mechanism}",
+        not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
+        conditions=(
+            *promise.conditions,
+            f"a person has at most {config.records.records_per_user} records at one node, and none at another;"
+            " what more of them cost is the sum over nodes of the squares",
+        ),
+    )
+
+
+def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
+    """What everything that is released of one person costs.
+
+    Args:
+        config: of the sound form.
+        records: their records at each node where they have any; nodes of one domain count together.
+
+    Raises:
+        PdolError: another form, or a negative number.
+    """
+    if config.gossip is not None or config.sharing.counter == "exact":
+        raise PdolError("person_cost: expected the sound form with noise, got another")
+    if any(count < 0 for count in records):
+        raise PdolError("person_cost: expected numbers of records >= 0, got a negative one")
+    plan = plan_of(config.sharing, config.records.dimension)
+    rho = plan.budget.rho_micro
+    assert rho is not None
+    units = delta_units(config.sharing.delta)
+    micro = rho_to_epsilon_micro(rho * sum(count * count for count in records), units)
+    # The noise's tables: so many draws differ, a part of delta that stays far below the stated one.
+    worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.residue)
+    return Cost(micro, worst.delta_units if micro else 0)
+
+
+def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
+    """The true epsilon of so many records of one person at one node, in the form of the paper."""
+    claimed = Fraction(epsilon_micro(gossip.epsilon), MICRO)
+    if gossip.gradient_at == "sent":
+        return records * claimed
+    # The first `records` rounds are the worst; the sum over t of 1 + (T - t) / 2.
+    count = min(records, gossip.rounds)
+    return claimed * (count + Fraction(count * gossip.rounds, 2) - Fraction(count * (count + 1), 4))
+
+
+def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
+    records = config.records.records_per_user
+    one, life = (_gossip_cost(config, gossip, count) for count in (1, records))
+    own = gossip.gradient_at == "own"
+    claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2015, Theorem 1")
+    hidden = ("what nodes predict is seen by nobody: it follows parameters without noise",) if own else ()
+    return Guarantee(
+        mechanism=f"parameters sent over a {gossip.graph} graph of {config.nodes} nodes for {gossip.rounds} rounds,"
+        f" each with Laplace noise of scale 2 alpha_t sqrt(n) / {gossip.epsilon:g} on each coordinate;"
+        f" gradients at a node's {'own' if own else 'sent'} parameters",
+        relation="replace one record: neighbours differ in one record of one node, any two of norm at most 1",
+        unit="one record",
+        cost=one,
+        report_against_report=one,
+        lifetime=Lifetime(records, 1, life),
+        sensitivity=2,
+        norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
+        zone="edge",
+        deployment="hosted",
+        residue_units=one.delta_units,
+        not_protected=(*_PUBLIC, "what holds for the population, and what follows from it for anyone"),
+        conditions=hidden,
+        private_as_stated=not own,
+        claimed=claim if own else None,
+        contents=pdol_contents(config),
+    )
+
+
+def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
+    """The true epsilon, and the delta of the noise's tables for all that is drawn of one node."""
+    micro = epsilon_micro(gossip_epsilon(gossip, records))
+    changed = gossip.rounds * config.records.dimension if gossip.gradient_at == "own" else config.records.dimension
+    first = noise_law(gossip, 1, config.records.dimension)
+    return Cost(micro, residue_units(records * changed * first.residue, micro))
+
+
+def _nothing(config: PdolConfig) -> Guarantee:
+    nothing = Cost(0, DELTA_ONE)
+    return Guarantee(
+        mechanism="exact: no noise at all, for replays of public datasets",
+        relation=NEIGHBOURS.relation,
+        unit=NEIGHBOURS.unit,
+        cost=nothing,
+        report_against_report=nothing,
+        lifetime=Lifetime(config.records.records_per_user, 1, nothing),
+        sensitivity=0,
+        norm="nothing is hidden",
+        zone="edge",
+        deployment="hosted",
+        residue_units=0,
+        not_protected=("anything",),
+        private_as_stated=False,
+        contents=pdol_contents(config),
+    )
+
+
+def _sizes(config: PdolConfig) -> str:
+    least, most = min(config.sharing.sizes), max(config.sharing.sizes)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _by_place(config: PdolConfig) -> tuple[str, ...]:
+    return (_OPEN, _NODE_PREDICTIONS) if config.prediction.place == "node" else (_OPEN,)

@@ -1,0 +1,113 @@
+"""Labelled records as columns of whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.pdol.errors import BadRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Slots, one a row; a null slot is a row without features and with label 0.
+
+    Attributes:
+        indptr: int64 (m + 1,): row i has the features indptr[i] to indptr[i + 1] - 1.
+        indices: int32 (features,): which coordinate.
+        values: int64 (features,): its value in units of 2^-12.
+        labels: int8 (m,): 1 or -1; 0 for null.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.int64]
+    labels: NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not make rows.
+
+        Raises:
+            BadRows: another type, lengths that do not match, or row ends that fall.
+        """
+        kinds = (("indptr", np.int64), ("indices", np.int32), ("values", np.int64), ("labels", np.int8))
+        for name, kind in kinds:
+            column = getattr(self, name)
+            if not isinstance(column, np.ndarray) or column.dtype != kind or column.ndim != 1:
+                raise BadRows(f"{name}: expected one column of {np.dtype(kind)}, got another shape or type")
+        ends, features = self.indptr, len(self.indices)
+        if len(ends) != len(self.labels) + 1 or len(self.values) != features:
+            raise BadRows(
+                f"rows: expected one more row end than labels and as many values as indices, got {len(ends)} ends,"
+                f" {len(self.labels)} labels, {features} indices and {len(self.values)} values"
+            )
+        if ends[0] != 0 or ends[-1] != features or (np.diff(ends) < 0).any():
+            raise BadRows(f"indptr: expected row ends that rise from 0 to {features}")
+
+    def __len__(self) -> int:
+        """How many slots."""
+        return len(self.labels)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Features of each row, (m,)."""
+        return np.diff(self.indptr)
+
+    def part(self, low: int, high: int) -> Rows:
+        """Rows ``low`` to ``high`` - 1; their features are views."""
+        first, last = int(self.indptr[low]), int(self.indptr[high])
+        ends = self.indptr[low : high + 1] - first
+        return Rows(ends, self.indices[first:last], self.values[first:last], self.labels[low:high])
+
+    def take(self, rows: NDArray[np.int64]) -> Rows:
+        """The rows of these numbers, in this order."""
+        lengths = self.lengths[rows]
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.repeat(self.indptr[rows] - ends[:-1], lengths) + np.arange(ends[-1])
+        return Rows(ends, self.indices[places], self.values[places], self.labels[rows])
+
+    def without(self, refused: NDArray[np.bool_]) -> Rows:
+        """The same slots, those that are refused made null: how many there are never changes."""
+        if not refused.any():
+            return self
+        lengths = np.where(refused, 0, self.lengths)
+        kept = np.repeat(~refused, self.lengths)
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        labels = np.where(refused, 0, self.labels).astype(np.int8)
+        return Rows(ends, self.indices[kept], self.values[kept], labels)
+
+
+def null_rows(count: int) -> Rows:
+    """So many null slots."""
+    return Rows(
+        np.zeros(count + 1, dtype=np.int64),
+        np.zeros(0, dtype=np.int32),
+        np.zeros(0, dtype=np.int64),
+        np.zeros(count, dtype=np.int8),
+    )
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """The slots of all parts, one after the other."""
+    if not parts:
+        return null_rows(0)
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Rows(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([part.indices for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )
+
+
+def sums_by_row(products: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sum over each row's features, int64 (m,); exact as long as each row's sum fits, empty rows are 0.
+
+    Running sums may wrap around 2^64; their differences do not care.
+    """
+    running = np.zeros(len(products) + 1, dtype=np.int64)
+    np.cumsum(products, out=running[1:])
+    return np.asarray(running[indptr[1:]] - running[indptr[:-1]])

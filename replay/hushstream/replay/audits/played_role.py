@@ -1,0 +1,96 @@
+"""One machine of a role on a log in memory, driven as a worker drives it, and stopped where a worker may be stopped.
+
+Journal first, then what follows from it; a restart begins at the genesis record or at a snapshot, replays the journal
+and publishes again what each record stands for. Whatever was ever published stays in the log: an attacker sees it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hushstream.engine.machine import InputSlice, Machine, Reopens, ReplayMismatch, Step
+from hushstream.replay.audits.draws import fresh_nonce
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec
+
+
+class PlayedRole:
+    """A role on one home partition, from its genesis on."""
+
+    def __init__(self, make: Callable[[], Machine], log: MemoryLog | None = None, nonce: bytes | None = None) -> None:
+        """Begin a journal with a nonce of its own, unless one is given.
+
+        Args:
+            make: a machine that was not started.
+            log: to go on with one that holds records already.
+            nonce: of the journal.
+        """
+        self._make = make
+        self.log = MemoryLog() if log is None else log
+        self.machine = make()
+        self._genesis = self.machine.genesis(fresh_nonce() if nonce is None else nonce)
+        self.machine.start(self._genesis)
+        self.journal: list[bytes] = []
+        self.kept = b"", 0
+        """The last snapshot that was kept, and how many journal records it covers."""
+
+    def put(self, topic: str, schema: str, fields: dict[str, Any], partition: int = 0) -> None:
+        """Append one record to an input."""
+        self.log.append(topic, partition, codec.encode(schema, fields))
+
+    def replace(self, topic: str, offset: int, schema: str, fields: dict[str, Any], partition: int = 0) -> None:
+        """Let another record stand in an input, as after a restore from an older copy."""
+        records = list(self.log.slice(topic, partition, 0).records)
+        records[offset] = records[offset]._replace(value=codec.encode(schema, fields))
+        self.log.load(topic, partition, records)
+
+    def work(self) -> None:
+        """Fold what has arrived, and publish what follows."""
+        while slices := list(self.machine.ready(self._arrived())):
+            for step in self.machine.fold(slices):
+                if step.journal is not None:
+                    self.journal.append(step.journal)
+                self._publish(step)
+
+    def keep(self) -> None:
+        """Keep a snapshot of the machine as it is."""
+        self.kept = self.machine.snapshot(), len(self.journal)
+
+    def restart(self, snapshot: bytes = b"", covered: int = 0) -> None:
+        """Another worker takes over: from the journal alone, or from a snapshot that covers so many records of it.
+
+        What the inputs no longer give is adopted where the role can do that.
+
+        Raises:
+            ReplayMismatch: the inputs give other releases, and this role stops then.
+        """
+        self.machine = self._make()
+        self.machine.start(self._genesis)
+        if snapshot:
+            self.machine.restore(snapshot)
+        for value in self.journal[covered:]:
+            slices = [self.log.slice(*part) for part in self.machine.recovery_ranges(value)]
+            try:
+                step = self.machine.replay(value, slices)
+            except ReplayMismatch:
+                if not isinstance(self.machine, Reopens):
+                    raise
+                step = self.machine.reopen(value, slices)
+            self._publish(step)
+
+    def published(self, topic: str, schema: str, partition: int = 0) -> list[dict[str, Any]]:
+        """Every record of a kind that was ever published, copies too."""
+        found = (codec.decode(record.value) for record in self.log.slice(topic, partition, 0).records)
+        return [fields for name, fields in found if name == schema]
+
+    def _arrived(self) -> list[InputSlice]:
+        found = []
+        for (topic, partition), position in self.machine.positions().items():
+            if self.log.end(topic, partition) > position:
+                found.append(self.log.slice(topic, partition, position))
+        return found
+
+    def _publish(self, step: Step) -> None:
+        for output in step.releases:
+            self.log.append(output.topic, output.partition, output.value)

@@ -1,0 +1,83 @@
+"""The single draws of a counter's noise, out of its releases: what whoever knows all leaves can solve for.
+
+Releases are A x + L z with known signs L (`Factorisation`), so with the content known L z is, too. Digit trees: one
+release brings one node after the other, and the pseudo-inverse of L gives each node's noise by itself, as it was
+drawn. Counters with Gaussian noise: with L L^T = C C^T and C lower triangular, C^-1 L z has independent entries of the
+variance of one draw, one for each release: what that release adds to all before it (its innovation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, PureLength
+from hushstream.privacy.audit_laws import Family, Sizes, gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
+from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY
+from hushstream.schemas.errors import HushstreamError
+
+_SIZES = Family(lambda epsilon: laplace_pair(epsilon).power, lambda epsilon: epsilon, smallest=1 / 8)
+_COARSE = 1 << 10
+"""A lattice of so many steps to a scale is one still; all others here have more than 2^20."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unmixed:
+    """How a counter's draws follow from its first releases.
+
+    Attributes:
+        solve: float64 (draws, leaves): from the noise of releases to draws, in units of ``unit``.
+        holders: bool (draws, leaves): which draws hold which leaf.
+        law: of one draw's size in these units.
+        unit: for pure epsilon what is over epsilon in a draw's scale, else its deviation; in lattice units.
+        spreads: float64 (leaves,): the noise of each release in these is no smaller in law than a draw.
+    """
+
+    solve: NDArray[np.float64]
+    holders: NDArray[np.bool_]
+    law: Sizes
+    unit: float
+    spreads: NDArray[np.float64]
+
+    @property
+    def draws(self) -> int:
+        """How many there are."""
+        return len(self.solve)
+
+    def __call__(self, noise: NDArray[np.float64]) -> NDArray[np.float64]:
+        """From the noise of releases (leaves, ...) to draws (draws, ...)."""
+        return np.asarray(np.tensordot(self.solve, noise, axes=1))
+
+
+def unmixed(plan: Plan, leaves: int) -> Unmixed:
+    """The draws behind the first ``leaves`` releases of a counter.
+
+    Raises:
+        HushstreamError: a counter whose draws cannot be told apart.
+    """
+    factors = plan.factorisation(leaves)
+    if isinstance(plan.budget, Concentrated):
+        fine = plan.fine_bits if isinstance(plan, BufferedToeplitz) else 0
+        covariance = factors.left @ factors.left.T
+        solve = np.linalg.inv(np.linalg.cholesky(covariance))
+        scale = plan.noise.variance**0.5 * 2.0**-fine
+        law = half_normal_sizes(float(plan.budget.rho), GAUSSIAN_FAMILY)
+        spreads = scale * np.sqrt(np.diag(covariance))
+        return Unmixed(solve / scale, np.tri(leaves, dtype=np.bool_), law, scale, spreads)
+    if not isinstance(plan, NegativeDigitTree):
+        raise HushstreamError(f"audit: expected a digit tree or Gaussian noise, got {plan.mechanism}")
+    inverse = np.linalg.pinv(factors.left)
+    # At the end of the releases two nodes may have come together: those are left out.
+    alone = np.abs(inverse @ factors.left - np.eye(factors.left.shape[1])).max(axis=1) < 1e-6
+    spread = plan.levels * plan.sensitivity
+    return Unmixed(
+        inverse[alone] / spread, factors.right[alone] > 0, _law(plan, spread), spread, np.full(leaves, spread)
+    )
+
+
+def _law(plan: NegativeDigitTree, spread: int) -> Sizes:
+    if isinstance(plan.budget, PureLength):
+        return gamma_sizes(plan.dimension, _SIZES)
+    return lattice_sizes(spread, _SIZES) if spread <= _COARSE else gamma_sizes(1, _SIZES)

@@ -1,0 +1,117 @@
+"""Should these vendors share? What it would gain over keeping apart, simulated for their own numbers.
+
+The synthetic world is played with the deployment's vendors, items, epsilon and traffic, once shared and once with each
+vendor alone with its exact clicks, under several seeds. What is printed is that gain, in points of clicks, with its
+interval; and where it is not above 0, "keep the vendors apart".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushstream.replay.experiments.rows import over_seeds
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.pdap.grid import play_all
+from hushstream.replay.studies.pdap.play import Form, Task, play
+from hushstream.replay.worlds.world import WorldError
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.plan import Plan, plan
+
+KEEP_APART = "keep the vendors apart"
+SHARE = "share"
+UNCLEAR = "too close to call: share only for what else it is worth"
+SEEDS = tuple(range(100, 106))
+MOST_CONTEXTS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What sharing is expected to gain.
+
+    Attributes:
+        verdict: `SHARE`, `KEEP_APART` or `UNCLEAR`.
+        gain: points of the click rate of greedy choices at the end, shared less apart: mean and 95 % interval.
+        online: the same of all answers on the way.
+        plan: facts that need no simulation, with their warnings.
+    """
+
+    verdict: str
+    gain: tuple[float, float, float]
+    online: tuple[float, float, float]
+    plan: Plan
+
+    def as_text(self) -> str:
+        """In plain words."""
+        (mean, low, high), (way, way_low, way_high) = self.gain, self.online
+        return (
+            f"Advice: {self.verdict}.\n"
+            f"Against vendors that keep apart, with exact clicks: {mean:+.1f} points at the end ({low:+.1f} to"
+            f" {high:+.1f}), {way:+.1f} on the way ({way_low:+.1f} to {way_high:+.1f}).\n{self.plan.as_text()}"
+        )
+
+
+def advise(
+    config: PdapConfig,
+    contexts: int,
+    overlap: float = 0.02,
+    seeds: Sequence[int] = SEEDS,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> Advice:
+    """Simulate a deployment and its vendors apart.
+
+    Args:
+        config: of the deployment; its vendors are taken as equally large, and its contexts as two-dimensional.
+        contexts: decisions in its life, of all vendors.
+        overlap: share of items that suit users anywhere: .02 for specialised vendors, 1 for vendors that are alike.
+        seeds: of worlds, at least two.
+        progress: told (runs done, in all, what).
+        processes: see `play_all`.
+
+    Raises:
+        WorldError: more contexts than can be simulated, or fewer than two seeds.
+    """
+    if not 1 <= contexts <= MOST_CONTEXTS or len(seeds) < 2:
+        raise WorldError(
+            f"advice: expected 1 to {MOST_CONTEXTS:,} contexts and at least two seeds, got {contexts}, {len(seeds)}"
+        )
+    found = plan(config, contexts)
+    tasks = {form: [_task(config, form, contexts, overlap, seed) for seed in seeds] for form in _FORMS}
+    played = play_all(play, [task for each in tasks.values() for task in each], "advice", progress, processes)
+    ends = {form: np.array([100 * played[task].greedy for task in tasks[form]]) for form in _FORMS}
+    ways = {form: np.array([100 * played[task].online[contexts] for task in tasks[form]]) for form in _FORMS}
+    gain, online = (over_seeds(each["blocks"] - each["alone-exact"]) for each in (ends, ways))
+    return Advice(_verdict(gain, found), gain, online, found)
+
+
+_FORMS: tuple[Form, ...] = ("blocks", "alone-exact")
+
+
+def _task(config: PdapConfig, form: Form, contexts: int, overlap: float, seed: int) -> Task:
+    release, cells, estimate = config.release, config.cells, config.estimate
+    vendors = len(config.vendors)
+    return Task(
+        form,
+        release.epsilon,
+        contexts,
+        seed,
+        options=(("arms", max(1, config.arms // vendors)), ("overlap", overlap), ("vendors", vendors)),
+        release=_pairs(release, "epsilon", "reward_levels"),
+        cells=_pairs(cells),
+        estimate=_pairs(estimate),
+    )
+
+
+def _pairs(section: object, *without: str) -> tuple[tuple[str, object], ...]:
+    names = [name for name in sorted(section.__dataclass_fields__) if name not in without]  # type: ignore[attr-defined] # sections are dataclasses
+    return tuple((name, getattr(section, name)) for name in names)
+
+
+def _verdict(gain: tuple[float, float, float], facts: Plan) -> str:
+    hopeless = any(warning.startswith("no block") for warning in facts.warnings)
+    if hopeless or gain[2] <= 0:
+        return KEEP_APART
+    return SHARE if gain[1] > 0 else UNCLEAR

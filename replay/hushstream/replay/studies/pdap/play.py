@@ -1,0 +1,251 @@
+"""One run: contexts come window by window, stages answer and learn, and at the end the greedy choices are judged.
+
+The stages are those of `hushstream.systems.pdap`; only the loop around them is a simulation. A run's form says who
+learns together with whom, and through which mechanism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from hushstream.privacy.keys import Key, seeded_key
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.replay.studies.pdap.forms import PerEvent, Selected, exact_noise
+from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Int64, VendorWorld, names, vendors
+from hushstream.replay.worlds.draws import Draws
+from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.configuration import (
+    BlockConfig,
+    CellConfig,
+    EstimateConfig,
+    PdapConfig,
+    VendorConfig,
+    pdap_digest,
+)
+from hushstream.systems.pdap.counter import Counter, Outcomes
+from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.serving import Serving
+from hushstream.systems.pdap.tickets import TICKETS
+
+Form = Literal[
+    "blocks", "exact", "alone-exact", "alone-blocks", "own-statistics", "negative-digit", "binary", "exponential"
+]
+"""blocks: what a deployment does. exact: the same without noise. alone-*: each vendor with its own items and users.
+own-statistics: each vendor with all items but its own users' clicks, exact. negative-digit, binary: a counter a (cell,
+arm), released after each event. exponential: a block names its best arm."""
+
+EXACT_EPSILON = 20.0
+"""Stands for no noise where noise is not drawn: blocks of one outcome, and a variance below 1e-8."""
+
+TEST_CONTEXTS = 20_000
+CHECKPOINTS = (5_000, 20_000, 50_000, 200_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is played.
+
+    Attributes:
+        form: see `Form`.
+        epsilon: of one event's reward; not for exact forms.
+        contexts: of all vendors together.
+        seed: of world, users, coins and keys.
+        world: ``vendors`` or ``ml-vendors``.
+        options: of the world, as sorted pairs.
+        release: settings of `BlockConfig`, as sorted pairs.
+        cells: of `CellConfig`.
+        estimate: of `EstimateConfig`.
+    """
+
+    form: Form
+    epsilon: float
+    contexts: int
+    seed: int
+    world: str = "vendors"
+    options: tuple[tuple[str, Any], ...] = ()
+    release: tuple[tuple[str, Any], ...] = ()
+    cells: tuple[tuple[str, Any], ...] = ()
+    estimate: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a run.
+
+    Attributes:
+        greedy: mean click probability of the greedy choices at the end, over fresh contexts.
+        online: mean click probability of all answers until each of `CHECKPOINTS` that was reached, and the end.
+        cells: open at the end.
+        pool: arms that could be shown at the end.
+    """
+
+    greedy: float
+    online: dict[int, float] = field(default_factory=dict)
+    cells: int = 0
+    pool: int = 0
+
+
+@lru_cache(maxsize=8)
+def make_world(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> VendorWorld:
+    """The world of a task."""
+    return (vendors if name == "vendors" else ml_vendors)(seed=seed, **dict(options))
+
+
+class Chain:
+    """Counters, one aggregator and the serving that follow one another."""
+
+    def __init__(self, config: PdapConfig, counters: Sequence[Any], aggregate: Aggregate, key: Key) -> None:
+        """With the first model."""
+        self.config = config
+        self.counters = counters
+        self.aggregate = aggregate
+        self.serving = Serving(config.grid, key)
+        self.serving.apply(aggregate.publish())
+        self.taken = 0
+        self._window = 0
+
+    @property
+    def room(self) -> int:
+        """Outcomes until the open window closes."""
+        return self.config.release.schedule.closes_at(self._window) - self.taken
+
+    def take(self, outcomes: Outcomes, homes: Int64) -> None:
+        """Outcomes of the open window, to the counter of each one's home (or the only one)."""
+        for place, counter in enumerate(self.counters):
+            here = homes == place if len(self.counters) > 1 else np.ones(len(homes), dtype=bool)
+            counter.take(outcomes.take(np.flatnonzero(here)))
+        self.taken += len(outcomes)
+        if not self.room:
+            self.close()
+
+    def close(self) -> None:
+        """Close the window, and publish."""
+        for counter in self.counters:
+            self.aggregate.fold(counter.close(self._window))
+        self._window += 1
+        self.serving.apply(self.aggregate.publish())
+
+    def greedy(self, contexts: Float32) -> Int64:
+        """The arm that is believed to be the best for each context."""
+        rows = self.serving.rows(contexts)
+        return np.asarray(self.aggregate.best()[rows])
+
+
+def play(task: Task) -> Played:
+    """Play one run; a function of the task."""
+    world = make_world(task.world, task.options, task.seed)
+    chains = _chains(task, world)
+    generator = Draws(task.seed, "pdap-play").generator()
+    done, earned, online = 0, 0.0, dict[int, float]()
+    stops = [stop for stop in CHECKPOINTS if stop < task.contexts] + [task.contexts]
+    while done < task.contexts:
+        count = min(stops[len(online)] - done, max(chain.room for chain in chains))
+        earned += _play_some(world, chains, count, done / task.contexts, generator)
+        done += count
+        if done == stops[len(online)]:
+            online[done] = earned / done
+    for chain in chains:
+        chain.close()
+    reached = judged(world, chains, world.arrivals(TEST_CONTEXTS, Draws(task.seed, "pdap-test").generator()))
+    return Played(reached, online, len(chains[0].aggregate.partition), len(chains[0].aggregate.pool))
+
+
+def judged(world: VendorWorld, chains: Sequence[Chain], test: Arrivals) -> float:
+    """Mean click probability of the greedy choices, each chain's for its homes."""
+    arms = np.empty(len(test), dtype=np.int64)
+    for place, chain in enumerate(chains):
+        mine = _homed(test.homes, place, chains)
+        arms[mine] = chain.greedy(test.contexts[mine])
+    return float(world.means(test, arms, 1.0).mean())
+
+
+def _homed(homes: Int64, place: int, chains: Sequence[Chain]) -> Int64:
+    return np.flatnonzero(homes == place) if len(chains) > 1 else np.arange(len(homes))
+
+
+def _play_some(
+    world: VendorWorld, chains: Sequence[Chain], count: int, progress: float, generator: np.random.Generator
+) -> float:
+    """Answer ``count`` arrivals, each chain those of its homes; a chain whose window fills on the way goes on after."""
+    arrivals, earned = world.arrivals(count, generator), 0.0
+    for place, chain in enumerate(chains):
+        mine = _homed(arrivals.homes, place, chains)
+        while len(mine):
+            some, mine = arrivals.take(mine[: chain.room]), mine[chain.room :]
+            numbers = generator.integers(0, TICKETS, len(some)).astype(np.uint8)
+            found = chain.serving.answer(some.contexts, numbers)
+            chances = world.means(some, found.arms, progress)
+            clicks = (generator.random(len(some)) < chances).astype(np.int64)
+            named = names(chain.taken, len(some))
+            chain.take(Outcomes(found.cells, found.arrivals, found.arms, clicks, named), some.homes)
+            earned += float(chances.sum())
+    return earned
+
+
+def configuration(task: Task, world: VendorWorld, epsilon: float | None = None) -> PdapConfig:
+    """The deployment of a task."""
+    sizes = np.bincount(world.owners)
+    return PdapConfig(
+        "study",
+        tuple(VendorConfig(f"vendor-{place}", int(size)) for place, size in enumerate(sizes)),
+        world.dimension,
+        cells=CellConfig(**dict(task.cells)),
+        release=BlockConfig(epsilon=task.epsilon if epsilon is None else epsilon, **dict(task.release)),
+        estimate=EstimateConfig(**dict(task.estimate)),
+        public_dataset=True,
+    )
+
+
+def keyed_noise(config: PdapConfig, key: Key, partition: int) -> KeyedBlockNoise:
+    """The noise of one counter of a study."""
+    address = NoiseAddress(
+        purpose="release-noise",
+        deployment=config.deployment,
+        genesis_nonce=bytes(32),
+        system="pdap",
+        mechanism="blocks",
+        parameters={},
+        config_digest=pdap_digest(config),
+        epoch=0,
+        partition=partition,
+    )
+    return KeyedBlockNoise(key, address, block_scales(config))
+
+
+def _chains(task: Task, world: VendorWorld) -> list[Chain]:
+    key = seeded_key(task.seed, "counter")
+    if task.form in ("blocks", "exact", "negative-digit", "binary", "exponential"):
+        return [_shared(task, world, key)]
+    private = task.form == "alone-blocks"
+    config = configuration(task, world, None if private else EXACT_EPSILON)
+    chains = []
+    for vendor in range(len(config.vendors)):
+        own = np.flatnonzero(world.owners == vendor)
+        arms = None if task.form == "own-statistics" else own
+        noise = keyed_noise(config, key, vendor) if private else exact_noise
+        chains.append(Chain(config, [Counter(config, noise)], Aggregate(config, arms), key))
+    return chains
+
+
+def _shared(task: Task, world: VendorWorld, key: Key) -> Chain:
+    if task.form in ("negative-digit", "binary"):
+        config = configuration(task, world)
+        events = PerEvent(config, task.form, task.seed)
+        return Chain(config, [events.counter], events, key)
+    if task.form == "exponential":
+        config = configuration(task, world)
+        selected = Selected(config, key)
+        return Chain(config, [selected.counter], selected, key)
+    if task.form == "exact":
+        config = configuration(task, world, EXACT_EPSILON)
+        return Chain(config, [Counter(config, exact_noise)], Aggregate(config), key)
+    config = configuration(task, world)
+    homes = len(config.vendors) if config.release.placement == "home" else 1
+    counters = [Counter(config, keyed_noise(config, key, home)) for home in range(homes)]
+    return Chain(config, counters, Aggregate(config), key)

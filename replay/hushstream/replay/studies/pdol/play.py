@@ -1,0 +1,224 @@
+"""A stream played through the sound form: slots to domains, releases to the aggregate, versions back.
+
+Domains run in step with the stream's order: a domain releases as soon as its leaf is full, and a version is published
+as soon as it is due. The stages are those of `hushstream.systems.pdol`, on keyed noise; what fails is named in
+`Faults`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.counting import Plan
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.noise import NONCE_BYTES
+from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.worlds.draws import Draws
+from hushstream.systems.pdol.aggregate import WEIGHT_BITS, Aggregate
+from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
+from hushstream.systems.pdol.counters import Counters, counter_address, figures_of, plan_of
+from hushstream.systems.pdol.gradient import predictions, scores
+from hushstream.systems.pdol.local import EXPERTS, AdaGrad, NodePredictors
+from hushstream.systems.pdol.node import NodeRelease, NodeState
+
+LAST_QUARTER = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong on the way.
+
+    Attributes:
+        late: a version arrives so many versions late.
+        dead: so many domains die halfway through the stream, for good.
+        lost: share of the releases that never arrive.
+        byzantine: so many domains send sums of large random numbers in place of theirs.
+        unweighted: all counters weigh alike, however few slots they have had.
+    """
+
+    late: int = 0
+    dead: int = 0
+    lost: float = 0.0
+    byzantine: int = 0
+    unweighted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Share of labels predicted right before they were seen.
+
+    Attributes:
+        whole: over the whole stream.
+        last: over its last quarter.
+    """
+
+    whole: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One run.
+
+    Attributes:
+        released: by the published model.
+        node: by the nodes' votes; None where they were not asked for.
+        experts: of each of `EXPERTS` at the nodes; empty where they were not asked for.
+        zeros: share of weights that are zero in the last version.
+        versions: how many were published.
+        screened: releases that were impossibly long.
+    """
+
+    released: Accuracy
+    node: Accuracy | None
+    experts: dict[str, Accuracy]
+    zeros: float
+    versions: int
+    screened: int
+
+
+def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
+    """Of all predictions in order."""
+    return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
+
+
+def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> list[NodeState]:
+    """Every domain before its first slot, each under a key of its own that follows from ``seed``."""
+    digest, plan = pdol_digest(config), plan or plan_of(config.sharing, config.records.dimension)
+    silent = config.sharing.counter == "exact"
+    domains = []
+    for domain in range(config.domains):
+        address = counter_address(config, digest, bytes(NONCE_BYTES), 0, domain, 0)
+        counters = Counters(plan, seeded_key(seed, f"domain-{domain}"), address, silent)
+        domains.append(NodeState(domain, counters, config.slots_of(domain)))
+    return domains
+
+
+NO_FAULTS = Faults()
+
+
+def play(
+    stream: RecordStream, config: PdolConfig, seed: int, faults: Faults = NO_FAULTS, plan: Plan | None = None
+) -> Played:
+    """Play a stream once; see the module.
+
+    Args:
+        stream: what arrives.
+        config: of the sound form.
+        seed: of the keys.
+        faults: what goes wrong.
+        plan: of a counter that the configuration does not offer; None for its own.
+    """
+    return _Play(stream, config, seed, faults, plan).run()
+
+
+class EqualWeights(Aggregate):
+    """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
+
+    def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """See `Aggregate.weights`."""
+        weights, frozen = super().weights()
+        current, stand = (np.where(one > 0, 1 << WEIGHT_BITS, 0).astype(np.int64) for one in (weights, frozen))
+        return current, stand
+
+
+class _Play:
+    def __init__(self, stream: RecordStream, config: PdolConfig, seed: int, faults: Faults, plan: Plan | None) -> None:
+        self._stream, self._config, self._faults = stream, config, faults
+        self._domains = open_domains(config, seed, plan)
+        aggregate = EqualWeights if faults.unweighted else Aggregate
+        self._aggregate = aggregate(config, None if plan is None else figures_of(plan))
+        self._versions = deque([self._aggregate.model.weights], maxlen=faults.late + 1)
+        self._draw = Draws(seed, "faults").generator()
+        self._owners = np.array([config.domain_of(node) for node in range(stream.node_count)])[stream.nodes]
+        dead = self._draw.permutation(config.domains)[: faults.dead]
+        self._dead_from = {int(domain): len(stream) // 2 for domain in dead}
+        self._wild = set(range(config.domains - faults.byzantine, config.domains))
+        self._waiting: list[list[int]] = [[] for _ in range(config.domains)]
+        self._released = np.zeros(len(stream), dtype=np.int8)
+        self._said = np.zeros((len(stream), len(EXPERTS) + 1), dtype=np.int8)
+        self._flushed = 0
+        node_mode = config.prediction.place == "node"
+        self._predictors = NodePredictors(stream.node_count, stream.dimension, config.prediction) if node_mode else None
+
+    def run(self) -> Played:
+        stream = self._stream
+        for place, domain in enumerate(self._owners.tolist()):
+            self._arrive(place, domain)
+        self._flush(len(stream))
+        labels = stream.rows.labels
+        right = self._said == labels[:, None]
+        node = None if self._predictors is None else accuracy(right[:, -1])
+        experts = {} if node is None else {name: accuracy(right[:, at]) for at, name in enumerate(EXPERTS)}
+        last, screened = self._aggregate.model, self._aggregate.screened
+        zeros = float(np.mean(last.weights == 0))
+        return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
+
+    def _arrive(self, place: int, domain: int) -> None:
+        """Records wait until their leaf is full or the model changes, and are folded at the model they met."""
+        waiting = self._waiting[domain]
+        waiting.append(place)
+        if place >= self._dead_from.get(domain, len(self._stream)):
+            return
+        if len(waiting) == self._domains[domain].room:
+            self._fold(domain)
+            self._send(self._domains[domain].release(), place + 1)
+
+    def _fold(self, domain: int) -> None:
+        places, self._waiting[domain] = np.array(self._waiting[domain], dtype=np.int64), []
+        rows, model = self._stream.rows.take(places), self._versions[0]
+        self._released[places] = predictions(scores(rows, model))
+        alive = places < self._dead_from.get(domain, len(self._stream))
+        if alive.any():
+            self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
+
+    def _flush(self, end: int) -> None:
+        """Everything that arrived before ``end`` meets the model as it is: another follows, or nothing."""
+        self._predict_at_nodes(self._flushed, end)
+        self._flushed = end
+        for domain, waiting in enumerate(self._waiting):
+            if waiting:
+                self._fold(domain)
+
+    def _predict_at_nodes(self, low: int, high: int) -> None:
+        """At one model a node's records follow one another, and nodes do not meet: their first ones go side by side."""
+        if self._predictors is None or low == high:
+            return
+        nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
+        order = np.argsort(nodes, kind="stable")
+        first = np.searchsorted(nodes[order], nodes[order])
+        turn = np.empty(len(nodes), dtype=np.int64)
+        turn[order] = np.arange(len(nodes)) - first
+        for number in range(int(turn.max()) + 1):
+            now = np.flatnonzero(turn == number)
+            self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0])
+
+    def _send(self, release: NodeRelease, end: int) -> None:
+        if self._draw.random() < self._faults.lost:
+            return
+        if release.domain in self._wild:
+            release = self._forged(release)
+        self._aggregate.on_release(release)
+        if self._aggregate.due:
+            self._flush(end)
+            self._versions.append(self._aggregate.publish().weights)
+
+    def _forged(self, release: NodeRelease) -> NodeRelease:
+        values = self._draw.integers(-(1 << 24), 1 << 24, size=len(release.values))
+        return NodeRelease(release.domain, release.generation, release.leaves, release.slots, values, release.last)
+
+
+def play_central(stream: RecordStream, rate: float) -> Accuracy:
+    """One AdaGrad learner that sees every record, without privacy."""
+    learner, node = AdaGrad(1, stream.dimension, rate), np.zeros(1, dtype=np.int64)
+    right = np.zeros(len(stream), dtype=bool)
+    for place in range(len(stream)):
+        row = stream.rows.part(place, place + 1)
+        found = learner.scores(node, row)
+        right[place] = (1 if found[0] > 0 else -1) == row.labels[0]
+        learner.learn(node, row, found)
+    return accuracy(right)

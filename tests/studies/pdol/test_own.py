@@ -1,0 +1,120 @@
+"""People's own records: read through a mapping, refused by row and column, never by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.studies.pdol.own import load_records, parse_record_mapping
+from hushstream.systems.pdol.configuration import UNIT
+
+TABLE = {
+    "label": "bought",
+    "positive": "yes",
+    "bounds": {"age": [0, 100]},
+    "categories": {"kind": ["a", "b"]},
+    "node": "shop",
+    "nodes": ["north", "south"],
+}
+CSV = "age,kind,shop,bought,extra\n50,a,north,yes,1\n100,b,south,no,2\n500,a,north,no,3\n"
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_table_becomes_records_at_named_nodes(tmp_path: Path) -> None:
+    stream = load_records(write(tmp_path, "shop.csv", CSV), parse_record_mapping(TABLE, "mapping"))
+    assert (stream.dimension, stream.node_count, stream.refused, stream.public) == (4, 2, 0, False)
+    assert stream.nodes.tolist() == [0, 1, 0]
+    assert stream.rows.labels.tolist() == [1, -1, -1]
+    dense = np.zeros((3, 4))
+    for row in range(3):
+        part = stream.rows.part(row, row + 1)
+        dense[row, part.indices] = part.values / UNIT
+    # age 50 of 0..100 is 0; 500 is cut to 1; a category and the constant are 1; rows are scaled to norm 1.
+    assert dense[0] == pytest.approx([0, 2**-0.5, 0, 2**-0.5], abs=1e-3)
+    assert dense[1] == pytest.approx([3**-0.5, 0, 3**-0.5, 3**-0.5], abs=1e-3)
+    assert dense[2] == pytest.approx([3**-0.5, 3**-0.5, 0, 3**-0.5], abs=1e-3)
+
+
+def test_parquet_gives_the_same_records(tmp_path: Path) -> None:
+    columns = {"age": [50, 100, 500], "kind": ["a", "b", "a"], "shop": ["north", "south", "north"]}
+    pq.write_table(pa.table({**columns, "bought": ["yes", "no", "no"]}), tmp_path / "shop.parquet")
+    mapping = parse_record_mapping(TABLE, "mapping")
+    one = load_records(tmp_path / "shop.parquet", mapping)
+    two = load_records(write(tmp_path, "shop.csv", CSV), mapping)
+    for name in ("indptr", "indices", "values", "labels"):
+        assert getattr(one.rows, name).tolist() == getattr(two.rows, name).tolist()
+
+
+def test_svmlight_is_read_with_its_comments(tmp_path: Path) -> None:
+    path = write(tmp_path, "few.svm", "# head\n+1 1:0.5 3:2 # a\n\n-1 2:1\n1 3:1\n")
+    mapping = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3, "public": True}, "mapping")
+    stream = load_records(path, mapping)
+    assert stream.rows.labels.tolist() == [1, -1, 1]
+    assert stream.nodes.tolist() == [0, 1, 0]
+    assert stream.rows.part(0, 1).indices.tolist() == [0, 2, 3]
+    assert stream.public
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CSV.replace("50,a", "old,a"), "line 2.*age"),
+        (CSV.replace("100,b", "100,z"), "line 3.*kind"),
+        (CSV.replace("south", "west"), "line 3.*shop"),
+        (CSV.replace("500,a,north,no", "500,a,north,"), "line 4.*bought"),
+        (CSV.replace("50,a", "nan,a"), "line 2.*age"),
+        (CSV.replace("age", "years"), "age"),
+        ("age,kind,shop,bought\n", "no rows"),
+    ],
+)
+def test_a_bad_value_is_named_by_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(LogError, match=message) as refused:
+        load_records(write(tmp_path, "shop.csv", text), parse_record_mapping(TABLE, "mapping"))
+    assert "old" not in str(refused.value)
+    assert "west" not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["1 4:1", "1 0:1", "1 a:1", "1 1:", "1 1:nan", "1 1:inf", "1 1"])
+def test_a_bad_svmlight_line_is_named(tmp_path: Path, line: str) -> None:
+    mapping = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3}, "mapping")
+    with pytest.raises(LogError, match="line 2: expected"):
+        load_records(write(tmp_path, "bad.svm", f"1 1:1\n{line}\n"), mapping)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": 1}, "unknown key colour"),
+        ({"positive": None}, "positive: expected a text"),
+        ({"nodes": 3}, "names of the nodes"),
+        ({"nodes": 0}, "whole number"),
+        ({"nodes": ["a", "a"]}, "different names"),
+        ({"bounds": {"age": [3, 3]}}, "low below high"),
+        ({"bounds": {"age": [0, float("inf")]}}, "finite"),
+        ({"categories": {"age": ["a"]}}, "got both for age"),
+        ({"public": "yes"}, "true or false"),
+    ],
+)
+def test_a_bad_mapping_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        parse_record_mapping({**TABLE, **change}, "mapping")
+
+
+def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:
+    svm = parse_record_mapping({"positive": "1", "nodes": 2, "dimension": 3}, "mapping")
+    with pytest.raises(LogError, match="expected a mapping with label"):
+        load_records(write(tmp_path, "shop.csv", CSV), svm)
+    with pytest.raises(LogError, match="expected a mapping with dimension"):
+        load_records(write(tmp_path, "few.svm", "1 1:1\n"), parse_record_mapping(TABLE, "mapping"))
+    with pytest.raises(LogError, match="missing key positive"):
+        parse_record_mapping({"nodes": 2}, "mapping")

@@ -1,0 +1,126 @@
+"""Configurations of P-DAP: what cannot be is refused by name, and everything is in the digest."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.values import ConfigurationError
+from hushstream.systems.pdap.configuration import (
+    BlockConfig,
+    CellConfig,
+    EstimateConfig,
+    PdapConfig,
+    VendorConfig,
+    pdap_digest,
+)
+
+NAN, INF = float("nan"), float("inf")
+BAD = {
+    CellConfig: {
+        "branching": [1, 0, 65, 2.0, True, None],
+        "split_at": [0, -1, NAN, INF, "400"],
+        "growth": [-0.1, NAN, INF, 11, None],
+        "levels": [-1, 58, 1.5, None],
+        "cap": [0, 65_537, 1.5, None],
+    },
+    BlockConfig: {
+        "epsilon": [0, -1, 20.1, NAN, INF, "1", None],
+        "level_growth": [-0.1, NAN, 11, None],
+        "placement": ["", "vendor", None],
+        "kappa": [0, -1, NAN, INF, None],
+        "reward_levels": [0, 257, 1.5, None],
+        "first_window": [0, -1, 1.5, None],
+        "window_ratio": [1, 0.5, NAN, 101, None],
+        "events_per_person": [0, 1_000_001, 1.5],
+        "horizon": [0, -1, 1.5],
+    },
+    EstimateConfig: {
+        "reward_variance": [0, -1, NAN],
+        "arm_variance": [0, NAN],
+        "arm_steps": [(), (0.0,), (0.1, -1.0), (NAN,)],
+        "arm_spread": [0, INF],
+        "vendor_variance": [0, None],
+        "vendor_steps": [(), (0.1, 0.0)],
+        "prior_share": [-0.1, 1.1, NAN],
+        "temper": [-0.1, NAN, 11],
+    },
+}
+CASES = [(kind, name, value) for kind, named in BAD.items() for name, values in named.items() for value in values]
+VENDORS = (VendorConfig("a", 5), VendorConfig("b", 7))
+
+
+def settings(**values):
+    return PdapConfig(**{"deployment": "test", "vendors": VENDORS, "dimension": 2, **values})
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), CASES)
+def test_a_value_that_cannot_be_is_refused_by_name(kind, name, value):
+    with pytest.raises(ConfigurationError, match=rf"\.{name}: expected"):
+        kind(**{name: value})
+
+
+def test_every_setting_has_a_bad_value_here():
+    for kind, named in BAD.items():
+        assert {field.name for field in fields(kind)} == set(named)
+
+
+@pytest.mark.parametrize(
+    ("values", "match"),
+    [
+        ({"vendors": ()}, "vendors: expected at least one"),
+        ({"vendors": (VendorConfig("a", 5), VendorConfig("a", 7))}, "vendors: expected names that differ"),
+        ({"vendors": tuple(VendorConfig(f"v{place}", 1 << 20) for place in range(2))}, "arms in all"),
+        ({"dimension": 0}, "dimension: expected"),
+        ({"dimension": 11}, "dimension: expected"),
+        ({"dimension": 10, "cells": CellConfig(levels=6)}, r"at most 2\^57 cells"),
+        ({"release": BlockConfig(epsilon=5.0, level_growth=1.0)}, "level_growth that keeps"),
+        ({"budget": BudgetConfig(1.0, 1e-6, lift=0.5)}, "budget.lift"),
+        ({"deployment": "with space"}, "deployment: expected"),
+        ({"system": "p2b"}, "system: expected pdap"),
+        ({"public_dataset": 1}, "public_dataset: expected"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(values, match):
+    with pytest.raises(ConfigurationError, match=match):
+        settings(**values)
+
+
+@pytest.mark.parametrize("vendor", [("", 1), ("a b", 1), ("a", 0), ("a", 1.5)])
+def test_a_vendor_without_name_or_arms_is_refused(vendor):
+    with pytest.raises(ConfigurationError):
+        VendorConfig(*vendor)
+
+
+def test_arms_are_numbered_through_vendor_by_vendor():
+    assert settings().arms == 12
+    assert settings().owners.tolist() == [0] * 5 + [1] * 7
+
+
+def test_the_smallest_block_of_each_level_is_kappa_over_its_epsilon_rounded_up():
+    assert settings(release=BlockConfig(epsilon=0.1)).least_counts == (30,) * 4
+    assert settings(release=BlockConfig(epsilon=4.0)).least_counts == (1,) * 4
+    assert settings(release=BlockConfig(epsilon=0.1, level_growth=0.5)).least_counts == (30, 22, 15, 11)
+
+
+def test_whole_numbers_and_floats_of_one_value_have_one_digest():
+    assert pdap_digest(settings(release=BlockConfig(epsilon=1))) == pdap_digest(
+        settings(release=BlockConfig(epsilon=1.0))
+    )
+
+
+def test_every_setting_is_in_the_digest():
+    base = settings()
+    changed = [
+        replace(base, deployment="other"),
+        replace(base, vendors=(VendorConfig("a", 6), VendorConfig("b", 6))),
+        replace(base, dimension=3),
+        replace(base, cells=CellConfig(split_at=401)),
+        replace(base, release=BlockConfig(kappa=4)),
+        replace(base, estimate=EstimateConfig(temper=0.4)),
+        replace(base, public_dataset=True),
+        replace(base, budget=BudgetConfig(3.0, 1e-6)),
+    ]
+    assert len({pdap_digest(one) for one in [base, *changed]}) == len(changed) + 1

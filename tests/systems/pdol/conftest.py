@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.privacy.keys import seeded_key
+from hushstream.systems.pdol.configuration import UNIT, PdolConfig, RecordConfig, SharingConfig, pdol_digest
+from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.edge import quantise, unit_rows
+from hushstream.systems.pdol.node import NodeState
+from hushstream.systems.pdol.rows import Rows
+
+DIMENSION = 12
+SLOTS, HORIZON = 3, 4
+
+
+def config_of(counter: str = "blt", nodes: int = 2, epsilon: float = 8.0, **options) -> PdolConfig:
+    return PdolConfig(
+        "tests",
+        nodes,
+        RecordConfig(DIMENSION),
+        SharingConfig(counter, epsilon, 1e-6, SLOTS, HORIZON),
+        **options,
+    )
+
+
+def counters_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> Counters:
+    plan = plan_of(config.sharing, config.records.dimension)
+    address = counter_address(config, pdol_digest(config), bytes(32), 0, domain, 0)
+    return Counters(plan, seeded_key(seed, f"domain-{domain}"), address, config.sharing.counter == "exact")
+
+
+def node_of(config: PdolConfig, domain: int = 0, seed: int = 1) -> NodeState:
+    return NodeState(domain, counters_of(config, domain, seed), config.slots_of(domain))
+
+
+def records(count: int, seed: int = 0, dimension: int = DIMENSION) -> Rows:
+    draw = np.random.default_rng(seed)
+    present = draw.random((count, dimension)) < 0.3
+    present[:, -1] = True
+    ends = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+    values = unit_rows(ends, draw.normal(size=ends[-1]))
+    labels = np.where(draw.random(count) < 0.5, 1, -1)
+    rows, why = quantise(ends, np.nonzero(present)[1], values, labels, dimension)
+    assert not why.any()
+    return rows
+
+
+def random_model(seed: int = 0, dimension: int = DIMENSION) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-2 * UNIT, 2 * UNIT, dimension).astype(np.int32)
+
+
+@pytest.fixture(params=["blt", "negative-digit", "exact"])
+def config(request: pytest.FixtureRequest) -> PdolConfig:
+    return config_of(request.param)

@@ -1,0 +1,181 @@
+"""The paper's form: graphs that mix, sensitivities in whole numbers, and what a late neighbour is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.systems.pdol.conftest import DIMENSION, config_of, records
+
+from hushstream.systems.pdol.configuration import UNIT, GossipConfig, PdolConfig, RecordConfig
+from hushstream.systems.pdol.errors import BadGraph, BadRelease, PdolError
+from hushstream.systems.pdol.gossip import PARAMETER_BITS, GossipNode, noise_law, sensitivity_of, step_of
+from hushstream.systems.pdol.graphs import WHOLE, adjacency_of, metropolis, mixing_of, require_mixing
+from hushstream.systems.pdol.rows import Rows, null_rows
+
+STEP = 2.0
+ONE = 1 << PARAMETER_BITS
+
+
+def gossip_config(at: str = "own", nodes: int = 3, rounds: int = 50, **options) -> PdolConfig:
+    form = GossipConfig(1.0, rounds, "complete", step=STEP, gradient_at=at, **options)  # type: ignore[arg-type]
+    return PdolConfig("tests", nodes, RecordConfig(DIMENSION), gossip=form)
+
+
+def node_of(config: PdolConfig, node: int = 0) -> GossipNode:
+    assert config.gossip is not None
+    return GossipNode(node, mixing_of(config.gossip, config.nodes), config)
+
+
+@pytest.mark.parametrize(("graph", "degree"), [("ring", 2), ("torus", 4), ("random-regular", 4), ("complete", 63)])
+def test_every_graph_has_its_degree_and_mixes(graph: str, degree: int) -> None:
+    adjacency = adjacency_of(graph, 64, seed=3)  # type: ignore[arg-type]
+    assert (adjacency.sum(axis=1) == degree).all()
+    assert (adjacency == adjacency.T).all()
+    weights = metropolis(adjacency)
+    require_mixing(weights)
+    assert (weights[adjacency] == WHOLE // (1 + degree)).all()
+    mixed = np.linalg.matrix_power(weights / WHOLE, 4000)
+    assert mixed == pytest.approx(np.full((64, 64), 1 / 64), abs=1e-3)
+
+
+def test_weights_of_unequal_degrees_are_doubly_stochastic_without_tolerance() -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(20):
+        graph = np.triu(draw.random((9, 9)) < 0.5, 1)
+        weights = metropolis(graph | graph.T)
+        assert (weights.sum(axis=0) == WHOLE).all()
+        assert (weights.sum(axis=1) == WHOLE).all()
+        assert (weights >= 0).all()
+
+
+@pytest.mark.parametrize(("graph", "nodes"), [("random-regular", 4), ("torus", 7), ("ring", 1), ("complete", 1)])
+def test_graphs_that_do_not_exist_are_refused(graph: str, nodes: int) -> None:
+    with pytest.raises(BadGraph, match="expected"):
+        adjacency_of(graph, nodes)  # type: ignore[arg-type]
+
+
+def test_random_graphs_follow_their_seed() -> None:
+    first, again, other = (adjacency_of("random-regular", 20, seed) for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+    for seed in range(20):
+        assert (adjacency_of("random-regular", 5, seed).sum(axis=1) == 4).all()
+
+
+def test_weights_that_do_not_mix_are_refused() -> None:
+    apart = np.kron(np.eye(2, dtype=np.int64), metropolis(adjacency_of("ring", 4)))
+    with pytest.raises(BadGraph, match="connected one, got 4 of 8 nodes"):
+        require_mixing(apart)
+    lopsided = np.array([[WHOLE, 0], [WHOLE // 2, WHOLE // 2]])
+    with pytest.raises(BadGraph, match="sum to one"):
+        require_mixing(lopsided)
+    with pytest.raises(BadGraph, match="no negative"):
+        require_mixing(np.array([[2 * WHOLE, -WHOLE], [-WHOLE, 2 * WHOLE]]))
+    with pytest.raises(BadGraph, match="square"):
+        require_mixing(np.ones((2, 3), dtype=np.int64))
+
+
+def test_steps_fall_as_the_root_of_the_round_within_an_eighth_of_an_octave() -> None:
+    form = gossip_config().gossip
+    assert form is not None
+    for number in range(1, 3000):
+        exact = STEP * ONE / number**0.5
+        assert exact - 1 <= step_of(form, number) <= exact * 2 ** (1 / 8) + 1
+    assert len({step_of(form, number) for number in range(1, 448)}) <= 37
+
+
+@pytest.mark.parametrize("at", ["own", "sent"])
+def test_two_records_move_what_is_sent_by_no_more_than_the_sensitivity_in_l1(at: str) -> None:
+    """The largest move is nearly reached: opposite labels of one record that is spread evenly."""
+    config = gossip_config(at)
+    assert config.gossip is not None
+    even = np.full(DIMENSION, int(UNIT / DIMENSION**0.5), dtype=np.int64)
+    ends, indices = np.array([0, DIMENSION], dtype=np.int64), np.arange(DIMENSION, dtype=np.int32)
+    pairs = [Rows(ends, indices, even, np.array([label], dtype=np.int8)) for label in (1, -1)]
+    pairs += [records(40, seed).part(row, row + 1) for seed, row in ((1, 0), (2, 5), (3, 9), (4, 2))]
+    noise = np.zeros(DIMENSION, dtype=np.int64)
+    largest = 0.0
+    for first in pairs:
+        for second in pairs:
+            sent = [node_of(config).step(row, noise)[1] for row in (first, second)]
+            largest = max(largest, float(np.abs(sent[0] - sent[1]).sum()))
+    bound = sensitivity_of(config.gossip, 1, DIMENSION)
+    assert 0.99 * bound < largest <= bound
+    assert bound == pytest.approx(2 * STEP * ONE * DIMENSION**0.5, abs=2)
+
+
+def test_the_noise_has_the_printed_scale() -> None:
+    config = gossip_config()
+    assert config.gossip is not None
+    law = noise_law(config.gossip, 9, DIMENSION)
+    assert law.law == "laplace"
+    assert law.numerator / law.denominator == pytest.approx(sensitivity_of(config.gossip, 9, DIMENSION) / 1.0)
+
+
+def test_a_step_is_that_of_the_algorithm() -> None:
+    """Line by line in floats, with noise and neighbours."""
+    config = gossip_config(lasso=0.05)
+    form, rows = config.gossip, records(30, seed=4)
+    assert form is not None
+    node, draw = node_of(config), np.random.default_rng(1)
+    theta, known = np.zeros(DIMENSION), np.zeros((3, DIMENSION))
+    for number in range(1, 31):
+        row = rows.part(number - 1, number)
+        noise = draw.integers(-ONE, ONE, DIMENSION)
+        alpha = step_of(form, number) / ONE
+        w = np.sign(theta) * np.maximum(np.abs(theta) - alpha * 0.05, 0)
+        x = np.zeros(DIMENSION)
+        x[row.indices] = row.values / UNIT
+        score, label = float(w @ x), int(row.labels[0])
+        theta = known.mean(axis=0) + (alpha * label * x if label * score < 1 else 0)
+        seen, sent = node.step(row, noise)
+        assert seen.loss == pytest.approx(max(0.0, 1 - label * score), abs=1e-3)
+        assert sent / ONE == pytest.approx(theta + noise / ONE, abs=1e-4 * number)
+        known[0] = sent / ONE
+        for neighbour in (1, 2):
+            values = draw.integers(-ONE, ONE, DIMENSION)
+            assert node.on_parameters(neighbour, number, values)
+            known[neighbour] = values / ONE
+
+
+def test_a_late_neighbour_is_mixed_as_it_was_last_known() -> None:
+    prompt, late = (node_of(gossip_config()) for _ in range(2))
+    noise, values = np.zeros(DIMENSION, dtype=np.int64), np.full(DIMENSION, 3 * ONE)
+    for node in (prompt, late):
+        node.on_parameters(1, 1, values)
+    assert not prompt.on_parameters(1, 1, 5 * values)
+    assert prompt.on_parameters(1, 3, values)
+    assert not prompt.on_parameters(1, 2, 5 * values)
+    assert prompt.step(null_rows(1), noise)[1].tolist() == late.step(null_rows(1), noise)[1].tolist()
+
+
+def test_gradients_at_what_was_sent_do_not_depend_on_what_was_held_back() -> None:
+    """Two histories that sent the same parameters go on alike with ``sent``, and not with ``own``."""
+    followed = {}
+    for at in ("own", "sent"):
+        config, noise = gossip_config(at), np.zeros(DIMENSION, dtype=np.int64)
+        rows = records(2, seed=8)
+        nodes = [node_of(config) for _ in range(2)]
+        first = nodes[0].step(rows.part(0, 1), noise)[1]
+        # The other node has a null slot, and noise that makes up for it: what is sent is the same.
+        quiet = node_of(config).step(null_rows(1), noise)[1]
+        assert nodes[1].step(null_rows(1), first - quiet)[1].tolist() == first.tolist()
+        probe = Rows(*(getattr(rows.part(0, 1), name) for name in ("indptr", "indices", "values", "labels")))
+        followed[at] = [node.step(probe, noise)[1].tolist() for node in nodes]
+    assert followed["sent"][0] == followed["sent"][1]
+    assert followed["own"][0] != followed["own"][1]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    node, noise = node_of(gossip_config(rounds=1)), np.zeros(DIMENSION, dtype=np.int64)
+    with pytest.raises(BadRelease, match="neighbour of node 0, got node 3"):
+        node.on_parameters(3, 1, noise)
+    with pytest.raises(BadRelease, match="expected int64 of shape"):
+        node.on_parameters(1, 1, noise[1:])
+    with pytest.raises(PdolError, match="one slot in one of 1 rounds, got 2"):
+        node.step(null_rows(2), noise)
+    node.step(null_rows(1), noise)
+    with pytest.raises(PdolError, match="one of 1 rounds"):
+        node.step(null_rows(1), noise)
+    with pytest.raises(PdolError, match="paper's form"):
+        GossipNode(0, metropolis(adjacency_of("ring", 3)), config_of())
