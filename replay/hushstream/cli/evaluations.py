@@ -140,7 +140,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
         task = bar.add_task("attacking", total=count_audits(names))
         for row in run_audits(names, effort, false_alarm):
             rows.append(row)
-            bar.update(task, advance=1, description=row.audit.name)
+            bar.update(task, advance=1, description=row.name)
     if json:
         print_json(as_json(rows, effort))
     else:
@@ -185,12 +185,9 @@ def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
 
 def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
     from hushstream.agents.deployment import read_config
-    from hushstream.replay.audits.report import require_runs
-    from hushstream.replay.studies.catalogue import study_of
+    from hushstream.replay.audits.catalogue import audit_config
 
-    values = read_config(config_file(config))
-    require_runs(runs, false_alarm)
-    found = study_of(values.system).audit_config(values, runs, false_alarm)
+    found = audit_config(read_config(config_file(config)), runs, false_alarm)
     if mechanism is not None and found.mechanism != mechanism:
         raise HushstreamError(
             f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.counting import Plan
 from hushstream.privacy.audit import FALSE_ALARM
@@ -14,8 +20,9 @@ from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
+from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
-from hushstream.replay.studies.catalogue import studies
+from hushstream.replay.studies.catalogue import studies, study_of
 from hushstream.replay.studies.pdap import audits as pdap_audits
 from hushstream.replay.studies.pdol import audits as pdol_audits
 from hushstream.schemas.errors import HushstreamError
@@ -26,16 +33,34 @@ def all_audits() -> tuple[Audit, ...]:
     return tuple(recipe.make() for recipe in _recipes())
 
 
-def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
-    """Run the named audits, or all, one by one.
+def run_audits(
+    names: Sequence[str] = (),
+    effort: Effort = "full",
+    false_alarm: float = FALSE_ALARM,
+    processes: int | None = None,
+) -> Iterator[Row]:
+    """Run the named audits, or all, in the order of the table.
+
+    Args:
+        names: which; all unless given.
+        effort: how many runs each takes.
+        false_alarm: the probability with which an honest mechanism fails, of each row.
+        processes: how many run abreast; one for each processor unless given.
 
     Raises:
         HushstreamError: an unknown name, or a false-alarm rate outside (0, 1).
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    for recipe in _chosen(names):
-        yield recipe.make()(effort, false_alarm)
+    chosen = _chosen(names)
+    attack = partial(_attack, effort=effort, false_alarm=false_alarm)
+    count = min(len(chosen), processes or os.cpu_count() or 1)
+    if count == 1:
+        yield from map(attack, chosen)
+        return
+    # Fresh interpreters: a forked one would share locks with threads of this process.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        yield from pool.map(attack, chosen)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -47,12 +72,41 @@ def count_audits(names: Sequence[str] = ()) -> int:
     return len(_chosen(names))
 
 
-def _chosen(names: Sequence[str]) -> list[Recipe]:
-    known = {recipe.name: recipe for recipe in _recipes()}
+def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM) -> AuditReport:
+    """Attack what a configuration releases.
+
+    Args:
+        config: of any system.
+        runs: releases on each of two neighbours.
+        false_alarm: probability with which an honest mechanism fails.
+
+    Raises:
+        HushstreamError: the configuration's release has no noise to audit, or runs or the false alarm are out of range.
+    """
+    require_runs(runs, false_alarm)
+    return study_of(config.system).audit_config(config, runs, false_alarm)
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    known = _known()
     for name in names:
         if name not in known:
             raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
-    return [recipe for recipe in known.values() if not names or recipe.name in names]
+    return [name for name in known if not names or name in names]
+
+
+def _attack(name: str, effort: Effort, false_alarm: float) -> Row:
+    return _known()[name].make()(effort, false_alarm)
+
+
+def _one_thread() -> None:
+    # Two processes whose linear algebra takes two threads each take turns on two processors.
+    threadpool_limits(limits=1)
+
+
+@cache
+def _known() -> Mapping[str, Recipe]:
+    return {recipe.name: recipe for recipe in _recipes()}
 
 
 def _recipes() -> tuple[Recipe, ...]:
