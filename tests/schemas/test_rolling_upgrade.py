@@ -27,7 +27,7 @@ import hushstream.schemas
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.system import System
+from hushstream.engine.declaration import System
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
@@ -109,7 +109,7 @@ class Shop:
 
     async def values(self, topic: str) -> list[bytes]:
         """All values of a topic."""
-        found = await copy_async(self.connection, topics.partition_counts(self.system), {topic}, QUICK)
+        found = await copy_async(self.connection, self.system.partitions, {topic}, QUICK)
         return [record.value for _, part in found.of_topic(topic) for record in part.records]
 
     async def answered(self) -> list[str]:
@@ -137,7 +137,7 @@ class Shop:
 
     async def require_that_the_direct_runner_follows(self) -> None:
         """The direct runner over the same logs finds what was published, and has nothing to add."""
-        copied = await copy_async(self.connection, topics.partition_counts(self.system), {*RECOMPUTED, *OTHERS}, QUICK)
+        copied = await copy_async(self.connection, self.system.partitions, {*RECOMPUTED, *OTHERS}, QUICK)
         log = MemoryLog()
         for source, part in copied.parts.items():
             log.load(*source, list(part.records))
@@ -236,7 +236,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     system = prepare(tmp_path / "shop", config, public_dataset="synthetic")
     async with EmbeddedBroker() as broker:
         connection = Connection(broker.bootstrap, "shop.")
-        await topics.apply_async(connection, topics.partition_counts(system))
+        await topics.apply_async(connection, system)
         yield Shop(tmp_path / "shop", system, connection)
 
 

@@ -7,14 +7,18 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
-from hushstream.agents.prepared import RELATION, read_edge_list, read_relation
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare, write_config
 from hushstream.agents.roles import role_work
+from hushstream.cli.main import main
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.declaration import Artefacts, Given
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.artefacts import GRAPH as EDGES
+from hushstream.systems.colin.artefacts import RELATION, USERS, inputs_of, read_relation
+from hushstream.systems.colin.artefacts import prepare as prepared
 from hushstream.systems.colin.configuration import (
     CollaborationConfig,
     CollaborativeConfig,
@@ -24,6 +28,7 @@ from hushstream.systems.colin.configuration import (
 )
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import RelationError, SocialGraph
+from hushstream.systems.colin.system import declare
 
 NAN, INF = float("nan"), float("inf")
 SECTIONS = {
@@ -65,6 +70,17 @@ TOP = {
     "system": ["p2b", None],
 }
 GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
+
+
+def declared(graph=GRAPH, **changes):
+    return declare(CollaborativeSystem.of(make(**changes), graph))
+
+
+def taken_over(edges, users=None):
+    """The graph that preparation makes of the text of an edge list, and of a list of users."""
+    given = {EDGES.name: ("edges", edges)} | ({} if users is None else {USERS.name: ("users", users)})
+    made = prepared(make(), Given(Artefacts("folder", {}), given, None))
+    return read_relation(Artefacts("folder", made))
 
 
 def make(**changes):
@@ -161,13 +177,11 @@ def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values
 # The graph.
 
 
-def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name(tmp_path):
-    edges, users = tmp_path / "edges", tmp_path / "users"
-    edges.write_text("ann,bob\nbob,eve,2\n")
-    users.write_text("ann\nbob\n")
+def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name():
+    edges = "ann,bob\nbob,eve,2\n"
     with pytest.raises(RelationError, match="edge 2: expected listed users, got 'eve'"):
-        read_edge_list(edges, users)
-    assert read_edge_list(edges).users == ("ann", "bob", "eve")
+        taken_over(edges, "ann\nbob\n")
+    assert taken_over(edges).users == ("ann", "bob", "eve")
 
 
 @pytest.mark.parametrize(
@@ -182,17 +196,24 @@ def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name(tmp_path):
         ("", "graph: expected at least one user, got none"),
     ],
 )
-def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(tmp_path, text, says):
-    (tmp_path / "edges").write_text(text)
+def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
     with pytest.raises(RelationError, match=says):
-        read_edge_list(tmp_path / "edges")
+        taken_over(text)
 
 
-def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path):
+@pytest.mark.parametrize("option", ["--graph", "--users"])
+@pytest.mark.parametrize("name", ["missing", "binary"])
+def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsys, option, name):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name in ("missing", "binary"):
-        with pytest.raises(ConfigurationError, match=f"{name}: expected a readable list, got "):
-            read_edge_list(tmp_path / name)
+    (tmp_path / "edges").write_text("ann,bob\n")
+    write_config(make(), tmp_path / "deployment.yaml")
+    files = {"--graph": tmp_path / "edges", option: tmp_path / name}
+    words = [str(word) for pair in files.items() for word in pair]
+    with pytest.raises(SystemExit) as ended:
+        main(["prepare", str(tmp_path), str(tmp_path / "made"), *words])
+    assert ended.value.code == 1
+    assert f"{name}: expected a readable list, got " in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_user_without_any_tie_is_refused_where_colin_needs_one():
@@ -203,31 +224,29 @@ def test_a_user_without_any_tie_is_refused_where_colin_needs_one():
 
 
 def test_a_prepared_graph_is_read_back_and_another_one_is_refused(tmp_path):
-    system = prepare(tmp_path, make(), GRAPH)
+    system = prepare(tmp_path, make(), inputs_of(GRAPH))
     again = load(tmp_path)
     assert again.digest == system.digest
-    assert np.array_equal(again.graph.weights, GRAPH.weights)
+    assert np.array_equal(again.core.graph.weights, GRAPH.weights)
     other = SocialGraph.of_edges([("ann", "cyd", 1.0)], GRAPH.users)
     with pytest.raises(ConfigurationError, match=r"relation\.json: expected the graph at hand or none, got another"):
-        prepare(tmp_path, make(), other)
+        prepare(tmp_path, make(), inputs_of(other))
     with pytest.raises(ConfigurationError, match=r"deployment\.yaml: expected the configuration at hand or none"):
-        prepare(tmp_path, make(arms=5), GRAPH)
+        prepare(tmp_path, make(arms=5), inputs_of(GRAPH))
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b'[["ann"]]', b'[["ann"], [[0, 1, 1]]]', b"\xff"])
-def test_a_missing_or_damaged_graph_is_refused_by_its_path(tmp_path, content):
-    path = tmp_path / RELATION
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match=r"relation\.json: expected users and their ties"):
-        read_relation(path)
+def test_a_missing_or_damaged_graph_is_refused_by_its_path(content):
+    files = {} if content is None else {RELATION: content}
+    with pytest.raises(ConfigurationError, match=r"^folder/relation\.json: expected users and their ties"):
+        read_relation(Artefacts("folder", files))
 
 
 # Keys.
 
 
 def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
-    system = CollaborativeSystem.of(make(), GRAPH)
+    system = declared()
     for role, zone in (("learner", "edge"), ("counter", "counter")):
         with pytest.raises(HushstreamError, match=zone):
             role_work(role, system, KeySource(tmp_path))
@@ -237,10 +256,10 @@ def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
     path.chmod(0o644)
     with pytest.raises(HushstreamError, match="counter"):
         role_work("counter", system, KeySource(tmp_path))
-    with pytest.raises(HushstreamError, match="role: expected one of learner, counter, aggregator"):
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, counter, aggregator\)"):
         role_work("shuffler", system, KeySource(seed=1))
-    edge = CollaborativeSystem.of(make(release=ContinualConfig(trust="edge")), GRAPH)
-    with pytest.raises(HushstreamError, match="role: expected one of learner, aggregator for deployment small"):
+    edge = declared(release=ContinualConfig(trust="edge"))
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, aggregator\), got 'counter'"):
         role_work("counter", edge, KeySource(seed=1))
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution import slots
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.deployment import release as p2b_release
 from hushstream.systems.p2b.shuffler import machine as shuffler
 from hushstream.systems.p2b.shuffler import sums
 
-STAGES = ("contribution", "shuffling", "systems", "counting", "roles")
-"""Who handles content on its way into a release. Noise is drawn below them, and is not content."""
+STAGES = ("engine", "systems", "counting")
+"""The packages that handle content on its way into a release. Noise is drawn below them, and is not content."""
 
 
 def shape_of(value: Any) -> Any:
@@ -59,8 +59,7 @@ class WatchedNumpy(ModuleType):
 
 
 def stage_of(frame: FrameType) -> bool:
-    parts = Path(frame.f_code.co_filename).parts
-    return "hushstream" in parts and parts[-2] in STAGES
+    return str(frame.f_globals.get("__name__", "")).startswith(tuple(f"hushstream.{stage}." for stage in STAGES))
 
 
 @contextmanager

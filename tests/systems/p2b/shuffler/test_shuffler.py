@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.deployment import release as p2b_release
+from hushstream.systems.p2b import release as p2b_release
 
 REPORT = Report(1, 2, 1)
 
