@@ -9,7 +9,6 @@ import yaml
 
 from hushstream.agents.deployment import (
     CONFIGURATION,
-    ENCODER,
     KeySource,
     load,
     parse_config,
@@ -20,6 +19,7 @@ from hushstream.agents.deployment import (
 from hushstream.agents.security import read_security
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.artefacts import ENCODER
 
 PLAIN = {"deployment": "shop", "arms": 5, "context": {"dimension": 4}, "expected_slots": 40}
 

@@ -12,10 +12,15 @@ from hushstream.agents import worker
 from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.declaration import Role
 from hushstream.engine.machine import Output
 from hushstream.schemas import codec
+from hushstream.systems.catalogue import kinds
 
-LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2)
+LABELS = Labels(
+    "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
+    private_work=True, private_lag={"clicks"},
+)  # fmt: skip
 FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use"}
 
 
@@ -76,9 +81,16 @@ def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
     assert found["hushstream_dead_letters_total", (("reason", OTHER), ("role", "learner"))] == 1
 
 
-@pytest.mark.parametrize(("role", "private"), [("learner", True), ("shuffler", False), ("counter", False)])
-def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: str, private: bool) -> None:
-    made = Metrics(Labels(role))
+PRIVATE_WORK = {"learner": True, "shuffler": False, "counter": False, "aggregator": False}
+
+
+@pytest.mark.parametrize(
+    "role",
+    [pytest.param(role, id=f"{name} {role.name}") for name, kind in kinds().items() for role in kind.roles],
+)
+def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: Role) -> None:
+    private = PRIVATE_WORK[role.name]
+    made = Metrics(Labels(role.name, private_work=role.private_work))
     made.batch({}, 0.3)
     made.journaled()
     made.recovered(0.2)

@@ -449,9 +449,11 @@ def role_of(system: System, name: str) -> Role:
     """One role of a deployment.
 
     Raises:
-        DeclarationError: it has no such role.
+        DeclarationError: it has no such role, or no workers of it.
     """
-    return _named(system.roles, name, f"role of deployment {system.config.deployment}")
+    outside = "; by the configuration this work is done outside of its workers, who must not see it"
+    why = outside if name in system.outside else ""
+    return _named(system.roles, name, f"role of deployment {system.config.deployment}", why)
 
 
 def topic_of(system: System, name: str) -> Topic:
@@ -510,8 +512,8 @@ def _ticks(role: Role, topic: Topic) -> bool:
     return topic.ticks and topic.name in role.inputs
 
 
-def _named(there: Iterable[_NamedT], name: str, what: str) -> _NamedT:
+def _named(there: Iterable[_NamedT], name: str, what: str, why: str = "") -> _NamedT:
     known = {one.name: one for one in there}
     if name not in known:
-        raise DeclarationError(f"expected a {what} ({', '.join(known)}), got {name!r}")
+        raise DeclarationError(f"expected a {what} ({', '.join(known)}), got {name!r}{why}")
     return known[name]
