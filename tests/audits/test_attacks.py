@@ -18,8 +18,8 @@ from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_address, fresh_key
 from hushstream.replay.studies.p2b.audits import attacks, releases
+from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import pack
-from hushstream.systems.p2b.deployment import release as p2b_release
 from hushstream.systems.p2b.shuffler.windows import Offer, SlotOutcome, Windows
 
 RUNS = {audit.name: audit.runs for audit in all_audits()}

@@ -22,9 +22,9 @@ from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
 from hushstream.systems.colin import moments as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
-from hushstream.systems.p2b.deployment import deployment as p2b
-from hushstream.systems.p2b.deployment import lift
-from hushstream.systems.p2b.deployment import release as p2b_release
+from hushstream.systems.p2b import deployment as p2b
+from hushstream.systems.p2b import lift
+from hushstream.systems.p2b import release as p2b_release
 
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""

@@ -26,7 +26,7 @@ from hushstream.systems.p2b.configuration import (
 )
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 PEOPLE, JUDGES, ROUNDS, FLOOD = 1500, 3000, 5, 20
 DIMENSION, ARMS = 5, 5

@@ -13,7 +13,7 @@ from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hushstream.schemas.batches import encode_context_batch
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.server.machine import AggregatorMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CASES = settings(max_examples=25, deadline=None)
 USERS = ("ann", "bob", "cyd")

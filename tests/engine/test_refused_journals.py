@@ -8,8 +8,8 @@ import pytest
 from hushstream.engine.machine import OffChain, ReplayMismatch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 
 def scripted(rigs):

@@ -13,7 +13,7 @@ from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 OLD = Key(b"\x07" * 31 + b"\x02")
 NEW = next_key(OLD, 1)

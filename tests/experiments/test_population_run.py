@@ -31,9 +31,9 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.server.machine import AggregatorMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
 LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}

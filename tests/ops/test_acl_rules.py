@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
-from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 PREFIX = "small."
 
@@ -126,7 +126,7 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
         "dead-letters-edge",
     }  # fmt: skip
     assert read["two"] == {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"}
-    assert read["owner"] == set(partition_counts(deployment.system))
+    assert read["owner"] == set(deployment.system.partitions)
     assert read["one"] == verified_topics(deployment.system, ["learner"])
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(.*\), got verify-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["verify-counter=User:one"]))
@@ -134,7 +134,8 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")), True)
+    lattice, recipients = deployment.system.core.encoder.lattice, Recipients.first(seeded_key(3, "sealing"))
+    system = declare(P2BSystem.of(config, lattice, recipients, public_dataset=True))
     named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
     assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 
@@ -247,7 +248,7 @@ def test_principals_are_named_role_by_role() -> None:
         ("requeue-edge=User:learner", "a principal of its own for each role"),
         ("requeue-somewhere=User:bob", "requeue-edge, requeue-shuffler"),
         ("verify-learner=User:learner", "a principal of its own for each role"),
-        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-counter, verify-aggregator, export"),
+        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-aggregator, verify-counter, export"),
     ],
 )
 def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:

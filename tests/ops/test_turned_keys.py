@@ -19,13 +19,14 @@ from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.system import declare
 
 
 @pytest.fixture
 def played(rigs, tmp_path):
     """A deployment under key files that released one window, and its logs."""
     generate_keys(tmp_path, ("edge", "shuffler"))
-    system, keys, log = rigs.make_system(), KeySource(folder=tmp_path), MemoryLog()
+    system, keys, log = declare(rigs.make_system()), KeySource(folder=tmp_path), MemoryLog()
     driver = DirectDriver(log, all_machines(system, keys), bytes(range(32)))
 
     async def play():
@@ -60,7 +61,8 @@ class Worker:
     """A shuffler that reads, journals and releases into a log in memory, and is restarted."""
 
     def __init__(self, rigs, folder):
-        self.system, self.keys, self.log, self.rigs = rigs.make_system(), KeySource(folder=folder), MemoryLog(), rigs
+        self.system, self.keys = declare(rigs.make_system()), KeySource(folder=folder)
+        self.log, self.rigs = MemoryLog(), rigs
         self.maker = role_work("shuffler", self.system, self.keys).make_machine
         self.machine = self.maker(0)
         self.genesis = self.machine.genesis(bytes(range(32)))

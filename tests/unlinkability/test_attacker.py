@@ -22,7 +22,7 @@ from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8
 LEAST_PAIRS = 460

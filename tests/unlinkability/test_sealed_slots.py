@@ -19,8 +19,8 @@ from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace, seal
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")

@@ -38,7 +38,7 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 USERS = 360
 SHUFFLERS = 3

@@ -10,9 +10,9 @@ from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.server.machine import AggregatorMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 

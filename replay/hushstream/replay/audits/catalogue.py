@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
+from typing import Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 

@@ -19,7 +19,7 @@ import pytest
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution import slots
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.shuffler import machine as shuffler
+from hushstream.systems.p2b.machines import shuffler as shuffler
 from hushstream.systems.p2b.shuffler import sums
 
 STAGES = ("engine", "systems", "counting")

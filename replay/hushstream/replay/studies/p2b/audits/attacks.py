@@ -34,10 +34,10 @@ from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.release import release_window
 from hushstream.systems.p2b.roles import LEARNER
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
 from hushstream.systems.p2b.shuffler.windows import Windows
 from hushstream.systems.p2b.topics import TOPICS
 

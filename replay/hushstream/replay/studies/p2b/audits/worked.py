@@ -25,8 +25,8 @@ from hushstream.replay.studies.p2b.audits.releases import (
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
-from hushstream.systems.p2b.shuffler.machine import ShufflerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 
 def played_windows(

@@ -30,7 +30,7 @@ from hushstream.schemas.columns import REWARD
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.edge.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 ROWS = 2048
 """Users of a block, and contexts of a batch."""

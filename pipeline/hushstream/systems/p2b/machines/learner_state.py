@@ -24,7 +24,7 @@ from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import MemoryUserStore, StoredUser, Users, UsersCut
 
 if TYPE_CHECKING:
-    from hushstream.systems.p2b.edge.learner import LearnerMachine
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 FORM = Form.of(

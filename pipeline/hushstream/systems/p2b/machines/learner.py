@@ -20,13 +20,13 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
-from hushstream.systems.p2b.edge import learner_state
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.intake import decode_contexts
-from hushstream.systems.p2b.edge.learner_fold import LearnerFold
 from hushstream.systems.p2b.edge.users import Users, UserStore
 from hushstream.systems.p2b.lift import LiftCounter, in_holdout
+from hushstream.systems.p2b.machines import learner_state
+from hushstream.systems.p2b.machines.learner_fold import LearnerFold
 
 
 class LearnerMachine(TwoInputs):

@@ -20,13 +20,13 @@ from hushstream.feedback.memory import ParkedClick, PastDecision
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b.deployment import LINES
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.models import decode_model
-from hushstream.systems.p2b.edge.sending import TakenSlot, seal_outputs, slot_outputs
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
+from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.machines.sending import TakenSlot, seal_outputs, slot_outputs
 
 if TYPE_CHECKING:
-    from hushstream.systems.p2b.edge.learner import LearnerMachine
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 
 def _never(arm: int) -> float:

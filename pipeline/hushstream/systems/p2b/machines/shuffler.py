@@ -53,10 +53,10 @@ from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.machines.shuffler_state import FORM
 from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
 from hushstream.systems.p2b.running import RunningSums, open_running, require_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
-from hushstream.systems.p2b.shuffler.state import FORM
 from hushstream.systems.p2b.shuffler.windows import Sealed, SlotOutcome, Windows
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
