@@ -123,4 +123,4 @@ def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_pa
     assert "with one reward and as many without" in told
     assert "By the exact trade-off curve the noise is that of epsilon" in told
     refused = hushstream("slot-sums", "--config", str(place))
-    assert "expected release.mode slot-sums, got system colin" in str(refused.exception)
+    assert "expected a release by slot-sums, got binary" in str(refused.exception)

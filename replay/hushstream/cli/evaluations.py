@@ -184,10 +184,18 @@ def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
 
 
 def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
-    from hushstream.agents.deployment import read_config
+    from hushstream.agents.deployment import artefacts_of, read_config
     from hushstream.replay.audits.catalogue import audit_config
+    from hushstream.systems.catalogue import kind_of
 
-    found = audit_config(read_config(config_file(config)), runs, false_alarm)
+    path = config_file(config)
+    values, artefacts = read_config(path), artefacts_of(path.parent)
+    if artefacts.public_dataset is not None and kind_of(values.system).promises(values, artefacts).releases.unnoised:
+        raise HushstreamError(
+            f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
+            f"un-noised beside the release, so no bound on the release's noise speaks of them"
+        )
+    found = audit_config(values, runs, false_alarm)
     if mechanism is not None and found.mechanism != mechanism:
         raise HushstreamError(
             f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "
