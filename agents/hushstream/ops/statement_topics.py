@@ -63,7 +63,7 @@ def kept(spec: Topic) -> str:
 
 
 def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> str:
-    """Who does something with a topic; beside the workers, whoever does it under the name of a role without any."""
-    relays = [who for who, held in system.outside.items() if held.get(topic.name) == right]
+    """Who does something with a topic; before the workers, whoever does it under the name of a role without any."""
+    relays = ["whoever relays for users' devices" for held in system.outside.values() if held.get(topic.name) == right]
     told = [name for name in named if name in system.role_names or name in beside_workers(system)]
-    return ", ".join([*told, *("whoever relays for users' devices" for _ in relays)])
+    return ", ".join([*relays, *told])
