@@ -13,7 +13,7 @@ from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan
 from hushstream.replay.studies.p2b.population import BLOCK_USERS, BlockedWorld
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
@@ -25,6 +25,7 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def system(world):
         release=ReleaseConfig(),
         partitions=PartitionConfig(2, 2),
     )
-    return P2BSystem.fitted(config, public_dataset=True)
+    return declare(P2BSystem.fitted(config, public_dataset=True))
 
 
 def play(world, system, plan, progress=None):

@@ -259,7 +259,9 @@ def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, counter, aggregator\)"):
         role_work("shuffler", system, KeySource(seed=1))
     edge = declared(release=ContinualConfig(trust="edge"))
-    with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, aggregator\), got 'counter'"):
+    with pytest.raises(
+        HushstreamError, match=r"expected a role of deployment small \(learner, aggregator\), got 'counter'"
+    ):
         role_work("counter", edge, KeySource(seed=1))
 
 
