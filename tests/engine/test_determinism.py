@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hushstream.schemas.batches import encode_context_batch
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CASES = settings(max_examples=25, deadline=None)

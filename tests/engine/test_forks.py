@@ -18,8 +18,8 @@ from hushstream.engine.machine import Distrusts
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.edge import learner_fold as collaborative_fold
-from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b import release as p2b_release
+from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
 
 DOUBT, OTHER_DOUBT = bytes(range(16)), bytes(range(1, 17))

@@ -9,11 +9,11 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan
 from hushstream.replay.studies.p2b.population import BLOCK_USERS, BlockedWorld
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
