@@ -24,13 +24,13 @@ from hushstream.agents.roles import role_work
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.copies import LogCopy
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
 from hushstream.replay.studies.colin.run import relation_graph
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
 from hushstream.systems.colin.artefacts import inputs_of
 

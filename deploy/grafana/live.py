@@ -33,8 +33,8 @@ from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
@@ -140,7 +140,7 @@ class LiveRun:
         system = _prepared(self._folder / "deployment", world)
         self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
         self._bootstrap = ready.read_text().strip()
-        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system.partitions))
+        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system))
         for role in system.role_names:
             self._start_worker(role)
         for endpoint in CONFIGURATIONS:

@@ -15,7 +15,7 @@ import pytest
 from hushstream.engine.budget import FILTER_NAMES
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.systems.colin import configuration as colin
-from hushstream.systems.p2b.deployment import configuration as p2b
+from hushstream.systems.p2b import configuration as p2b
 
 NUMERICAL = 1e-12
 """dp-accounting computes in floating point and truncates tails of 1e-15."""

@@ -24,6 +24,7 @@ from hushstream.agents.worker import RoleWorker
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import describe_async
+from hushstream.systems.p2b.system import declare
 from hushstream.systems.p2b.topics import TOPICS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -167,13 +168,13 @@ NEW = dict.fromkeys((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 32), (0, 20)) | 
     ],
     ids=["older", "newer"],
 )
-async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str) -> None:
+async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str, rigs: Any) -> None:
     async with OtherBroker(versions) as other:
         with pytest.raises(BrokerVersionWrong, match=says) as caught:
             await check_topics(settings(other.bootstrap), RoleTopics(("reports",), "journal-shuffler"))
         assert "run Apache Kafka 4 (4.3 is tested)" in str(caught.value)
         with pytest.raises(BrokerVersionWrong, match=says):
-            await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), {"reports": 1})
+            await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), declare(rigs.make_system()))
         assert not {0, 22} & set(other.asked)
 
 

@@ -13,7 +13,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.systems.p2b.configuration import (

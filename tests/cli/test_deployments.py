@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
 from hushstream.agents.deployment import prepare, read_config
-from hushstream.agents.prepared import PUBLIC_DATASET, write_public_dataset
+from hushstream.engine.declaration import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 
 
@@ -57,7 +59,7 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 ):
     cli("prepare", config(), tmp_path / "shop")
     line = refused("lift", "--deployment", tmp_path / "shop", "--bootstrap", "127.0.0.1:1")
-    assert "expected lift.holdout above 0 in the configuration, got 0" in line
+    assert "expected a deployment with a hold-out, got one of p2b without" in line
     assert "lift: {holdout: 0.1}" in line
 
 
@@ -352,7 +354,7 @@ def test_no_configuration_can_say_that_its_data_is_public(ended, refused, config
 def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended, cli, refused, config, tmp_path, live):
     folder = live()
     assert "--seed: expected the folder of a replay" in refused("worker", "learner", "-d", folder, "--seed", "1")
-    write_public_dataset("synthetic", folder / PUBLIC_DATASET)
+    (folder / PUBLIC_DATASET).write_text(json.dumps({"dataset": "synthetic"}))
     for role in ("learner", "shuffler", "aggregator"):
         assert "got the folder of a replay of a public dataset" in ended(role, folder)
     marks = cli("statement", "--deployment", folder, "--json").json["marks"]
@@ -382,7 +384,7 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     assert (found["private_as_stated"], found["unnoised"]) == (False, ["releases", "models"])
     assert cli("guarantee", club).out.startswith(f"{NOT_PRIVATE}\nContent leaves un-noised on: releases, models.")
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
-    prepare(folder, read_config(club), SocialGraph.of_edges([("ann", "bob", 1.0)]))
+    prepare(folder, read_config(club), inputs_of(SocialGraph.of_edges([("ann", "bob", 1.0)])))
     generate_keys(folder / "keys", ("edge", "counter"))
     for role in ("learner", "counter", "aggregator"):
         assert CLAIMS in ended(role, folder)

@@ -15,7 +15,7 @@ from hushstream.ops.export import export_copy
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas.codec import encode
 
 SEED = 5

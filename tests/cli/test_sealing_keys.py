@@ -14,6 +14,13 @@ from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.deployment import P2BSystem
 
 
+def sealed_of(folder: Path) -> P2BSystem:
+    """The folder's deployment, as its machines have it."""
+    core = load(folder).core
+    assert isinstance(core, P2BSystem)
+    return core
+
+
 def test_the_next_key_is_published_once_for_a_time_to_come(
     cli: Any, refused: Callable[..., str], config: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -21,15 +28,13 @@ def test_the_next_key_is_published_once_for_a_time_to_come(
     for zone in ("shuffler", "sealing"):
         assert cli("keys", "generate", keys, "--zone", zone).code == 0
     assert cli("prepare", config(add="slot: {sealed: true}\n"), folder).code == 0
-    before = load(folder)
+    before = sealed_of(folder)
     publish = ("keys", "publish", "--deployment", folder)
     assert "published yet, got one that is; turn it first" in refused(*publish)
     assert cli("keys", "rotate", "sealing", keys).code == 0
     made = cli(*publish, "--json").json
     assert "turn it first" in refused(*publish)
-    after = load(folder)
-    assert isinstance(before, P2BSystem)
-    assert isinstance(after, P2BSystem)
+    system, after = load(folder), sealed_of(folder)
     assert before.sealing is not None
     assert after.sealing is not None
     assert after.digest == before.digest
@@ -40,8 +45,8 @@ def test_the_next_key_is_published_once_for_a_time_to_come(
     assert made["begins"].endswith("+00:00")
     assert cli("prepare", config(add="slot: {sealed: true}\n"), folder, "--keys", keys).code == 0
     assert load(folder).digest == before.digest
-    role_work("shuffler", after, KeySource(keys)).make_machine(0)
+    role_work("shuffler", system, KeySource(keys)).make_machine(0)
     assert cli("keys", "retire", "sealing", keys, "--epoch", "0").code == 0
-    role_work("shuffler", after, KeySource(keys)).make_machine(0)
+    role_work("shuffler", system, KeySource(keys)).make_machine(0)
     assert cli("keys", "rotate", "sealing", keys).code == 0
     assert cli(*publish, "--after-hours", "48").out.startswith(f"{folder / 'sealing.json'}: slots are sealed to ")

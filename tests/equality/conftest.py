@@ -13,7 +13,7 @@ import pytest_asyncio
 from hushstream.agents.deployment import prepare
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan, Played
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,

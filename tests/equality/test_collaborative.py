@@ -28,7 +28,7 @@ from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
 from hushstream.replay.studies.colin.run import relation_graph
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.systems.colin.deployment import CollaborativeSystem
 

@@ -21,7 +21,7 @@ from hushstream.engine.budget import BudgetConfig
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (
     ContextConfig,

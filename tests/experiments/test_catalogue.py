@@ -13,13 +13,8 @@ import pytest
 
 from hushstream.replay import offers
 from hushstream.replay.experiments import catalogue, figures
-from hushstream.replay.experiments.catalogue import (
-    Experiment,
-    ExperimentError,
-    find_experiment,
-    known_experiments,
-    run_experiment,
-)
+from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
+from hushstream.replay.experiments.experiment import Experiment, ExperimentError
 from hushstream.replay.experiments.findings import Description, Findings, write_findings
 from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
 from hushstream.replay.studies.p2b.experiments.paper import lines

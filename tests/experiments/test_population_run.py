@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.experiments.population_run import (
     run_population,
     run_systems,
 )
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
@@ -31,8 +31,8 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5

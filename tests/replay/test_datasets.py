@@ -11,13 +11,8 @@ import pytest
 from hushstream.replay import offers
 from hushstream.replay.datasets import store
 from hushstream.replay.datasets.builtin import BUILTIN
-from hushstream.replay.datasets.registry import (
-    Dataset,
-    DatasetError,
-    DatasetFile,
-    find_dataset,
-    known_datasets,
-)
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
+from hushstream.replay.datasets.registry import find_dataset, known_datasets
 from hushstream.replay.datasets.store import cache_folder, inspect, list_datasets, locate
 
 

@@ -23,7 +23,7 @@ from hushstream.replay.studies.colin.report import (
     write_collaborative_report,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem

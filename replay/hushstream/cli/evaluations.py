@@ -63,7 +63,7 @@ def evaluate(
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
-    from hushstream.replay.studies.catalogue import studies
+    from hushstream.replay.study import studies
 
     judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
     options: dict[str, Any] = dict(
@@ -175,7 +175,7 @@ def _audit_one(
 
 
 def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
-    from hushstream.replay.studies.catalogue import studies
+    from hushstream.replay.study import studies
 
     known = {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
     if name not in known:

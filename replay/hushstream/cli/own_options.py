@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from hushstream.replay.studies.study import Study
+    from hushstream.replay.study import Study
 
 
 def own_options(study: Study, left: Sequence[str]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _pairs(left: Sequence[str]) -> list[tuple[str, str | None]]:
 
 def _owner(flag: str) -> str:
     """Whose option it is, in words; empty where it is nobody's."""
-    from hushstream.replay.studies.catalogue import studies
+    from hushstream.replay.study import studies
 
     owners = [study.system for study in studies().values() if flag in study.flags.values()]
     return f", which is of {' and '.join(owners)}" if owners else ""

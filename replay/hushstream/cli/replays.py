@@ -51,7 +51,7 @@ def demo(
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
-    from hushstream.replay.studies.catalogue import studies
+    from hushstream.replay.study import studies
 
     make = next(study.demo for study in studies().values() if study.demo is not None)
     _run_and_report(make(seed, bootstrap, security), report, json)
@@ -79,7 +79,7 @@ def replay(
     """
     from hushstream.cli.own_options import own_options
     from hushstream.replay.run import DEFAULT_SYSTEM, options_of
-    from hushstream.replay.studies.catalogue import study_of
+    from hushstream.replay.study import study_of
 
     study = study_of(system or DEFAULT_SYSTEM)
     given = own_options(study, context.args)
@@ -107,7 +107,7 @@ def _world_values(dataset: str, values: dict[str, Any], limit: int | None, data_
     Raises:
         HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
     """
-    from hushstream.replay.worlds.catalogue import world_options
+    from hushstream.replay.catalogue.worlds import world_options
 
     known = world_options(dataset)
     if limit is not None and "users" not in known:
@@ -157,8 +157,8 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from rich import box
     from rich.table import Table
 
+    from hushstream.replay.catalogue.players import players
     from hushstream.replay.datasets.store import list_datasets
-    from hushstream.replay.players import players
 
     found = list(list_datasets(data_dir))
     rows = [

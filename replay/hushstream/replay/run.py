@@ -6,8 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.catalogue import studies, study_of
-from hushstream.replay.studies.study import Study
+from hushstream.replay.study import Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
 DEFAULT_SYSTEM = "p2b"

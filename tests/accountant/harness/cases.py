@@ -19,10 +19,10 @@ from hushstream_test_accountant_oracle import Coin, Crowd, Gaussian, KNorm, Lapl
 from hushstream_test_accountant_settings import Found
 from scipy import stats
 
-from hushstream.agents.deployment import AnyConfig
 from hushstream.counting import Plan
 from hushstream.counting.blt import BufferedToeplitz
 from hushstream.engine.budget import FILTER_NAMES, BudgetConfig, filter_of
+from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import Cost, delta_value
 from hushstream.privacy.amplification import noise_epsilon
@@ -106,7 +106,7 @@ def _p2b(release: ReleaseConfig) -> P2BConfig:
     return P2BConfig("all", 5, ContextConfig(4), expected_slots=20_000, encoder=EncoderConfig(codes=4), release=release)
 
 
-def _of_deployment(config: AnyConfig) -> Iterator[Case]:
+def _of_deployment(config: DeploymentValues) -> Iterator[Case]:
     if isinstance(config, CollaborativeConfig):
         yield from _of_rewards(config.release, config.features, config.budget)
         return

@@ -36,7 +36,7 @@ from hushstream.ops.topics import apply_async, check_async, partition_counts
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]

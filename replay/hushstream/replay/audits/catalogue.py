@@ -23,9 +23,9 @@ from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
-from hushstream.replay.studies.catalogue import studies, study_of
 from hushstream.replay.studies.pdap import audits as pdap_audits
 from hushstream.replay.studies.pdol import audits as pdol_audits
+from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
 

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
-from hushstream.replay.studies.catalogue import studies
 from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdol.bench import pdol_rows
+from hushstream.replay.study import studies
 
 SUBJECTS = ("compute", "stream")
 

@@ -12,9 +12,9 @@ from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
 from hushstream.replay.experiments.findings import Outcome, write_findings
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.catalogue import studies
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS as PDAP
 from hushstream.replay.studies.pdol.experiments import EXPERIMENTS as PDOL
+from hushstream.replay.study import studies
 
 
 def known_experiments() -> dict[str, Experiment]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from hushstream.agents.deployment import parse_as, prepare
 from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
-from hushstream.replay.players import hint
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
@@ -29,7 +30,6 @@ from hushstream.replay.studies.colin.closed_loop import (
 )
 from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.configuration import CollaborativeConfig

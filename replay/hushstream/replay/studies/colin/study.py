@@ -7,6 +7,7 @@ from typing import Any
 from hushstream.replay.studies.colin.audits import rows
 from hushstream.replay.studies.colin.audits.configured import audit_config
 from hushstream.replay.studies.colin.bench import collaborative_rows
+from hushstream.replay.studies.colin.datasets import COLIN
 from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
@@ -16,7 +17,7 @@ from hushstream.replay.studies.colin.report import (
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.replay.studies.colin.worlds.lastfm import lastfm
 from hushstream.replay.studies.colin.worlds.uniform import colin
-from hushstream.replay.studies.study import Study
+from hushstream.replay.study import Study
 
 
 def _document(result: CollaborativeResult) -> dict[str, Any]:
@@ -38,6 +39,7 @@ STUDY = Study(
     table=collaborative_table,
     report=write_collaborative_report,
     worlds={"colin": colin, "lastfm": lastfm},
+    datasets=(COLIN,),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     audits=rows.rows,

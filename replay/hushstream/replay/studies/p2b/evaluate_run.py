@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
-from hushstream.replay.logged.catalogue import load_log
 from hushstream.replay.logged.evaluate import importance_sampling, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate

@@ -17,10 +17,11 @@ import numpy as np
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.ops.copies import LogCopy
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
-from hushstream.replay.players import hint
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
@@ -28,7 +29,6 @@ from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played
-from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

@@ -23,7 +23,7 @@ from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate
 from hushstream.replay.studies.p2b.evaluation import Evaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
-from hushstream.replay.studies.study import Study
+from hushstream.replay.study import Study
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.studies.colin.experiments.mechanisms import (
     Calibration,
     Exposure,
@@ -24,7 +25,6 @@ from hushstream.replay.studies.colin.experiments.mechanisms import (
 )
 from hushstream.replay.studies.colin.experiments.noise import noised_rewards, raw_noise
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.worlds.catalogue import make_world, world_options
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.colin.estimator import CollaborativeState
 from hushstream.systems.colin.relation import Algorithm, Relation

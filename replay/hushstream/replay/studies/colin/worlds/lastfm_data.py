@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.replay.datasets.registry import DatasetFile
+from hushstream.replay.datasets.dataset import DatasetFile
 from hushstream.replay.datasets.store import check_file, locate
 from hushstream.replay.worlds.world import WorldError
 

@@ -19,9 +19,9 @@ from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.studies.p2b.experiments.points import fitted_system
 from hushstream.replay.studies.p2b.experiments.population_run import run_population
-from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.grid import grid_points

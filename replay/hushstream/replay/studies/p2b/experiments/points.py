@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.promise import Guarantee
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.experiments.findings import Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.progress import Progress
@@ -26,7 +27,6 @@ from hushstream.replay.studies.p2b.experiments.population_run import (
     run_systems,
 )
 from hushstream.replay.studies.p2b.experiments.released import Released
-from hushstream.replay.worlds.catalogue import make_world
 from hushstream.replay.worlds.world import World
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.fitting import fit_grid

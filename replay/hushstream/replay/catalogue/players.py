@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hushstream.replay.catalogue.known_worlds import known_worlds, system_of
 from hushstream.replay.datasets.registry import known_datasets
 from hushstream.replay.logged.catalogue import known_logs
-from hushstream.replay.worlds.catalogue import known_worlds, system_of
 
 
 def players(name: str) -> tuple[str, ...]:

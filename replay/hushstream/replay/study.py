@@ -1,19 +1,29 @@
-"""What a system's studies are: how it is played, what is drawn of it, how it is attacked and measured."""
+"""What a system's studies are, and those of every system, found by the name that its declaration gives.
+
+The parts of a study are named here for readers and types alone: they know this module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rich.console import RenderableType
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kinds
 
-from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.audits.row import Recipe
-from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.experiment import Experiment
-from hushstream.replay.progress import Progress
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hushstream.replay.audits.report import AuditReport
+    from hushstream.replay.audits.row import Recipe
+    from hushstream.replay.bench.rows import BenchRow
+    from hushstream.replay.datasets.dataset import Dataset
+    from hushstream.replay.experiments.experiment import Experiment
+    from hushstream.replay.progress import Progress
 
 
 class Checked(Protocol):
@@ -58,6 +68,7 @@ class Study:
         table: a run's result for a terminal.
         report: writes a run's pages; gives their files.
         worlds: factories of its worlds, by name.
+        datasets: those that it brings.
         plays: whether it can play worlds of a class, which another package offers.
         experiments: its figures and tables.
         audits: its rows of the table of audits.
@@ -83,9 +94,44 @@ class Study:
     experiments: Callable[[], tuple[Experiment, ...]]
     audits: Callable[[], tuple[Recipe, ...]]
     audit_config: Callable[[Any, int, float], AuditReport]
+    datasets: tuple[Dataset, ...] = ()
     mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None
+
+
+class UnknownStudy(HushstreamError):
+    """A system is unknown, or names studies that are none."""
+
+
+@cache
+def studies() -> Mapping[str, Study]:
+    """By system, in the order of the catalogue.
+
+    Raises:
+        UnknownStudy: a system names something else.
+    """
+    return {name: _load(kind.study) for name, kind in kinds().items()}
+
+
+def study_of(system: str) -> Study:
+    """The studies of a system.
+
+    Raises:
+        UnknownStudy: there is no such system.
+    """
+    known = studies()
+    if system not in known:
+        raise UnknownStudy(f"system: expected {' or '.join(known)}, got {system!r}")
+    return known[system]
+
+
+def _load(place: str) -> Study:
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name, None)
+    if not isinstance(found, Study):
+        raise UnknownStudy(f"{place}: expected studies of a system, got {type(found).__name__}")
+    return found

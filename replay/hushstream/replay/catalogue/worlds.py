@@ -1,28 +1,13 @@
-"""Worlds by name: the built-in ones and those that other packages offer by entry point."""
+"""How a world of a name is made."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any
 
-from hushstream.replay.offers import Offers
-from hushstream.replay.studies.catalogue import studies
+from hushstream.replay.catalogue.known_worlds import WORLDS, Factory, known_worlds
+from hushstream.replay.catalogue.players import hint
 from hushstream.replay.worlds.world import World, WorldError
-
-Factory = Callable[..., World]
-"""Takes its options by keyword only; the class that it says to return tells for which system its world is."""
-
-WORLDS: Offers[Factory] = Offers("world", "hushstream.worlds", Callable, WorldError)
-
-
-def known_worlds() -> dict[str, Factory]:
-    """Return every world's factory by name, sorted.
-
-    Raises:
-        WorldError: two packages claim one name.
-    """
-    return WORLDS.known({name: made for study in studies().values() for name, made in study.worlds.items()})
 
 
 def find_world(name: str) -> Factory:
@@ -31,24 +16,8 @@ def find_world(name: str) -> Factory:
     Raises:
         WorldError: there is none; the message lists the known names, and says who plays it where another does.
     """
-    # What plays a name asks this module, too.
-    from hushstream.replay.players import hint
-
     known = known_worlds()
     return WORLDS.find(known, name, "" if name in known else hint(name))
-
-
-def system_of(name: str) -> str:
-    """The system that plays a world, by the class that its factory says to return.
-
-    Raises:
-        WorldError: as `find_world`; or no system plays such worlds.
-    """
-    made = get_type_hints(find_world(name)).get("return")
-    for study in studies().values():
-        if name in study.worlds or study.plays(made):
-            return study.system
-    raise WorldError(f"world {name!r}: expected a factory whose return type a system plays, got {made}")
 
 
 def world_options(name: str) -> dict[str, Any]:

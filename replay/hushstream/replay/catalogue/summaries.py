@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hushstream.replay.datasets.registry import DatasetError, Summary
+from hushstream.replay.datasets.dataset import DatasetError, Summary
 
 if TYPE_CHECKING:
     from hushstream.replay.worlds.world import World
@@ -18,18 +18,11 @@ def summarise_synthetic(folder: Path) -> Summary:
     from hushstream.replay.worlds.synthetic import synthetic
 
     world = synthetic()
-    return _simulated(world, world.dimension)
+    return simulated(world, world.dimension)
 
 
-def summarise_colin(folder: Path) -> Summary:
-    """Describe the default simulator of collaborative bandits; the reward is that of uniformly random arms."""
-    from hushstream.replay.studies.colin.worlds.uniform import colin
-
-    world = colin()
-    return _simulated(world, world.feature_dimension)
-
-
-def _simulated(world: World, dimension: int) -> Summary:
+def simulated(world: World, dimension: int) -> Summary:
+    """Describe a simulator; the reward is that of uniformly random arms."""
     everyone = np.arange(world.users)
     arms = everyone % world.arms
     rate = np.mean([world.expected(everyone, round_index, arms) for round_index in range(world.rounds)])
