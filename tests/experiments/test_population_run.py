@@ -12,6 +12,7 @@ import pytest
 from hushstream.client.client import Client
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.privacy.keys import seeded_key
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.p2b.experiments.population_run import (
@@ -21,7 +22,6 @@ from hushstream.replay.studies.p2b.experiments.population_run import (
     run_population,
     run_systems,
 )
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,

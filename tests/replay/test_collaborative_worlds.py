@@ -7,6 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from hushstream.replay.catalogue.known_worlds import known_worlds
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.datasets.dataset import DatasetError
 from hushstream.replay.studies.colin.worlds.lastfm import cluster_people, friendships_between, lastfm_world
 from hushstream.replay.studies.colin.worlds.lastfm_data import Listening, number, read_lastfm
@@ -17,8 +19,6 @@ from hushstream.replay.studies.colin.worlds.related import (
     unit_rows,
 )
 from hushstream.replay.studies.colin.worlds.uniform import colin, relate
-from hushstream.replay.catalogue.known_worlds import known_worlds
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import WorldError
 

@@ -22,6 +22,7 @@ from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 ARMS = 4
 CHANCE = np.array([[0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.9, 0.1]])
@@ -89,7 +90,7 @@ def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
         "encoder": {"codes": 4},
         "slot": {"after_interactions": 1, "settle_seconds": 1e7},
     }
-    system = P2BSystem.fitted(parse_config(values), public_dataset=True)
+    system = declare(P2BSystem.fitted(parse_config(values), public_dataset=True))
     return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))
 
 

@@ -7,8 +7,8 @@ import pytest
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.report.results import RunResult
 from hushstream.replay.run import option_names, run
-from hushstream.replay.study import studies
 from hushstream.replay.studies.colin.report import CollaborativeResult
+from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 
 RELATED = {"users": 3, "arms": 4, "dimension": 3, "pool": 20, "rounds": 2}

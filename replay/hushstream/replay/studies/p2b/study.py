@@ -52,8 +52,8 @@ def _bench(progress: Callable[[str], None], rounds: int) -> list[BenchRow]:
 
 
 def _plays(made: Any) -> bool:
-    """Whether it is a class of worlds of users who are not related."""
-    return hasattr(made, "rounds") and not hasattr(made, "relation")
+    """Whether it is a class of worlds of users who are not related; so is what a factory does not name."""
+    return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
 
 
 STUDY = Study(
