@@ -17,7 +17,6 @@ from tests.chaos.harness.schedule import Fault, Lane
 
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.snapshots import SnapshotStore
-from hushstream.engine.system import RoleName
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
 
@@ -46,7 +45,7 @@ class Subject:
     """
 
     kind: str
-    role: RoleName
+    role: str
     frozen: Any
     key_seed: int
     make: Callable[..., Any]
@@ -264,7 +263,7 @@ class Disturbed:
         found = {}
         for home in self._undisturbed.journals:
             users = None
-            if self._subject.role == "learner" and self._subject.frozen.system.name == "p2b":
+            if self._subject.role == "learner" and self._subject.frozen.system.kind == "p2b":
                 if not store.path(home).with_suffix(".users").exists():
                     continue
                 users = store.users(home)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.declaration import System
 from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.engine.system import RoleName
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
@@ -28,13 +29,10 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
-    FeedbackConfig,
     P2BConfig,
-    PartitionConfig,
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.deployment import P2BSystem
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -50,7 +48,7 @@ ROUNDS = 8
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
 
-INPUTS: Mapping[RoleName, tuple[str, ...]] = {
+INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "shuffler": ("reports",),
     "aggregator": ("crowds", "interactions"),
@@ -62,19 +60,19 @@ class Frozen:
     """The logs, and what is true of them.
 
     Attributes:
-        folder: of the deployment.
+        folder, system: of the deployment.
         logs: every input partition of every role.
         events: per learner partition, the event ids that must be decided, each once.
         dead: per learner partition, how many rows must be refused at least.
     """
 
     folder: Path
-    system: P2BSystem
+    system: System
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
     dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
 
-    def of(self, role: RoleName) -> dict[TopicPartition, Log]:
+    def of(self, role: str) -> dict[TopicPartition, Log]:
         """The inputs of one role."""
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
@@ -102,7 +100,6 @@ def configuration() -> P2BConfig:
 def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
     system = prepare(folder, config or configuration(), public_dataset="synthetic")
-    assert isinstance(system, P2BSystem)
     frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)
     log = MemoryLog(lambda: next(ticks))
