@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.replay.bench.report import write_bench
 from hushstream.replay.bench.rows import at_least, figure
-from hushstream.replay.studies.p2b import bench as bench_p2b
+from hushstream.replay.studies.p2b.bench import compute as bench_p2b
 from hushstream.replay.studies.p2b.bench.compute import compute_rows
 
 
