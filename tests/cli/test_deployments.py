@@ -284,7 +284,7 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
 def test_a_folder_without_any_key_file_fails_the_check(refused, tmp_path):
     line = refused("keys", "check", tmp_path)
     assert "expected a key file in" in line
-    assert "edge.key, shuffler.key, counter.key, sealing.key" in line
+    assert "edge.key, shuffler.key, sealing.key, counter.key" in line
     assert "keys generate" in line
 
 
@@ -371,7 +371,7 @@ def test_a_release_that_is_not_private_as_stated_is_for_replays_alone(ended, ref
         assert CLAIMS in refused(*command)
     folder = tmp_path / "made"
     prepare(folder, read_config(path))
-    generate_keys(folder / "keys")
+    generate_keys(folder / "keys", ("edge", "shuffler"))
     for role in ("learner", "shuffler", "aggregator"):
         assert CLAIMS in ended(role, folder)
 
@@ -394,7 +394,8 @@ def test_kind_edge_has_no_learner_workers(ended, cli, refused, live):
     """A hosted learner once decided on clear contexts under it, and the guarantee said that they stayed on devices."""
     folder = live(kind="edge")
     line = ended("learner", folder)
-    assert "expected one of shuffler, aggregator for deployment shop, got learner; with kind edge learners are" in line
+    assert "expected a role of deployment shop (shuffler, aggregator), got 'learner'; by the configuration" in line
+    assert "outside of its workers, who must not see it" in line
     assert "no broker at 127.0.0.1:1 answered" in ended("shuffler", folder)
     assert "got kind edge, where all of a user's state is on the user's device" in refused(
         "forget", "ann", "-d", folder, "--bootstrap", "127.0.0.1:1"

@@ -13,9 +13,9 @@ from hushstream.agents.deployment import load
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
 from hushstream.privacy.keys import seeded_key
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, play
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas.codec import encode
 
 SEED = 5
@@ -119,7 +119,9 @@ def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, 
     verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
     assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
     assert "name the role that it was made for with --role" in refused(*verify)
-    assert "expected one of learner, shuffler, aggregator" in refused(*verify, "--role", "counter")
+    assert "expected a role of deployment played (learner, shuffler, aggregator)" in refused(
+        *verify, "--role", "counter"
+    )
 
 
 @pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"])

@@ -13,6 +13,7 @@ import typer
 from hushstream.agents.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
 from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.engine.declaration import Kind
 from hushstream.engine.live import require_private
@@ -29,12 +30,16 @@ keys_app = typer.Typer(help="Make and check the key files of the trust zones.", 
 
 ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
-ZoneName = Annotated[str, typer.Argument(help="Whose key.")]
+ZoneName = Annotated[str, typer.Argument(callback=one_of(key_zones), help="Whose key.")]
 NewZones = Annotated[
-    list[str] | None, typer.Option("--zone", help="Only these zones (default: those of the default system).")
+    list[str] | None,
+    typer.Option("--zone", callback=one_of(key_zones), help="Only these zones (default: those of the default system)."),
 ]
 DemandedZones = Annotated[
-    list[str] | None, typer.Option("--zone", help="These zones, whose keys must be there (default: whichever are).")
+    list[str] | None,
+    typer.Option(
+        "--zone", callback=one_of(key_zones), help="These zones, whose keys must be there (default: whichever are)."
+    ),
 ]
 
 _COMPRESSION = (
@@ -188,28 +193,16 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
         require_private(kind.promises(config, artefacts).releases, str(path))
 
 
-def _zones() -> tuple[str, ...]:
-    """Every zone that has a key, in any system."""
-    return tuple(dict.fromkeys(zone for kind in kinds().values() for role in kind.roles for zone in role.key_zones))
-
-
 def _default_zones() -> tuple[str, ...]:
     """The zones whose keys the first system of the catalogue needs, whatever its configuration says."""
     first = next(iter(kinds().values()))
     return tuple(dict.fromkeys(role.key_zone for role in first.roles if role.key_zone is not None))
 
 
-def _known_zones(zones: Sequence[str]) -> Sequence[str]:
-    unknown = [zone for zone in zones if zone not in _zones()]
-    if unknown:
-        raise HushstreamError(f"keys: expected a zone with a key ({', '.join(_zones())}), got {unknown[0]!r}")
-    return zones
-
-
 @keys_app.command(name="generate")
 def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, json: AsJson = False) -> None:
     """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
-    made = generate_keys(folder, _known_zones(zones or _default_zones()))
+    made = generate_keys(folder, zones or _default_zones())
     if json:
         print_json([{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()])
         return
@@ -220,13 +213,13 @@ def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, jso
 @keys_app.command(name="check")
 def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
     """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
-    there = [zone for zone in _zones() if key_path(folder, zone).exists()]
+    there = [zone for zone in key_zones() if key_path(folder, zone).exists()]
     if not zones and not there:
-        names = ", ".join(key_path(folder, zone).name for zone in _zones())
+        names = ", ".join(key_path(folder, zone).name for zone in key_zones())
         raise HushstreamError(
             f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
         )
-    found = check(folder, _known_zones(zones or there))
+    found = check(folder, zones or there)
     if json:
         print_json(
             [
@@ -245,7 +238,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
     """Seal the current key epoch of a zone: restarted workers turn to the next with their next release."""
-    ring = rotate(key_path(folder, *_known_zones([zone])))
+    ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:
         print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
@@ -293,7 +286,7 @@ def keys_retire(
     json: AsJson = False,
 ) -> None:
     """Destroy the keys of a sealed epoch and before: nobody can derive those releases again, nor verify them."""
-    ring = retire(key_path(folder, *_known_zones([zone])), epoch)
+    ring = retire(key_path(folder, zone), epoch)
     if json:
         print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
     else:

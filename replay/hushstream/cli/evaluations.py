@@ -179,7 +179,7 @@ def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
 
     known = {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
     if name not in known:
-        raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
+        raise typer.BadParameter(f"expected one of {', '.join(known)}, got {name!r}", param_hint="'mechanism'")
     return known[name]
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from hushstream.cli.names import ALL, letter_zones, one_of, roles_or_all
 from hushstream.cli.options import (
     Acls,
     AsJson,
@@ -33,10 +34,6 @@ letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=T
 Found = TypeVar("Found")
 
 
-ALL = "all"
-"""In place of a role: all of them, for the owner of all keys."""
-
-
 class BenchSubject(StrEnum):
     """What to measure."""
 
@@ -44,7 +41,7 @@ class BenchSubject(StrEnum):
     STREAM = "stream"
 
 
-LetterZone = Annotated[str, typer.Argument(help="Whose dead letters.")]
+LetterZone = Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Whose dead letters.")]
 RefusedTopic = Annotated[str, typer.Argument(help="The topic of the refused record.")]
 RefusedPartition = Annotated[int, typer.Argument(help="Its partition.")]
 RefusedOffset = Annotated[int, typer.Argument(help="Its offset.")]
@@ -146,7 +143,10 @@ def topics_export(
     place: Place,
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
     role: Annotated[
-        str, typer.Option(help="Only what `verify --role` of this role reads; `all` is every topic.")
+        str,
+        typer.Option(
+            callback=one_of(roles_or_all), help="Only what `verify --role` of this role reads; `all` is every topic."
+        ),
     ] = ALL,
     json: AsJson = False,
 ) -> None:
@@ -197,7 +197,9 @@ def _one_or_all(role: str) -> tuple[str, ...] | None:
 @at_place
 def verify_command(
     place: Place,
-    role: Annotated[str, typer.Option(help="Whose output; `all` needs the keys of all zones.")] = ALL,
+    role: Annotated[
+        str, typer.Option(callback=one_of(roles_or_all), help="Whose output; `all` needs the keys of all zones.")
+    ] = ALL,
     log: Annotated[Path | None, typer.Option(help="An export to read in place of the broker.")] = None,
     keys: KeyFolder = None,
     seed: KeySeed = None,

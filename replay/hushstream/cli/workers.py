@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from hushstream.agents.settings import WorkerSettings, group_of
+from hushstream.cli.names import one_of, role_names
 from hushstream.cli.options import (
     Bootstrap,
     DeploymentFolder,
@@ -38,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    role: Annotated[str, typer.Argument(help="Which role of the deployment this process runs.")],
+    role: Annotated[
+        str, typer.Argument(callback=one_of(role_names), help="Which role of the deployment this process runs.")
+    ],
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     keys: KeyFolder = None,
