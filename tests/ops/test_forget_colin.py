@@ -15,7 +15,7 @@ from hushstream.agents.roles import all_machines
 from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status
-from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_stays, what_waits
+from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_waits
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -104,8 +104,8 @@ def test_the_tombstone_reaches_whoever_holds_his_rewards_and_what_stays_and_wait
 
 def test_on_public_data_without_noise_nothing_is_said_of_a_guarantee(related: Any) -> None:
     system = declare(related.make_system(release={"mechanism": "exact"}, public_dataset=True))
-    assert "without noise, as the deployment is on public data" in what_stays(system)[0]
-    assert "guarantee" not in " ".join((*what_stays(system), *what_waits(system)))
+    assert "without noise, as the deployment is on public data" in system.erasure.stays[0]
+    assert "guarantee" not in " ".join((*system.erasure.stays, *what_waits(system)))
 
 
 def test_his_name_leaves_the_edge_for_no_topic(played: Played) -> None:

@@ -37,7 +37,7 @@ from hushstream.engine.machine import (
 from hushstream.engine.models import ModelReader
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
-from hushstream.engine.system import Core
+from hushstream.engine.system import DecidingCore
 from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
@@ -89,7 +89,7 @@ class TwoInputs(ABC):
 
     def __init__(
         self,
-        system: Core,
+        system: DecidingCore,
         partition: int,
         key: Key,
         models: Sequence[ModelReader],

@@ -38,7 +38,7 @@ from hushstream.engine.one_input_state import (
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import SealsSeen
-from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.state_parts import record as avro_record
 from hushstream.engine.system import Core
 from hushstream.feedback.memory import BoundedMap
@@ -71,7 +71,9 @@ class PublishingRole(OneInput, ABC):
     floats: ClassVar[Mapping[str, str]]
     margin: ClassVar[float]
 
-    def __init__(self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str) -> None:
+    def __init__(
+        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, origins: int
+    ) -> None:
         """Begin before the first record of ``source``.
 
         Args:
@@ -80,12 +82,13 @@ class PublishingRole(OneInput, ABC):
             schema: of the versions.
             source: the input.
             zone: whose operator reads the dead letters.
+            origins: how many senders end a phase together.
         """
         digester = PublicDigester()
         super().__init__(Chain(identity, digester, schema), digester, identity.journal, source)
         self.system = system
         self.version = 0
-        self.seals = SealsSeen(system.config.partitions.learner)
+        self.seals = SealsSeen(origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self._letters = DeadLetters(zone, identity.role, identity.journal[1], digester, self.chain.encode)
 
@@ -104,7 +107,7 @@ class PublishingRole(OneInput, ABC):
 
     @abstractmethod
     def on_phase_end(self) -> bool:
-        """All learner partitions have ended a phase: whether a version follows."""
+        """All origins have ended a phase: whether a version follows."""
 
     @abstractmethod
     def version_fields(self) -> dict[str, Any]:
@@ -215,15 +218,6 @@ class PublishingRole(OneInput, ABC):
             if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=self.margin, atol=self.margin):
                 return False
         return True
-
-
-class Refused(Exception):
-    """A record must not count, for a reason of `hushstream.engine.outcomes.Refusal`."""
-
-    def __init__(self, reason: str) -> None:
-        """With the reason."""
-        super().__init__(reason)
-        self.reason = reason
 
 
 def _array(value: Any, kind: str) -> np.ndarray[Any, Any]:

@@ -14,6 +14,11 @@ class DeploymentValues(Protocol):
     def deployment(self) -> str: ...
     @property
     def system(self) -> str: ...
+
+
+class DecidingValues(DeploymentValues, Protocol):
+    """What those have in common that decide for users among arms."""
+
     @property
     def arms(self) -> int: ...
     @property
@@ -30,3 +35,11 @@ class Core(Protocol):
     @property
     def digest(self) -> bytes:
         """16 bytes that stand for the configuration and what was prepared."""
+
+
+class DecidingCore(Core, Protocol):
+    """The same of a deployment that decides for users."""
+
+    @property
+    def config(self) -> DecidingValues:
+        """The configuration."""

@@ -15,6 +15,9 @@ _PLAIN: dict[str, Any] = {
 }
 """Of a topic that holds no noise and names nobody."""
 
+EVENTS_STAY = "event ids in the decisions journal, which names no user; an event id should not name one either"
+"""What an erasure leaves of a user wherever there are `decisions`."""
+
 
 def contexts(zone: str, count: str) -> Topic:
     """What applications ask: contexts, ends of phases, and tombstones of users."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.topics import EVENTS_STAY
 from hushstream.privacy.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin.budget import budget_facts, release_guarantee
@@ -95,6 +96,7 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
             "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
             "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
             "him, and no allowance is refilled",
+            EVENTS_STAY,
         ),
         waits=(f"his open rows and exact sums in {holders}: until the next snapshot",),
         names=partial(_names, core),

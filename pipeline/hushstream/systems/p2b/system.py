@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
+from hushstream.engine.topics import EVENTS_STAY
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b import artefacts as files
@@ -88,6 +89,7 @@ def _erasure(config: P2BConfig) -> Erasure:
         stays=(
             "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
             "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
+            EVENTS_STAY,
         ),
         waits=(
             f"a slot that he owes, and his name with it: sent as null within {config.slot.settle_seconds:g} s of log "

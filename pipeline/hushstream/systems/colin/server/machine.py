@@ -19,7 +19,8 @@ from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, Refused, publishing_form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
 from hushstream.systems.colin.rows import BadRows, Rows, parse_rows
@@ -55,9 +56,8 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def __init__(self, system: CollaborativeSystem, line: int) -> None:
         """Bind to a deployment; ``line`` is 0."""
-        super().__init__(
-            system, aggregator_identity(system, line), "CollaborativeModel", ("releases", line), SERVER_ZONE
-        )
+        identity, origins = aggregator_identity(system, line), system.config.partitions.learner
+        super().__init__(system, identity, "CollaborativeModel", ("releases", line), SERVER_ZONE, origins)
         self.counts = np.zeros(system.nodes, dtype=np.int64)
         """Rows of each user that the newest version rests on."""
         self.as_stated = True

@@ -15,7 +15,8 @@ from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, Refused, publishing_form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.models import PrivateTotals, RawTotals
@@ -39,7 +40,8 @@ class AggregatorMachine(PublishingRole):
         if not 0 <= line < system.line_count:
             raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
         source = ("crowds" if line == 0 else "interactions", line)
-        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER_ZONE)
+        origins = system.config.partitions.learner
+        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER_ZONE, origins)
         self.line = line
         self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
 

@@ -18,7 +18,7 @@ from aiokafka.errors import for_code
 from hushstream.agents.deployment import KEYS, prepare
 from hushstream.agents.logs import LogReader
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.declaration import System
+from hushstream.engine.declaration import System, asked_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
@@ -283,7 +283,7 @@ class Bench:
 
     def load(self, events: int, home: int = 0) -> Load:
         """Requests of users of one partition."""
-        partitions = self._system.config.partitions.learner
+        partitions = asked_partitions(self._system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
