@@ -162,7 +162,7 @@ class KafkaEventLog:
         self._partitions = len(await self._producer.partitions_for(name))
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
-        await check_rights(self._cluster, {**writes, **dict.fromkeys(answers, {READ})})
+        await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         assigned = [TopicPartition(topic, partition) for topic in answers for partition in range(self._partitions)]
         self._consumer.assign(assigned)
         await self._consumer.seek_to_end(*assigned)
