@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from hushstream.privacy.promise import REPRODUCIBLE
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.colin.report import (
@@ -23,7 +24,6 @@ from hushstream.replay.studies.colin.report import (
     write_collaborative_report,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -49,7 +49,7 @@ def made():
         mechanism="negative-digit",
         trust="server",
         users=2,
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        privacy=StatedGuarantee.of(system.promises().releases.under_key(reproducible=True)),
         rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
         mean_reward=0.4375,
         counts={"decided": 20, "release": 5, "records_releases": 6},
