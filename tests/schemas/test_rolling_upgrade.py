@@ -47,7 +47,7 @@ from hushstream.systems.p2b.configuration import (
 )
 
 SEED = "7"
-DIMENSION, PARTITIONS = 3, 2
+DIMENSION, PARTITIONS, WINDOW_SLOTS = 3, 2, 4
 WAIT_SECONDS = 60.0
 QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
 ADDED = {"name": "surface", "type": "string", "default": "", "doc": "Where in the application the arms are shown."}
@@ -130,6 +130,12 @@ class Shop:
         """Whether a window was released since this was last true."""
         before, self.windows = self.windows, len(await self.values("crowds"))
         return self.windows > before
+
+    async def all_released(self) -> bool:
+        """Whether every window that is full was released: nothing that was sent waits for the shuffler."""
+        sent = [codec.decode(value) for value in await self.values("reports")]
+        slots = {fields["report_id"] for name, fields in sent if name == "SlotReport"}
+        return len(await self.values("crowds")) == len(slots) // WINDOW_SLOTS
 
     async def together(self, *ports: int) -> None:
         """Wait until the workers with these metrics run one learner partition each."""
@@ -230,7 +236,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         40,
         encoder=EncoderConfig(codes=4),
         slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
-        release=ReleaseConfig(window_slots=4),
+        release=ReleaseConfig(window_slots=WINDOW_SLOTS),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=1),
     )
     system = prepare(tmp_path / "shop", config, public_dataset="synthetic")
@@ -260,6 +266,7 @@ async def test_an_edition_rolls_out_without_losing_or_changing_anything(
     async with shop.worker("learner2", upgraded, 2), shop.worker("shuffler", upgraded, 2):
         await shop.send(5, edition=2)
         await until(shop.all_answered, "what the first answered is taken over by the second")
+        await until(shop.all_released, "the shuffler released all that was sent")
     assert sorted(await shop.answered()) == sorted(shop.sent), "every context was decided once"
     assert await shop.values("dead-letters-edge") == []
     assert {topic: await shop.editions(topic) for topic in RECOMPUTED} == {topic: {1, 2} for topic in RECOMPUTED}
