@@ -13,7 +13,7 @@ from hushstream.engine.machine import InputRange, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.counter import state as counter_state
+from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.edge import learner_state as collaborative_state
 from hushstream.systems.colin.moments import Moments
 from hushstream.systems.colin.rows import Rows
@@ -107,7 +107,7 @@ class World:
         learner = collaborative_state.FORM.read(self.learner.machine.snapshot())
         counter = {}
         if self.counter is not None:
-            counter = counter_state.FORM.read(self.counter.machine.snapshot())
+            counter = CounterMachine.form.read(self.counter.machine.snapshot())
         return [{name: part for name, part in state.items() if name not in KEYED} for state in (learner, counter)]
 
 

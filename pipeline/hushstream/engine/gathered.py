@@ -16,6 +16,8 @@ class Gathered:
 
     dead: list[Output] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    ids: dict[str, None] = field(default_factory=dict)
+    """Of inputs that came; remembered only when it is settled that they count."""
 
     def refuse(self, letters: DeadLetters, reason: str, source: TopicPartition, record: InputRecord) -> None:
         """Set a record aside, with the reason."""

@@ -13,6 +13,15 @@ WHOLE_RECORD = -1
 """In place of a row, when a record was refused as a whole."""
 
 
+class Refused(Exception):
+    """A record must not count, for a reason of `hushstream.engine.outcomes.Refusal`."""
+
+    def __init__(self, reason: str) -> None:
+        """With the reason."""
+        super().__init__(reason)
+        self.reason = reason
+
+
 class DeadLetters:
     """Makes the dead letters of one role in one zone."""
 

@@ -21,61 +21,85 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hushstream.engine.budget import debit_fields
-from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
-from hushstream.engine.editions import in_its_edition
+from hushstream.engine.chain import Identity
 from hushstream.engine.epochs import NoiseEpoch
-from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import (
-    InputRecord,
-    InputSlice,
-    Output,
-    ReplayMismatch,
-    Step,
-)
-from hushstream.engine.one_input import START, OneInput
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.key_rotation import STAYS
+from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
+from hushstream.engine.one_input import START
+from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
 from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import SealsSeen
-from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.spending import Asked, Spending
+from hushstream.engine.refusals import Refused
+from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.spending import Asked
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Exhausted
-from hushstream.schemas import codec
-from hushstream.schemas.codec import CodecError
-from hushstream.systems.colin.counter import state as counter_state
-from hushstream.systems.colin.counter.step import Gathered, Made
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.moments import Moments
 from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
+from hushstream.systems.colin.topics import COUNTER_ZONE
 
 REMEMBERED_IDS = 100_000
 """How many ids of batches are known again, so that what is sent twice counts once."""
 
 _KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
 _INPUT = "rewards"
+_PLAIN = ("position", "running", "leaf", "leaves", "batches", "open_since_ms")
 
 
-class CounterMachine(OneInput):
-    """The counter on one partition of rewards."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What trying one journal record may change; the ids that are remembered, which are many, are not among it."""
+
+    plain: dict[str, Any]
+    epoch: NoiseEpoch
+    pending: list[Rows]
+    by_origin: dict[int, int]
+    complete: int
+    taken: NDArray[np.int64]
+    moments: Moments
+    sums: bytes
+    spending: dict[str, Any]
+
+
+class CounterMachine(ReleasingRole[str]):
+    """The counter on one partition of rewards; a step closes by its rows, a seal or log time."""
+
+    form: ClassVar[Form] = releasing_form(
+        "a counter's state",
+        6,
+        "CounterState",
+        leaf="long",
+        leaves="bytes",
+        open_since_ms="long",
+        **SEALS,
+        known=KNOWN,
+        taken="bytes",
+        batches="bytes",
+        nodes="bytes",
+        features="bytes",
+        rewards="bytes",
+        moments="bytes",
+    )
+
+    system: CollaborativeSystem
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
         identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
-        super().__init__(Chain(identity, key, "CounterJournal"), key, identity.journal, (_INPUT, partition))
-        self.system = system
-        self.partition = partition
-        self.keys = KeyInForce(key, ring)
-        self._retired = self.keys.retired
-        self._letters = DeadLetters("counter", "counter", partition, key, self.chain.encode)
+        source, terms = (_INPUT, partition), system.spending_terms
+        super().__init__(system, identity, "CounterJournal", source, COUNTER_ZONE, key, ring, terms)
         self.leaf = 0
-        self.epoch = NoiseEpoch()
         self.leaves = START
         """Keyed hash chain of the epoch's rows, and of the batches that they came in."""
         self.batches = 0
@@ -87,95 +111,30 @@ class CounterMachine(OneInput):
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         """How many rewards of each user have counted: his allowance."""
         self.moments = system.moments(key, b"", 0, partition)
-        self.spending = Spending(system.spending_terms, partition)
-
-    @property
-    def key(self) -> Key:
-        """The zone's key in force."""
-        return self.keys.key
-
-    @property
-    def _nonce(self) -> bytes:
-        return self.epoch.nonce(self.chain.genesis_nonce)
 
     @property
     def _events(self) -> bytes:
         return self.batches.to_bytes(16, "little")
 
-    # What a driver asks before it reads.
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `ReleasingRole.expects`."""
+        return _KINDS
 
     @property
-    def refused(self) -> Exhausted | None:
-        """Why the next step would not be released; None while the budget has room for it."""
-        return self.spending.refusal(self.epoch.next_place())
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`."""
+        return self.moments.reaches_ahead
 
-    def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
-        super().start(genesis)
-        self.moments = self.open_moments()
+    @property
+    def waits(self) -> bool:
+        """See `ReleasingRole.waits`."""
+        return bool(self.pending)
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
-        """See `Distrusts.distrust`."""
-        if forked or self.moments.reaches_ahead:
-            self.epoch.ask(nonce)
-        return self.epoch.due
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: log time must go on while a step waits for its end."""
-        open_ms = self.system.open_ms
-        if open_ms is None or not self.pending or idle_ms < open_ms:
-            return None
-        return Output(_INPUT, self.partition, self.chain.encode("Tick", {"config_digest": self.system.digest}))
-
-    def snapshot(self) -> bytes:
-        """See `Machine.snapshot`; it may be taken while a step is open."""
-        return counter_state.dump(self)
-
-    def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
-        counter_state.restore(self, snapshot)
-
-    # The fold.
-
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for each release, and one for what is left."""
-        steps: list[Step] = []
-        gathered = Gathered()
-        for part in slices:
-            for record in part.records:
-                closed_by = self._feed(record, gathered)
-                if closed_by is not None:
-                    steps.append(self._release(self._make(closed_by, record.offset + 1, self.keys.due), gathered))
-                    gathered = Gathered()
-            self.position = part.high
-        self._remember(gathered)
-        if gathered.dead or gathered.counts:
-            steps.append(Step(None, (), tuple(gathered.dead), gathered.counts))
-        return steps
-
-    @in_its_edition
-    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same.
-
-        After a `ReplayMismatch` the machine's state is as it was, and `reopen` may be asked for.
-        """
-        fields = self.chain.check(value, self.committed())
-        turned_to, before = fields["turned_to"], counter_state.hold(self)
-        self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
-        gathered = Gathered()
-        end = self.entry(value).inputs[0].high
-        closings = [self._feed(record, gathered) for part in slices for record in part.records]
-        closed_by = closings[-1] if closings and not any(closings[:-1]) else None
-        made = None if closed_by is None else self._make(closed_by, end, turned_to)
-        if made is None or self.chain.would_append(made.fields) != value:
-            counter_state.put_back(self, before)
-            raise ReplayMismatch(
-                f"journal-counter/{self.partition} record {self.chain.sequence + 1}: its inputs give another release; "
-                f"nothing is sent"
-            )
-        step = self._release(made, gathered)
-        self.position = end
-        return step
+    @property
+    def open_ms(self) -> int | None:
+        """See `ReleasingRole.open_ms`."""
+        return self.system.open_ms
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
@@ -189,9 +148,9 @@ class CounterMachine(OneInput):
         for part in slices:
             for record in part.records:
                 self._feed(record, gathered)
-        self._remember(gathered)
+        self.settle(gathered)
         if self.pending:
-            self._take(Rows.joined(self.pending))
+            self._add(Rows.joined(self.pending))
         self.position = self.journaled = self.entry(value).inputs[0].high
         self.running = START
         self.leaf = fields["leaf"]
@@ -205,53 +164,66 @@ class CounterMachine(OneInput):
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts)
 
+    def hold(self) -> _Held:
+        """See `ReleasingRole.hold`."""
+        return _Held(
+            {name: getattr(self, name) for name in _PLAIN},
+            replace(self.epoch),
+            list(self.pending),
+            dict(self.seals.by_origin),
+            self.seals.complete,
+            self.taken.copy(),
+            self.moments,
+            self.moments.dump(),
+            self.spending.dump(),
+        )
+
+    def put_back(self, held: object) -> None:
+        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
+        assert isinstance(held, _Held)
+        for name, value in held.plain.items():
+            setattr(self, name, value)
+        self.epoch = held.epoch
+        self.pending, self.taken, self.moments = held.pending, held.taken, held.moments
+        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.moments.load(held.sums)
+        self.spending.load(held.spending)
+
     # One record; what closes the step, if it does.
 
-    def _feed(self, record: InputRecord, gathered: Gathered) -> str | None:
-        self.running = extend_digest(self.key, self.running, record)
-        sealed = False
-        try:
-            name, fields = codec.decode(record.value, _KINDS)
-        except CodecError as error:
-            self._refuse(gathered, error.reason, record)
-        else:
-            if fields["config_digest"] != self.system.digest:
-                self._refuse(gathered, Refusal.OTHER_CONFIGURATION, record)
-            elif name == "Tick":
-                gathered.counts[Outcome.TICK] += 1
-            elif name == "Seal":
-                sealed = self._seal(fields, record, gathered)
-            elif name == "Erasure":
-                self._erase(fields["node"], record, gathered)
-            else:
-                self._rewards(fields, record, gathered)
-        return self._closed_by(record.timestamp_ms, sealed)
+    def on_time(self, log_time_ms: int) -> str | None:
+        """See `ReleasingRole.on_time`: a record that comes late for its step joins it still."""
+        return None
 
-    def _closed_by(self, log_time_ms: int, sealed: bool) -> str | None:
+    def after(self, record: InputRecord) -> str | None:
+        """See `ReleasingRole.after`."""
         if not self.pending:
             return None
-        if sealed:
-            return "seal"
         if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
             return "rows"
-        open_ms = self.system.open_ms
-        if open_ms is not None and log_time_ms - self.open_since_ms >= open_ms:
+        open_ms = self.open_ms
+        if open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms:
             return "time"
         return None
 
-    def _seal(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        outcome = self.seals.note(fields["origin"], fields["phase"])
-        if outcome is None:
-            self._refuse(gathered, Refusal.UNKNOWN_ORIGIN, record)
-            return False
-        gathered.counts[Outcome.SEAL] += 1
-        return outcome
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
+        """See `ReleasingRole.on_phase_end`."""
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        return "seal" if complete and self.pending else None
 
-    def _erase(self, node: int, record: InputRecord, gathered: Gathered) -> None:
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        """See `ReleasingRole.on_record`: rewards, or the erasure of a user."""
+        if name == "Erasure":
+            self._erase(fields["node"], gathered)
+        else:
+            self._rewards(fields, record, gathered)
+
+    def _erase(self, node: int, gathered: Gathered) -> None:
         """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
         if not 0 <= node < self.system.nodes:
-            self._refuse(gathered, Refusal.UNKNOWN_USER, record)
-            return
+            raise Refused(Refusal.UNKNOWN_USER)
         kept = [rows.without(node) for rows in self.pending]
         self.pending = [rows for rows in kept if len(rows)]
         self.moments.erase(node)
@@ -268,8 +240,7 @@ class CounterMachine(OneInput):
             if len(rows) > MAX_ROWS_A_RECORD:
                 raise BadRows(f"rows: expected at most {MAX_ROWS_A_RECORD} in a record, got {len(rows)}")
         except BadRows:
-            self._refuse(gathered, Refusal.MALFORMED_REWARDS, record)
-            return
+            raise Refused(Refusal.MALFORMED_REWARDS) from None
         gathered.ids[batch_id] = None
         allowed = rows.within(self.taken, self.system.config.release.rewards_per_user)
         if len(allowed) < len(rows):
@@ -281,80 +252,58 @@ class CounterMachine(OneInput):
             self.batches = (self.batches + int.from_bytes(fields["batch_id"], "little")) % (1 << 128)
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
 
-    def _remember(self, gathered: Gathered) -> None:
+    def settle(self, gathered: Gathered) -> None:
+        """See `ReleasingRole.settle`: their ids are known again."""
         for batch_id in gathered.ids:
             self.known.put(batch_id, None)
 
-    def _refuse(self, gathered: Gathered, reason: str, record: InputRecord) -> None:
-        letter = self._letters.letter(reason, _INPUT, self.partition, record.offset, value=record.value)
-        gathered.dead.append(letter)
-        gathered.counts[Outcome.REJECTED] += 1
-
     # One step.
 
-    def open_moments(self) -> Moments:
-        """Running sums without rewards, under the noise of this epoch."""
-        return self.system.moments(self.key, self._nonce, self.epoch.number, self.partition)
+    def place_of(self, closed: str | None) -> int:
+        """See `ReleasingRole.place_of`: an epoch has one price."""
+        return 0
 
-    def _renoise(self) -> None:
-        """Begin the epoch that is due over the exact sums that are held: all of them are noised, and pay, again."""
-        self.epoch.renew()
-        earlier, self.moments = self.moments, self.open_moments()
+    def open_noise(self) -> None:
+        """See `ReleasingRole.open_noise`."""
+        self.moments = self.system.moments(self.key, self.nonce, self.epoch.number, self.partition)
+
+    def redraw(self) -> None:
+        """See `ReleasingRole.redraw`: all exact sums that are held are noised, and pay, again."""
+        earlier = self.moments
+        self.open_noise()
         self.moments.renoise(earlier, self._events)
         self.leaves = START
 
-    def _turn(self, key_id: bytes, released: bool) -> None:
-        """Begin an epoch under the key that the last record named, on what the one before ``released``, if it did.
+    def rotated(self, released: bool) -> None:
+        """See `ReleasingRole.rotated`: the next epoch goes on with what the one before released, if it did.
 
         All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
         """
-        self.put_key(key_id)
-        self.epoch.turn()
-        earlier, self.moments = self.moments, self.open_moments()
+        earlier = self.moments
+        self.open_noise()
         self.moments.continue_from(earlier, released)
         self.leaves = START
 
-    def put_key(self, key_id: bytes) -> None:
-        """Go on under the zone's key with this public id.
-
-        Raises:
-            KeyFileError: it was destroyed, or the zone never had it.
-        """
-        key = self.keys.turn_to(key_id)
-        self._turn_digests(key)
-        self._letters = DeadLetters("counter", "counter", self.partition, key, self.chain.encode)
-
-    def _make(self, closed_by: str, high: int, turned_to: bytes) -> Made:
-        """Close the open step: its rows go into the sums, and what follows is put together."""
-        if self.epoch.due:
-            self._renoise()
-        asked = self.spending.ask(self.epoch.place())
+    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+        """See `ReleasingRole.close`."""
         rows = Rows.joined(self.pending)
-        self._take(rows)
+        self._add(rows)
         self.leaf += 1
-        outputs = self._outputs(rows, asked)
-        head = head_fields(
-            self.chain.sequence + 1,
-            self.epoch.number,
-            [self._covered(high)],
-            self.running,
-            digest_outputs(self.key, outputs),
-            self.chain.edition,
-        )
         fields = {
-            "head": head,
             "leaf": self.leaf,
             "rows": len(rows),
-            "closed_by": closed_by,
+            "closed_by": closed,
             "mechanism": self.moments.mechanism,
             "parameters": json.dumps(dict(self.moments.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
-            "debit": debit_fields(asked.debit),
-            "turned_to": turned_to,
         }
-        return Made(fields, outputs, asked.refused is None)
+        return fields, self._outputs(rows, asked)
 
-    def _take(self, rows: Rows) -> None:
+    def count_release(self, released: bool, gathered: Gathered) -> None:
+        """See `ReleasingRole.count_release`."""
+        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+
+    def _add(self, rows: Rows) -> None:
         """The open step's rows go into the sums, and into the chain of the journal."""
         columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
         content = [column.tobytes() for column in columns]
@@ -362,18 +311,9 @@ class CounterMachine(OneInput):
         self.moments.add(rows, self._events)
         self.pending = []
 
-    def _release(self, made: Made, gathered: Gathered) -> Step:
-        journal = self.chain.append(made.fields)
-        self._close(made.fields["head"]["inputs"][0]["high"])
-        self._remember(gathered)
-        gathered.counts[Outcome.RELEASE if made.released else Outcome.RELEASE_WITHHELD] += 1
-        if made.fields["turned_to"] != STAYS:
-            self._turn(made.fields["turned_to"], made.released)
-        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
-
     def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
         place = struct.pack("<qqq", self.partition, self.epoch.number, self.leaf)
-        release_id = self.key.digest("release-id", self._nonce, place)
+        release_id = self.key.digest("release-id", self.nonce, place)
         if asked.refused:
             return self._entry(release_id, asked)
         release = self.system.release_record(
@@ -387,3 +327,33 @@ class CounterMachine(OneInput):
             return ()
         entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
         return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    # The state.
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `ReleasingRole.dump_own`."""
+        rows = self.pending
+        return {
+            "leaf": self.leaf,
+            "leaves": self.leaves,
+            "open_since_ms": self.open_since_ms,
+            **dump_seals(self.seals),
+            "known": [identity for identity, _ in self.known.items()],
+            "taken": self.taken.astype("<i8").tobytes(),
+            "batches": self._events,
+            "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
+            "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
+            "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
+            "moments": self.moments.dump(),
+        }
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `ReleasingRole.load_own`."""
+        self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
+        restore_seals(self.seals, dict(state))
+        self.known = known_again(state["known"], self.known.capacity)
+        self.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
+        self.batches = int.from_bytes(state["batches"], "little")
+        rows = (state["nodes"], state["features"], state["rewards"])
+        self.pending = [parse_rows(*rows, self.system)] if state["nodes"] else []
+        self.moments.load(state["moments"])
