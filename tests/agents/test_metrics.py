@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hushstream.agents import worker
-from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
+from hushstream.agents.metric_table import role_gauges_of
+from hushstream.agents.metrics import METRICS, OTHER, Labels, Metrics
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.declaration import Role
@@ -19,7 +20,7 @@ from hushstream.systems.catalogue import kinds
 
 LABELS = Labels(
     "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
-    private_work=True, private_lag={"clicks"},
+    private_work=True, private_lag={"clicks"}, scope_classes=("slot",),
 )  # fmt: skip
 FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use"}
 
@@ -108,7 +109,8 @@ def test_names_follow_the_conventions() -> None:
         assert spec.name.startswith("hushstream_")
         assert spec.name.endswith("_total") == (spec.kind == "counter")
         assert spec.kind != "histogram" or spec.name.endswith("_seconds")
-    assert {gauge.metric for gauge in ROLE_GAUGES.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
+    shown = role_gauges_of(scope for kind in kinds().values() for role in kind.roles for scope in role.scope_classes)
+    assert {gauge.metric for gauge in shown.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
 
 
 def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:

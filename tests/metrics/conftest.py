@@ -33,7 +33,7 @@ class Played:
             labels = Labels(
                 role.name, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
                 count, work.reporting.roles, work.reporting.edition,
-                work.reporting.private_work, work.reporting.private_lag,
+                work.reporting.private_work, work.reporting.private_lag, work.reporting.scope_classes,
             )  # fmt: skip
             self.metrics[role.name] = Metrics(labels, work.reporting.reason_of)
             self.metrics[role.name].partitions(count, count, 0)

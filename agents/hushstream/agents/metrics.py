@@ -19,12 +19,12 @@ from prometheus_client import (
     start_http_server,
 )
 
-from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
+from hushstream.agents.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
 from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 
-__all__ = ["METRICS", "OTHER", "ROLE_GAUGES", "Labels", "MetricClass", "MetricSpec", "Metrics"]
+__all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
 # Otherwise every counter has a second series that only says when it was made.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
@@ -48,6 +48,7 @@ class Labels:
     """The fixed lists that label values are taken from, and what a worker says of its deployment once and for all.
 
     Attributes:
+        scope_classes: of the charges that the role's gauges show.
         roles: of the deployment.
         edition: in which the worker writes.
         private_work: whether the role's batches follow from content.
@@ -63,6 +64,7 @@ class Labels:
     edition: int = FIRST_EDITION
     private_work: bool = False
     private_lag: Collection[str] = ()
+    scope_classes: Collection[str] = ()
 
 
 class Metrics:
@@ -86,6 +88,7 @@ class Metrics:
         self.public = CollectorRegistry()
         self.zone = CollectorRegistry()
         self._labels = labels
+        self._gauges = role_gauges_of(labels.scope_classes)
         self._reason_of = reason_of
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
@@ -169,10 +172,10 @@ class Metrics:
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
     def role_gauges(self, partition: int, values: Mapping[str, float]) -> None:
-        """What a role reports about the machine of one partition, by the names of `ROLE_GAUGES`."""
+        """What a role reports about the machine of one partition, by the names of `role_gauges_of`."""
         self._shown.add(partition)
         for name, value in values.items():
-            gauge = ROLE_GAUGES[name]
+            gauge = self._gauges[name]
             self._of(gauge.metric, partition=self._partition(partition), **gauge.labels).set(value)
 
     def keep_partitions(self, held: Collection[int]) -> None:

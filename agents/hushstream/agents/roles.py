@@ -32,6 +32,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
 REASONS = (*map(str, Reason), *map(str, Refusal))
+"""Why any role may refuse a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +144,14 @@ def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_E
     role = role_of(system, name)
     reporting = Reporting(
         tuple(role.outcomes),
-        REASONS,
+        (*REASONS, *role.reasons),
         _reason_of,
         partial(_gauges, role),
         system.role_names,
         edition,
         role.private_work,
         frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
+        role.scope_classes,
     )
     return RoleWork(MachineMaker(role, system, keys, edition), role_topics(role, system), reporting)
 

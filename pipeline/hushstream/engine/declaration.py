@@ -115,8 +115,11 @@ class Role:
         marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
         homes: which count of the deployment says how many home partitions it has.
         make: its machine, from the deployment, a home partition and the keys.
-        gauges: what it shows of a machine beside counts, by the names of `hushstream.agents.metric_table.ROLE_GAUGES`,
-            at a time in seconds; all of it follows from what was released.
+        gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
+            `hushstream.agents.metric_table.role_gauges_of`; all of it follows from what was released.
+        scope_classes: classes of the charges that its gauges show.
+        reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
+            (`hushstream.engine.outcomes.Refusal`) refuse.
         outcomes: what may become of an event here, each with its class.
         private_work: whether its batches follow from content, so that their number and times are zone-private.
     """
@@ -135,6 +138,8 @@ class Role:
     broadcasts: tuple[str, ...] = ()
     marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+    scope_classes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     @property
     def own(self) -> tuple[str, ...]:

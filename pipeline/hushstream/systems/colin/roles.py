@@ -50,6 +50,7 @@ LEARNER = Role(
     homes="learner",
     make=_learner,
     gauges=_learner_gauges,
+    scope_classes=("reward",),
     private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )
@@ -69,6 +70,7 @@ COUNTER = Role(
     homes="counter",
     make=_counter,
     gauges=_counter_gauges,
+    scope_classes=("reward",),
     private_work=False,
     outcomes=OUTCOMES,
 )

@@ -64,6 +64,7 @@ LEARNER = Role(
     homes="learner",
     make=_learner,
     gauges=_learner_gauges,
+    scope_classes=("lift",),
     private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )
@@ -79,6 +80,7 @@ SHUFFLER = Role(
     homes="shuffler",
     make=_shuffler,
     gauges=_shuffler_gauges,
+    scope_classes=("slot",),
     private_work=False,
     outcomes=OUTCOMES,
 )
