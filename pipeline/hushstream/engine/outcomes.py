@@ -42,7 +42,6 @@ class Outcome(StrEnum):
 
 
 _SLOT_PUBLIC = (
-    Outcome.DECIDED,
     Outcome.SLOT_SENT,
     Outcome.SLOT,
     Outcome.REPEATED_SLOT,
