@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def document() -> dict[str, Any]:
-    """The whole document as plain values."""
+def document(kinds: Sequence[Kind] = BUILTIN) -> dict[str, Any]:
+    """The whole document of some systems as plain values."""
+    topics = _topics(kinds)
+    travelling = {version.name for name, those in topics.items() for version in _versions(name, those)}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -47,11 +50,14 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/vnd.apache.avro",
-        "channels": {name: _channel(name, kinds) for name, kinds in _topics().items()},
-        "operations": _operations(),
+        "channels": {name: _channel(name, those) for name, those in topics.items()},
+        "operations": _operations(topics),
         "components": {
             "messages": {
-                _message_name(version): _message(version) for versions in CATALOGUE.values() for version in versions
+                _message_name(version): _message(version)
+                for name, versions in CATALOGUE.items()
+                for version in versions
+                if name in travelling
             }
         },
     }
@@ -77,10 +83,10 @@ def main() -> int:
     return 0
 
 
-def _topics() -> dict[str, list[Kind]]:
+def _topics(kinds: Sequence[Kind]) -> dict[str, list[Kind]]:
     """Which systems have each topic."""
     found: dict[str, list[Kind]] = {}
-    for kind in BUILTIN:
+    for kind in kinds:
         for topic in kind.topics:
             found.setdefault(topic.name, []).append(kind)
     return found
@@ -117,9 +123,9 @@ def _versions(name: str, kinds: list[Kind]) -> list[SchemaVersion]:
     return [version for schema in schemas for version in CATALOGUE[schema]]
 
 
-def _operations() -> dict[str, Any]:
+def _operations(topics: Mapping[str, list[Kind]]) -> dict[str, Any]:
     found = {}
-    for name, kinds in _topics().items():
+    for name, kinds in topics.items():
         for action, verb, who in (("send", "writes", writers), ("receive", "reads", readers)):
             named = dict.fromkeys(role for kind in kinds for role in who(kind.topic(name), kind.roles))
             for role in named:

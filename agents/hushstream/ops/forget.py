@@ -82,6 +82,7 @@ class Forgotten:
 
 def forget(connection: Connection, system: System, user: str, wait_seconds: float = 10.0) -> Forgotten:
     """`forget_async` on a broker, for code without an event loop; needs the rights of the client."""
+    _require_learners(system)
     topics = conversation_of(system)
     log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security, topics=topics)
     return asyncio.run(forget_async(log, system, user, wait_seconds))

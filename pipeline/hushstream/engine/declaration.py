@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.editions import Chained
 from hushstream.engine.machine import Machine
+from hushstream.engine.result import Result
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
@@ -160,11 +161,13 @@ class Words:
         trust: who is trusted with what, in a sentence.
         erasure: what an erasure does, and what stays.
         example: something about Ann that an onlooker may wonder about.
+        result: what it takes in, and what comes of it.
     """
 
     trust: str
     erasure: str
     example: str
+    result: Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def topics_check(
 @at_place
 def topics_export(
     place: Place,
-    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold what users do in clear.")],
     role: Annotated[
         str,
         typer.Option(
@@ -151,7 +151,7 @@ def topics_export(
     json: AsJson = False,
 ) -> None:
     """Write topics to files, readable by the owner alone, for `verify --log` and (all of them) the direct runner."""
-    from hushstream.ops.export import export
+    from hushstream.ops.export import export, held_in_clear
     from hushstream.ops.verify import verified_topics
 
     _, system, connection = place
@@ -160,7 +160,7 @@ def topics_export(
     if json:
         print_json(manifest.as_json())
     else:
-        holds = "contexts and clicks in clear" if roles is None else f"what {role} sees: keep it in that zone"
+        holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
         typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY
 from hushstream.privacy.promise import Promises
 from hushstream.systems.colin import artefacts as files
@@ -81,6 +82,7 @@ def _words(config: CollaborativeConfig) -> Words:
         "was released stays, and no release names the user again; the erasure stays known, by the user's number in the "
         "public graph",
         example="one certain reward of Ann's was 1 and not 0",
+        result=RECOMMENDATIONS,
     )
 
 

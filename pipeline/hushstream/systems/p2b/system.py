@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
+from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import Promises
@@ -74,6 +75,7 @@ def _words(config: P2BConfig) -> Words:
             erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
             "what was released stays, noised; that the allowance is spent stays, under a keyed hash",
             example=_EXAMPLE,
+            result=RECOMMENDATIONS,
         )
     return Words(
         trust=f"{_SHUFFLED}edge: learners are agents on users' devices, and only padded slots leave them; no topic of "
@@ -81,6 +83,7 @@ def _words(config: P2BConfig) -> Words:
         erasure="the application drops the user's agent, on the device that holds all of the user's state; slots name "
         "no user and go with their topic's retention; what was released stays, noised",
         example=_EXAMPLE,
+        result=RECOMMENDATIONS,
     )
 
 
