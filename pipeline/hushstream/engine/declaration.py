@@ -22,7 +22,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import CLIENT, OPERATOR, Topic
+from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
 """Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
@@ -232,11 +232,11 @@ class System:
 
     def __post_init__(self) -> None:
         """Refuse a declaration that does not hold together."""
-        for topic in self.topics:
-            if topic.count not in self.counts:
-                raise DeclarationError(
-                    f"topic {topic.name}: expected a count among {', '.join(self.counts)}, got {topic.count!r}"
-                )
+        counted = [(f"topic {topic.name}", topic.count) for topic in self.topics]
+        counted += [(f"role {role.name}", role.homes) for role in self.roles]
+        for what, count in counted:
+            if count not in self.counts:
+                raise DeclarationError(f"{what}: expected a count among {', '.join(self.counts)}, got {count!r}")
 
     @property
     def role_names(self) -> tuple[str, ...]:
@@ -405,7 +405,8 @@ class Kind:
         check: refuses what each value of a configuration allows and all together do not.
         notes: what is allowed and serves nobody.
         published_key: a key whose public half the artefacts hold, if there is one.
-        study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not.
+        study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not; None
+            for a system that is run and not studied here.
     """
 
     name: str
@@ -417,8 +418,8 @@ class Kind:
     assemble: Callable[[Any, Artefacts], System]
     promises: Callable[[Any, Artefacts], Promises]
     budgets: Callable[[Any, Artefacts], tuple[BudgetFacts, ...]]
-    study: str
-    artefacts: tuple[str, ...]
+    study: str | None = None
+    artefacts: tuple[str, ...] = ()
     inputs: tuple[PreparedFrom, ...] = ()
     resolved: Callable[[Any], Mapping[str, str | float]] = nothing_resolved
     facts: Callable[[Any, Artefacts], Sequence[Fact]] = no_facts
@@ -428,21 +429,44 @@ class Kind:
 
     def __post_init__(self) -> None:
         """Refuse a declaration that does not hold together."""
-        known = {topic.name for topic in self.topics}
+        names = [topic.name for topic in self.topics]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DeclarationError(f"system {self.name}: expected each topic once, got {', '.join(twice)} again")
         for role in self.roles:
-            marks = set() if role.marks is None else {role.marks}
-            unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts, *marks} - known
-            if unknown:
-                raise DeclarationError(
-                    f"system {self.name}: role {role.name}: expected topics among {', '.join(sorted(known))}, "
-                    f"got {', '.join(sorted(unknown))}"
-                )
-            noised = [topic.name for topic in self.topics if topic.noised and topic.name in role.writes]
-            if noised and role.marks is None:
-                raise DeclarationError(
-                    f"system {self.name}: role {role.name}: expected a topic of marks, since it writes "
-                    f"{', '.join(noised)}, got none: a journal that is rolled back would be gone on with"
-                )
+            self._check_topics(role)
+            self._check_zones(role)
+
+    def _check_topics(self, role: Role) -> None:
+        known = {topic.name: topic for topic in self.topics}
+        where = f"system {self.name}: role {role.name}"
+        unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts, *role.own} - known.keys()
+        if unknown:
+            raise DeclarationError(
+                f"{where}: expected topics among {', '.join(sorted(known))}, got {', '.join(sorted(unknown))}"
+            )
+        if not known[role.journal].is_journal:
+            raise DeclarationError(f"{where}: expected a journal, whose first record is a Genesis, got {role.journal}")
+        noised = [name for name in role.writes if known[name].noised]
+        if noised and role.marks is None:
+            raise DeclarationError(
+                f"{where}: expected a topic of marks, since it writes {', '.join(noised)}, got none: a journal that is "
+                f"rolled back would be gone on with"
+            )
+
+    def _check_zones(self, role: Role) -> None:
+        """A role is of the zone of some topic, and what it refuses goes to that zone's dead letters."""
+        where = f"system {self.name}: role {role.name}"
+        zones = sorted({topic.zone for topic in self.topics} - {PUBLISHED})
+        named = [zone for zone in (role.zone, role.key_zone) if zone is not None and zone not in zones]
+        if named:
+            raise DeclarationError(f"{where}: expected a zone among {', '.join(zones)}, got {named[0]}")
+        letters = [topic.name for topic in self.topics if topic.holds_dead_letters and topic.zone == role.zone]
+        if not set(letters) & set(role.writes):
+            raise DeclarationError(
+                f"{where}: expected it to write the dead letters of zone {role.zone} "
+                f"({', '.join(letters) or 'there is no such topic'}), got {', '.join(role.writes) or 'nothing'}"
+            )
 
     def topic(self, name: str) -> Topic:
         """One of its topics.

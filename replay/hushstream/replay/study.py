@@ -78,6 +78,7 @@ class Study:
         stream_bench: those that need a broker and workers.
         kafka_bench: those that compare a Kafka at an address with the embedded broker.
         demo: options of the main job, by seed, Kafka and its settings.
+        soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
         evaluate: replays the log of another policy, by the options of the command.
     """
 
@@ -100,6 +101,7 @@ class Study:
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None
+    soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None
 
 
@@ -109,19 +111,19 @@ class UnknownStudy(HushstreamError):
 
 @cache
 def studies() -> Mapping[str, Study]:
-    """By system, in the order of the catalogue.
+    """By system, in the order of the catalogue; a system may have none.
 
     Raises:
         UnknownStudy: a system names something else.
     """
-    return {name: _load(kind.study) for name, kind in kinds().items()}
+    return {name: _load(kind.study) for name, kind in kinds().items() if kind.study is not None}
 
 
 def study_of(system: str) -> Study:
     """The studies of a system.
 
     Raises:
-        UnknownStudy: there is no such system.
+        UnknownStudy: there is no such system, or it is not studied here.
     """
     known = studies()
     if system not in known:
