@@ -26,7 +26,7 @@ from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, key_path, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.catalogue import kind_of
+from hushstream.systems.catalogue import DEFAULT, kind_of
 
 CONFIGURATION = "deployment.yaml"
 KEYS = "keys"
@@ -34,9 +34,6 @@ ENVIRONMENT_PREFIX = "HUSHSTREAM__"
 """``HUSHSTREAM__RELEASE__EPSILON=0.5`` overrides ``release: {epsilon: ...}``."""
 
 ConfigT = TypeVar("ConfigT")
-
-DEFAULT_SYSTEM = "p2b"
-"""What a configuration is of that names no system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,7 @@ def parse_config(values: Any, source: str = "configuration") -> Any:
     Raises:
         ConfigurationError: names the first wrong key, what was expected and what came.
     """
-    name = values.get("system", DEFAULT_SYSTEM) if isinstance(values, dict) else DEFAULT_SYSTEM
+    name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
         kind = kind_of(name)
         return _adapter(kind).validate_python(values)

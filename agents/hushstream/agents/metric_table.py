@@ -8,7 +8,7 @@ The learner takes in clicks, and a batch of clicks alone shows that there was on
 the lag of its clicks have zone-private metrics of their own (``hushstream_edge_*``); decisions are counted in public.
 
 The shuffler and the counter hold content, too, and yet their times are slot-public: they do the same for a null as for
-a report and the same for any reward (`hushstream.systems.p2b.shuffler.sums`, `hushstream.systems.colin.moments`), so
+a report and the same for any reward, so
 a batch takes as long as its slots are many. An aggregator works on what is published.
 """
 

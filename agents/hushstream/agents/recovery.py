@@ -39,8 +39,8 @@ from hushstream.engine.machine import (
 )
 from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
+from hushstream.engine.users_at_rest import KeepsUsers
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.users import KeepsUsers
 
 logger = logging.getLogger(__name__)
 

@@ -130,7 +130,7 @@ class Principals:
         Raises:
             HushstreamError: an unknown role, no principal, or one principal for two roles.
         """
-        by_role = {name: f"User:{name}" for name in _accounts()}
+        by_role = {name: f"User:{name}" for name in account_names()}
         known = duty_names()
         names = (*by_role, *known, ADMINISTRATOR)
         administrators = set()
@@ -187,6 +187,13 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
     return tuple(sorted(rules))
 
 
+def account_names() -> tuple[str, ...]:
+    """Everybody who may need a principal, in any system."""
+    named = [role.name for kind in kinds().values() for role in kind.roles]
+    readers_alone = [topic.reader for kind in kinds().values() for topic in kind.topics if topic.reader is not None]
+    return tuple(dict.fromkeys((CLIENT, *named, OPERATOR, *readers_alone)))
+
+
 def accounts_of(system: System) -> tuple[str, ...]:
     """Who needs a principal by every deployment of this shape: its roles, and who has rights beside the workers."""
     return (*system.role_names, *beside_workers(system))
@@ -209,13 +216,6 @@ def access_differences(
         if one.allows and one.principal not in administrators and _gives_too_much(one, places, wanted):
             found.append(AccessDifference("excess", str(one)))
     return tuple(found)
-
-
-def _accounts() -> tuple[str, ...]:
-    """Everybody who may need a principal, in any system."""
-    named = [role.name for kind in kinds().values() for role in kind.roles]
-    readers_alone = [topic.reader for kind in kinds().values() for topic in kind.topics if topic.reader is not None]
-    return tuple(dict.fromkeys((CLIENT, *named, OPERATOR, *readers_alone)))
 
 
 def _used(system: System, role: Role) -> Mapping[str, set[Operation]]:

@@ -9,17 +9,18 @@ price pays for. The *deployment* scope of the partition
 
 Which charges add up, and which lie side by side:
 
-* colin at a trusted counter: an epoch that begins because inputs changed noises all rewards before it anew, so those
+* A trusted counter of rewards: an epoch that begins because inputs changed noises all rewards before it anew, so those
   compose sequentially: each is charged to the deployment scope. One that a turned key begins takes new rewards alone
   and lies beside the one before. There is one counter, so one partition.
-* colin at the edge: one epoch a partition. A user's contexts and clicks are in the partition of his hash, so
-  partitions hold different users, and each has the whole limit (parallel composition; McSherry 2009).
-* p2b: a slot is in one window of one shuffler partition, whichever its report went to, so windows and partitions lie
-  side by side: the deployment scope is charged once, for all that the slots of one user cost together, and again for
+* A counter for each user, in the learners: one epoch a partition. A user's contexts and clicks are in the partition
+  of their hash, so partitions hold different users, and each has the whole limit (parallel composition; McSherry
+  2009).
+* Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
+  partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together, and again for
   every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions do share
   users here; what bounds the slots of a user over all of them is the allowance that his edge keeps, and that allowance
   is what fits the budget.
-* the lift of p2b is about the same users as their slots, so both compose sequentially. Each has one writer, and
+* A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
   Vadhan, Zhang 2023, and for Renyi and zCDP also Lyu 2022.)
@@ -55,14 +56,14 @@ _RENEWAL = "/renewal/"
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """What a unit may pay in its life: a reward of colin, all slots (and the lift) of one user of p2b.
+    """What a unit may pay in its life: a reward, or all slots (and the lift) of one user.
 
     Attributes:
         epsilon: what all prices together may cost, with delta.
         delta: what they may cost, with epsilon.
         filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
             that is fixed beforehand.
-        lift: share of the limit that the hold-out's lift may spend (p2b).
+        lift: share of the limit that the hold-out's lift may spend.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

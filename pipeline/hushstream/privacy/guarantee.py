@@ -1,4 +1,4 @@
-"""The guarantees of P2B's three releases, each with its proof.
+"""The guarantees of three releases of slots, each with its proof.
 
 All three use the null-slot relation (rule 2): that a slot came, and when, is public; its content is not.
 """

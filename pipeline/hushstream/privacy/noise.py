@@ -54,7 +54,7 @@ class NoiseAddress:
         purpose: what is drawn ("release-noise", "sampling", ...).
         deployment: the deployment's id.
         genesis_nonce: the 32 random bytes of the journal's first record: a wiped broker is a new world.
-        system: for instance "p2b".
+        system: its name.
         mechanism: for instance "slot-sums".
         parameters: every noise parameter by name (epsilon in millionths, levels, cells, ...).
         config_digest: digest of the whole configuration.

@@ -1,7 +1,7 @@
 """A guarantee is an object (rule 1): what is promised, about what, to whom, and what is not.
 
 Every mechanism returns one, each system composes its own, and whatever prints privacy prints it from here.
-All amounts are integers that were rounded up. `hushstream.privacy.guarantee` makes them for P2B's releases.
+All amounts are integers that were rounded up. `hushstream.privacy.guarantee` makes them for releases of slots.
 """
 
 from __future__ import annotations

@@ -17,6 +17,9 @@ GROUP = "hushstream.systems"
 
 BUILTIN = (P2B, COLIN)
 
+DEFAULT = BUILTIN[0].name
+"""What a configuration, or a run, is of that names no system."""
+
 
 @cache
 def kinds() -> Mapping[str, Kind]:

@@ -78,10 +78,11 @@ def replay(
     Each system has options of its own beside these, which a wrong one is answered with.
     """
     from hushstream.cli.own_options import own_options
-    from hushstream.replay.run import DEFAULT_SYSTEM, options_of
+    from hushstream.replay.run import options_of
     from hushstream.replay.study import study_of
+    from hushstream.systems.catalogue import DEFAULT
 
-    study = study_of(system or DEFAULT_SYSTEM)
+    study = study_of(system or DEFAULT)
     given = own_options(study, context.args)
     if dataset is not None:
         given["dataset"] = dataset

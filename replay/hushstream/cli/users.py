@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -65,8 +64,9 @@ def soak(
 ) -> None:
     """Give many users their interactions on one learner, and print its memory against a cap."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
+    from hushstream.replay.study import studies
 
-    sizes = SoakSizes(users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
-    found = run_soak(sizes, progress=lambda text: typer.echo(text, err=True))
-    show(asdict(found), json, soak_table(found, sizes))
+    measure = next(study.soak for study in studies().values() if study.soak is not None)
+    sizes = (users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
+    document, table = measure(sizes, lambda text: typer.echo(text, err=True))
+    show(document, json, table)

@@ -8,11 +8,10 @@ from typing import Any
 from hushstream.replay.progress import Progress
 from hushstream.replay.study import Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import DEFAULT
 
-DEFAULT_SYSTEM = "p2b"
 
-
-def run(system: str = DEFAULT_SYSTEM, *, progress: Progress | None = None, **options: Any) -> Any:
+def run(system: str = DEFAULT, *, progress: Progress | None = None, **options: Any) -> Any:
     """Play a dataset through a system and return rows, guarantee, counts and throughput.
 
     Args:

@@ -16,6 +16,7 @@ from hushstream.engine.intake import DecodedContexts
 from hushstream.engine.machine import InputSlice, finished
 from hushstream.engine.models import ModelReader
 from hushstream.engine.spending import Spending
+from hushstream.engine.users_at_rest import UserStore
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
@@ -23,7 +24,7 @@ from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.intake import decode_contexts
-from hushstream.systems.p2b.edge.users import Users, UserStore
+from hushstream.systems.p2b.edge.users import Users
 from hushstream.systems.p2b.lift import LiftCounter, in_holdout
 from hushstream.systems.p2b.machines import learner_state
 from hushstream.systems.p2b.machines.learner_fold import LearnerFold

@@ -17,11 +17,12 @@ from hushstream.engine.deciding_state import (
 from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
 from hushstream.engine.state_parts import READER, array, record
+from hushstream.engine.users_at_rest import MemoryUserStore, StoredUser
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.user_records import unpack_agent
-from hushstream.systems.p2b.edge.users import MemoryUserStore, StoredUser, Users, UsersCut
+from hushstream.systems.p2b.edge.users import Users, UsersCut
 
 if TYPE_CHECKING:
     from hushstream.systems.p2b.machines.learner import LearnerMachine

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rich.console import RenderableType
 
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.progress import Progress
@@ -18,6 +21,7 @@ from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
 from hushstream.replay.studies.p2b.bench.compute import compute_rows
 from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
 from hushstream.replay.studies.p2b.bench.release_times import release_time_rows
+from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
 from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation import Evaluation
@@ -51,6 +55,12 @@ def _bench(progress: Callable[[str], None], rounds: int) -> list[BenchRow]:
     return compute_rows(progress, rounds) + release_time_rows(progress, rounds)
 
 
+def _soak(sizes: Sequence[Any], progress: Callable[[str], None]) -> tuple[Any, RenderableType]:
+    asked = SoakSizes(*sizes)
+    found = run_soak(asked, progress)
+    return asdict(found), soak_table(found, asked)
+
+
 def _plays(made: Any) -> bool:
     """Whether it is a class of worlds of users who are not related; so is what a factory does not name."""
     return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
@@ -81,5 +91,6 @@ STUDY = Study(
     stream_bench=stream_rows,
     kafka_bench=kafka_rows,
     demo=_demo,
+    soak=_soak,
     evaluate=_evaluate,
 )
