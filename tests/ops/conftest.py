@@ -14,9 +14,9 @@ from hushstream.client.client import Client
 from hushstream.engine.declaration import System
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.copies import LogCopy, PartitionCopy, whole
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (
     ContextConfig,

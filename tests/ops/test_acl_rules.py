@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
+from hushstream.ops.duties import duty_names, rights_of
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
@@ -130,6 +132,65 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
     assert read["one"] == verified_topics(deployment.system, ["learner"])
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(.*\), got verify-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["verify-counter=User:one"]))
+
+
+REQUEUED = {
+    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"crowds", "interactions"}},
+    "colin": {"edge": {"contexts", "clicks"}, "counter": {"rewards"}, "server": {"releases"}},
+}
+"""What whoever requeues in a zone may write."""
+
+VERIFIED = {
+    "p2b": {
+        "learner": {"contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"},
+        "shuffler": {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"},
+        "aggregator": {"crowds", "interactions", "models", "dead-letters-server"},
+    },
+    "colin": {
+        "learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},
+        "counter": {"rewards", "journal-counter", "releases", "ledger", "dead-letters-counter"},
+        "aggregator": {"releases", "models", "dead-letters-server"},
+    },
+}
+"""What whoever verifies a role may read."""
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related: Any, name: str) -> None:
+    systems = {
+        "p2b": lambda: declare(rigs.make_system(public_dataset=True)),
+        "colin": lambda: declare_colin(related.make_system()),
+    }
+    system = systems[name]()
+    for zone, topics in REQUEUED[name].items():
+        both, read = frozenset({"Read", "Write"}), frozenset({"Read"})
+        assert rights_of(f"requeue-{zone}", system) == {**dict.fromkeys(topics, both), f"dead-letters-{zone}": read}
+    for role, topics in VERIFIED[name].items():
+        assert rights_of(f"verify-{role}", system) == dict.fromkeys(topics, frozenset({"Read"}))
+    assert rights_of("export", system) == dict.fromkeys(system.partitions, frozenset({"Read"}))
+    duties = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name]), "export"}
+    for duty in set(duty_names()) - duties:
+        with pytest.raises(HushstreamError, match=f"got {duty}"):
+            rights_of(duty, system)
+
+
+def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related: Any) -> None:
+    found = {
+        trust: rules_of(declare_colin(related.releasing(trust=trust)), PREFIX, Principals.of())
+        for trust in ("server", "edge")
+    }
+    roles = ("client", "learner", "counter", "aggregator", "operator")
+    read, written = (
+        {trust: {role: topics(rules, role, right) for role in roles} for trust, rules in found.items()}
+        for right in ("Read", "Write")
+    )
+    assert [role for role in roles if "rewards" in read["server"][role]] == ["counter"]
+    assert written["server"]["learner"] == {"decisions", "rewards", "marks-edge", "dead-letters-edge"}
+    assert written["edge"]["learner"] == {"decisions", "releases", "ledger", "marks-edge", "dead-letters-edge"}
+    assert read["edge"]["counter"] == written["edge"]["counter"] == set()
+    for trust in found:
+        assert read[trust]["client"] == {"decisions"}
+        assert read[trust]["aggregator"] == {"releases", "models"}
 
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:

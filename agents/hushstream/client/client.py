@@ -157,8 +157,9 @@ class Client:
                 them.
             context: finite numbers, as many as the configuration says; the learner refuses any other length. One
                 context for all arms: (d,), a histogram that sums to 1, d being ``context.dimension``. Features of each
-                arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm a, row after row; where
-                fewer arms are shown, the other rows are there too (as zeros) and ``eligible`` names those shown.
+                arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
+                a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
+                names those shown.
             eligible: arms that may be shown, numbered from 0; None for all.
             baseline: what to show when no answer comes within ``timeout``.
             timeout: seconds; None waits for ever.

@@ -16,8 +16,8 @@ Which charges add up, and which lie side by side:
   of their hash, so partitions hold different users, and each has the whole limit (parallel composition; McSherry
   2009).
 * Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
-  partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together, and again for
-  every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions do share
+  partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
+  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions do share
   users here; what bounds the slots of a user over all of them is the allowance that his edge keeps, and that allowance
   is what fits the budget.
 * A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and

@@ -7,7 +7,7 @@ the trust zones by name.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,8 +49,8 @@ WHO = (*account_names(), *duty_names(), "stranger")
 class Duty(NamedTuple):
     """The topics that somebody may write and read who is named for it."""
 
-    written: frozenset[str]
-    read: frozenset[str]
+    written: Set[str]
+    read: Set[str]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Shape:
     def duties(self) -> dict[str, Duty]:
         """What somebody who is named for a duty of this deployment is there for, by the declarations."""
         system = self.system
-        found = {"export": Duty(frozenset(), frozenset(system.partitions))}
+        found = {"export": Duty(set(), system.partitions.keys())}
         for role in system.roles:
             recomputed = {*role.inputs, *role.broadcasts, role.journal, *role.writes}
-            found[f"verify-{role.name}"] = Duty(frozenset(), recomputed & system.partitions.keys())
+            found[f"verify-{role.name}"] = Duty(set(), recomputed & system.partitions.keys())
         for letters in system.topics:
             if letters.holds_dead_letters:
                 refused = {name for role in system.roles if letters.name in role.writes for name in role.inputs}
@@ -165,11 +165,11 @@ def _kept(resource: ConfigResource) -> ConfigResource:
 def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
     """The same from the declarations."""
     system = shape.system
-    duty = shape.duties.get(who, Duty(frozenset(), frozenset()))
+    duty = shape.duties.get(who, Duty(set(), set()))
     worker = who in system.role_names
     written = {topic.name for topic in system.topics if who in writers(topic, system.roles)} | duty.written
     read = {topic.name for topic in system.topics if who in readers(topic, system.roles)} | duty.read
-    described = (written | read) if worker else frozenset(system.partitions if who == OPERATOR else ())
+    described = (written | read) if worker else system.partitions.keys() if who == OPERATOR else set()
     return {
         "Write": {name: name in written for name in system.partitions},
         "Read": {name: name in read for name in system.partitions},
