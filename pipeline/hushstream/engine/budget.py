@@ -17,9 +17,9 @@ Which charges add up, and which lie side by side:
   2009).
 * Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
   partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
-  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions do share
-  users here; what bounds the slots of a user over all of them is the allowance that his edge keeps, and that allowance
-  is what fits the budget.
+  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions
+  do share users here; what bounds the slots of a user over all of them is the allowance that their edge keeps, and that
+  allowance is what fits the budget.
 * A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
