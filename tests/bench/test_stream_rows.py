@@ -51,7 +51,7 @@ def test_a_small_run_gives_every_row_with_its_size_unit_and_target() -> None:
 
 def test_a_run_that_does_not_keep_its_pace_is_no_measurement(tmp_path: Path) -> None:
     """Log time has milliseconds, so 2,000 contexts are never seen to come at 10^9 a second."""
-    sizes = replace(SIZES, event_pairs=1_000, pace=10**9, paced_seconds=2e-6)
+    sizes = replace(SIZES, pace=10**9, paced_seconds=2e-6)
 
     async def run() -> None:
         async with open_bench(tmp_path / "paced", prepare_deployment(tmp_path, sizes), sizes) as bench:
