@@ -335,7 +335,9 @@ def _warned(warning: str | None) -> list[str]:
 
 
 def _noun(unit: str) -> str:
-    return "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
+    """The one word for a unit whose text begins with ``one WORD``."""
+    first, *others = unit.split()
+    return others[0] if first == "one" and others else "unit"
 
 
 def _amounts(cost: Cost) -> dict[str, Any]:
