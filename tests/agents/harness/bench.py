@@ -470,6 +470,13 @@ class Deployment:
                 await self.note(partition, values[0], len(values) - 1)
         await self.append(logs)
 
+    async def note_chains(self) -> None:
+        """Note every journal as far as its chain goes: nothing followed from records beside it."""
+        async with LogReader(self.settings) as reader:
+            for partition in range(self._partitions):
+                _, accepted, _ = await self._replay(reader, partition, {})
+                await self.note(partition, accepted[0], len(accepted) - 1)
+
     async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:
         """Append a mark: what followed from a journal's records so far may have been sent."""
         if self.topics.marks is not None:

@@ -203,7 +203,9 @@ class Disturbed:
             else:
                 outputs[place] = [(1, value) for value in values]
         self._copies.append(self._run)
+        older.with_marks = False  # a journal in which two owners wrote holds more records than its chain
         self._run = await older.__aenter__()
+        await self._run.note_chains()
         await self._run.append(outputs)
         before = await self._run.output_ends()
         await self._refused(self._run, "the topics were wiped or replaced")
