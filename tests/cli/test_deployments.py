@@ -180,6 +180,7 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
     edges.write_text("ann,bob\nbob,cyd\n")
     assert "ridge" not in cli("guarantee", club, "--json").json
     made = cli("prepare", club, folder, "--graph", edges, "--json").json
+    assert cli("prepare", "--graph", edges, club, folder, "--json").json == made
     promised = cli("guarantee", folder, "--json").json["ridge"]
     assert promised == pytest.approx(made["ridge"], abs=1e-6)
     assert cli("config", "check", folder, "--json").json["ridge"] == made["ridge"] > 10

@@ -15,6 +15,7 @@ from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
+from hushstream.cli.own_flags import OwnFlags
 from hushstream.engine.declaration import Kind
 from hushstream.engine.live import require_private
 from hushstream.engine.system import DeploymentValues
@@ -59,9 +60,7 @@ _COMPRESSION = (
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(guarantee)
-    app.command(name="prepare", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-        prepare_command
-    )
+    app.command(name="prepare", cls=OwnFlags)(prepare_command)
     app.command()(statement)
     app.add_typer(config_app, name="config")
     app.add_typer(keys_app, name="keys")

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, require_folder, show
+from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
 
@@ -38,7 +39,7 @@ class RunnerChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(demo)
-    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(replay)
+    app.command(cls=OwnFlags)(replay)
     app.command()(experiment)
     app.add_typer(datasets_app, name="datasets")
 
