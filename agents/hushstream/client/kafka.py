@@ -87,7 +87,8 @@ class KafkaEventLog:
         except BaseException:
             await self.stop()
             raise
-        self._reader = asyncio.create_task(self._read(on_decisions))
+        if self._topics.answers is not None:
+            self._reader = asyncio.create_task(self._read(on_decisions))
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append to a logical topic; returns the offset that the broker acknowledged.
@@ -164,6 +165,8 @@ class KafkaEventLog:
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         assigned = [TopicPartition(topic, partition) for topic in answers for partition in range(self._partitions)]
+        if not assigned:
+            return
         self._consumer.assign(assigned)
         await self._consumer.seek_to_end(*assigned)
         for partition in assigned:

@@ -26,7 +26,9 @@ def forget(
     export: Annotated[
         Path | None, typer.Option(help="Take his records out of this export, made after his tombstone, and no more.")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the learner has folded it.")] = 10.0,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait until it is folded, where that can be seen.")
+    ] = 10.0,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -49,7 +51,7 @@ def forget(
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     done = append(connection, system, name, wait)
     show(done.as_json(), json, done.as_text())
-    raise typer.Exit(0 if done.folded or not wait else 1)
+    raise typer.Exit(1 if done.folded is False and wait else 0)
 
 
 def soak(

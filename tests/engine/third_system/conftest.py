@@ -33,13 +33,13 @@ VALUES = {"system": "poll", "deployment": "drinks", "epsilon": 0.5, "window_vote
 USERS = [f"user-{number}" for number in range(12)]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def package() -> Path:
     """The folder that another package is installed in."""
     return PACKAGE
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kind() -> Iterator[Kind]:
     """What the other package offers, as the catalogue finds it."""
     known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))

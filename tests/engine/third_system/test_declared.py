@@ -18,10 +18,11 @@ from hushstream.agents.deployment import KeySource, load, parse_config
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
-from hushstream.engine.declaration import System
+from hushstream.engine.declaration import System, role_of
 from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
+from hushstream.ops.dead_letters import letters_of
 from hushstream.ops.duties import duty_names
 from hushstream.ops.statement import statement_of
 from hushstream.ops.topics import plan
@@ -50,7 +51,7 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Command:
     return run
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def asyncapi() -> ModuleType:
     path = Path(__file__).parents[3] / "deploy" / "asyncapi" / "build.py"
     spec = importlib.util.spec_from_file_location("hushstream_asyncapi_of_another", path)
@@ -280,3 +281,14 @@ def test_the_noise_of_a_count_has_the_scale_that_is_promised(played: Any) -> Non
     assert tally["variance"] == pytest.approx(2 * ratio / (1 - ratio) ** 2)
     assert tally["epsilon_micro"] == promise.epsilon_micro
     assert tally["private_as_stated"] is False, "the key is seeded"
+
+
+def test_names_of_other_systems_are_refused_by_what_the_deployment_has(system: System) -> None:
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment drinks \(tally, board\), got 'learner'"):
+        role_of(system, "learner")
+    with pytest.raises(HushstreamError, match=r"expected a zone of the deployment \(ballots, board\), got 'edge'"):
+        letters_of(system, "edge")
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment drinks \(tally, board\)"):
+        rules_of(system, "", Principals.of(["verify-learner=User:auditor"]))
+    with pytest.raises(HushstreamError, match="nothing is refused there"):
+        rules_of(system, "", Principals.of(["requeue-edge=User:fixer"]))
