@@ -50,13 +50,6 @@ _COMPRESSION = (
 )
 
 
-_COMPRESSION = (
-    "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
-    "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
-    "check` refuse another value, also where it is the broker's default"
-)
-
-
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(guarantee)
