@@ -59,7 +59,7 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
     """One line for all topics that are kept alike and of which the loss of one broker can take what was acknowledged.
 
     Args:
-        kept: topics that last (`TopicSpec.lasting`).
+        kept: topics that last (`Topic.lasting`).
     """
     alike: dict[tuple[int, int], list[str]] = {}
     for one in sorted(kept, key=lambda one: one.name):
