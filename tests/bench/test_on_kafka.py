@@ -15,7 +15,7 @@ from hushstream.replay.studies.p2b.bench import runs
 from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.studies.p2b.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
-SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=4.0)
+SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=2.0)
 SIZES = KafkaSizes(
     SMALL, scaled_pairs=20_000, crowded_users=500, recovered=StreamSizes(dimension=4, arms=3, users=1000)
 )
@@ -27,6 +27,7 @@ async def _topics(bootstrap: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
