@@ -36,7 +36,7 @@ def toy(monkeypatch) -> Dataset:
         folders=("toy", "toy-files"),
         summarise=_summarise,
     )
-    monkeypatch.setattr("hushstream.replay.datasets.builtin.BUILTIN", (*BUILTIN, dataset))
+    monkeypatch.setattr("hushstream.replay.datasets.registry.BUILTIN", (*BUILTIN, dataset))
     return dataset
 
 
