@@ -23,7 +23,7 @@ from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.roles import role_work
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -114,7 +114,7 @@ def colin(folder: Path, given: argparse.Namespace) -> Deployed:
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, **lengths},
         "settle_seconds": NEVER_SECONDS,
-        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
         "release": {"rows": given.rows, "rewards_per_user": given.rounds + 1},
     }
     config = parse_config(values)

@@ -252,7 +252,7 @@ def _prepared(folder: Path, world: World) -> System:
             "expected_slots": world.users,
             "encoder": {"codes": 4},
             "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
-            "feedback": {"reward_wait_seconds": 0.4},
+            "feedback": {"attribution_window_seconds": 0.4},
             "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
         }
     )

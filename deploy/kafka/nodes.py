@@ -11,7 +11,7 @@ import yaml
 from certificates import Authority
 
 from hushstream.ops.acl_rules import account_names
-from hushstream.ops.duties import duty_names
+from hushstream.ops.grants import duty_names
 
 ADMINISTRATOR = "admin"
 STRANGER = "stranger"

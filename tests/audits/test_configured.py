@@ -17,7 +17,7 @@ from hushstream.privacy.guarantee import slot_sums_guarantee
 from hushstream.replay.audits.catalogue import audit_config
 from hushstream.replay.studies.p2b.audits import slot_sums
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin import moments as collaborative_moments
+from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.p2b import deployment as p2b

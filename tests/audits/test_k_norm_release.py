@@ -18,7 +18,7 @@ from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.readings import reading_family, reading_of
 from hushstream.replay.audits.row import HORIZON
 from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, FEATURES
-from hushstream.systems.colin import moments as collaborative_moments
+from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 

@@ -20,7 +20,7 @@ from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
-from hushstream.systems.colin import moments as collaborative_moments
+from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift

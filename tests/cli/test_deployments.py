@@ -93,7 +93,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
         ("{epsilon: 0, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got 0"),
         ("{epsilon: .inf, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got inf"),
         ("{epsilon: 1}", "budget.delta: Field required"),
-        ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "budget.fliter: Unexpected keyword argument"),
+        ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "budget.fliter: there is no such key"),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused(refused, config, budget, message):
@@ -123,8 +123,8 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
 @pytest.mark.parametrize(
     ("replace", "add", "message"),
     [
-        ([], "relase: {epsilon: 1}\n", "relase: Unexpected keyword argument"),
-        ([], "release: {epsilom: 1}\nslot: {after: 3}\n", "release.epsilom: Unexpected keyword argument"),
+        ([], "relase: {epsilon: 1}\n", "relase: there is no such key"),
+        ([], "release: {epsilom: 1}\nslot: {after: 3}\n", "release.epsilom: there is no such key"),
         ([("arms: 4", "arms: many")], "", "arms: Input should be a valid integer"),
         ([("arms: 4", "arms: 1")], "", "arms: expected a whole number from 2 to 65536, got 1"),
         ([("arms: 4\n", "")], "", "arms: Field required"),
@@ -347,9 +347,9 @@ def test_no_configuration_can_say_that_its_data_is_public(ended, refused, config
     path = folder / "deployment.yaml"
     path.write_text(path.read_text() + "public_dataset: true\n")
     for line in (ended("learner", folder), refused("prepare", config(add="public_dataset: true\n"), folder)):
-        assert "public_dataset: Unexpected keyword argument" in line
+        assert "public_dataset: there is no such key" in line
     monkeypatch.setenv("HUSHSTREAM__PUBLIC_DATASET", "true")
-    assert "public_dataset: Unexpected keyword argument" in refused("config", "check", config())
+    assert "public_dataset: there is no such key" in refused("config", "check", config())
 
 
 def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended, cli, refused, config, tmp_path, live):

@@ -10,8 +10,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import load
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, play

@@ -86,7 +86,7 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
         (("--world", "arms=true"), "arms must be a whole number, got True"),
         (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
         (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
-        (("--set", "relase.epsilon=1"), "relase: Unexpected keyword argument"),
+        (("--set", "relase.epsilon=1"), "relase: there is no such key"),
         (("other",), "system: expected p2b or colin, got 'other'"),
         (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),
         (("colin", "--from", "3", "--pace", "9"), "expected no option --from, which is of p2b; its own are --rounds"),

@@ -26,10 +26,10 @@ def system_of(rigs, related, kind):
     if kind == "p2b":
         return rigs.make_system(
             slot={"after_interactions": 4, "settle_seconds": SETTLE_SECONDS},
-            feedback={"reward_wait_seconds": 6.0, "remembered_events": 1},
-            users={"parked_clicks": 2, "contexts_per_period": 12},
+            feedback={"attribution_window_seconds": 6.0, "remembered_events": 1},
+            users={"early_feedback": 2, "contexts_per_period": 12},
         )
-    feedback = {"parked_clicks": 2 * len(related.USERS), "remembered_events": 3}
+    feedback = {"early_feedback": 2 * len(related.USERS), "remembered_events": 3}
     release = {"rows": 4, "horizon": 64, "rewards_per_user": 16}
     if kind != "server":
         release["trust"] = "edge"
@@ -218,7 +218,7 @@ def test_in_a_flood_one_click_decides_of_no_slot_whether_it_leaves(rigs, related
     """Where the places for early feedback are full, a click may cost another user his: what leaves is the same."""
     system = rigs.make_system(
         slot={"after_interactions": 2, "settle_seconds": SETTLE_SECONDS},
-        feedback={"reward_wait_seconds": 6.0, "remembered_events": 1, "parked_clicks": 2},
+        feedback={"attribution_window_seconds": 6.0, "remembered_events": 1, "early_feedback": 2},
     )
     draw = np.random.default_rng(2001)
     lost = 0

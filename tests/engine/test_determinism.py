@@ -55,7 +55,7 @@ ROUNDS = st.lists(
 
 def small(rigs, features="centroid"):
     return rigs.make_system(
-        feedback={"parked_clicks": 3, "remembered_events": 5},
+        feedback={"early_feedback": 3, "remembered_events": 5},
         slot={"lifetime_slots": 2},
         encoder={"features": features},
         public_dataset=True,

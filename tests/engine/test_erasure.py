@@ -15,7 +15,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.edge import learner_state as collaborative_state
-from hushstream.systems.colin.moments import Moments
+from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import Rows
 
 MODES = {
@@ -142,8 +142,8 @@ def test_two_worlds_that_differ_in_his_rewards_are_one_from_the_tombstone_on(rel
 @pytest.mark.parametrize("mode", NOISED)
 def test_a_user_whose_sums_were_kept_would_be_told_by_the_states(related, mode, monkeypatch):
     """The comparison above can fail: without the erasure of the sums it does."""
-    monkeypatch.setattr(Moments, "erase", lambda self, node: None)
-    for kind in Moments.__subclasses__():
+    monkeypatch.setattr(NoisedRewardSums, "erase", lambda self, node: None)
+    for kind in NoisedRewardSums.__subclasses__():
         monkeypatch.setattr(kind, "erase", lambda self, node: None)
     assert played(related, mode, 1)[2] != played(related, mode, 2)[2]
 
@@ -164,9 +164,9 @@ def test_his_name_is_in_no_state_and_his_numbers_are_gone(related, mode):
     world.forget()
     machines = [world.learner.machine, *([] if world.counter is None else [world.counter.machine])]
     assert not any(b"ann" in machine.snapshot() for machine in machines)
-    moments = machines[-1].moments
-    assert not moments._exact[ANN].any()
-    assert moments._exact[BOB].any()
+    noised_sums = machines[-1].noised_sums
+    assert not noised_sums._exact[ANN].any()
+    assert noised_sums._exact[BOB].any()
 
 
 @pytest.mark.parametrize("mode", NOISED)
@@ -175,24 +175,24 @@ def test_neither_new_rewards_nor_another_epoch_bring_his_sums_back(related, mode
     world.play(3)
     world.forget()
     machine = (world.counter or world.learner).machine
-    moments = machine.moments
+    noised_sums = machine.noised_sums
     node = np.array([ANN])
     rows = related.some_rewards(1, 1)[0]
-    again = machine.system.moments(machine.key, machine.chain.genesis_nonce, 0, 0)
-    again.load(moments.dump())
-    renoised = machine.system.moments(machine.key, machine.chain.genesis_nonce, 1, 0)
-    renoised.renoise(moments)
-    turned = machine.system.moments(related.SECRET, machine.chain.genesis_nonce, 2, 0)
-    turned.continue_from(moments, released=True)
-    state = moments.dump()
+    again = machine.system.noised_sums(machine.key, machine.chain.genesis_nonce, 0, 0)
+    again.load(noised_sums.dump())
+    renoised = machine.system.noised_sums(machine.key, machine.chain.genesis_nonce, 1, 0)
+    renoised.renoise(noised_sums)
+    turned = machine.system.noised_sums(related.SECRET, machine.chain.genesis_nonce, 2, 0)
+    turned.continue_from(noised_sums, released=True)
+    state = noised_sums.dump()
     one = related_rows(related, (ANN, *rows[1:]))
-    for held in (moments, again, renoised, turned):
+    for held in (noised_sums, again, renoised, turned):
         with pytest.raises(HushstreamError, match="got one who was erased"):
             held.sums(node)
         with pytest.raises(HushstreamError, match="got one who was erased"):
             held.add(one)
         assert ANN not in held.held()[0]
-    assert moments.dump() == state
+    assert noised_sums.dump() == state
     turned.add(related_rows(related, (BOB, *rows[1:])))
     assert turned.sums(np.array([BOB])).any()
 
@@ -346,4 +346,4 @@ def test_an_epoch_that_noises_all_sums_again_leaves_him_out(related):
     release = codec.decode(step.releases[0].value)[1]
     assert release["epoch"] == 1
     assert ANN not in np.frombuffer(release["blocks"], "<i4").tolist()
-    assert ANN not in machine.moments.held()[0].tolist()
+    assert ANN not in machine.noised_sums.held()[0].tolist()

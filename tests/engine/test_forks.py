@@ -20,7 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.edge import learner_fold as collaborative_fold
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 DOUBT, OTHER_DOUBT = bytes(range(16)), bytes(range(1, 17))
 RUNNING = {"window_slots": 4, "sums": "counter", "windows": 64, "epsilon": 0.05}
@@ -149,7 +149,7 @@ def test_coins_of_two_branches_are_thrown_apart(rigs):
         for last in (Report(0, 0, 1), Report(3, 3, 1)):
             contents = tuple(pack(report) for report in [Report(0, 0, 1)] * 99 + [last])
             ids = tuple(number.to_bytes(16, "big") for number in range(100))
-            sealed = Sealed(window, ClosedBy.SLOTS, contents, ids)
+            sealed = ClosedWindow(window, ClosedBy.SLOTS, contents, ids)
             crowd = p2b_release.release_window(system, key, bytes(32), 0, sealed).crowd
             counts.append(window_sums(rigs, crowd)[0, 0, 0])
         differences.append(counts[0] - counts[1])
@@ -329,7 +329,7 @@ def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(relate
     again = kept.replayed(fresh)
     assert again.releases("releases")[1:] == kept.seen.releases("releases")
     assert fresh.snapshot() == kept.machine.snapshot()
-    held = fresh.moments.held()[1]
+    held = fresh.noised_sums.held()[1]
     assert np.array_equal(held, exact + related.lattice_sums(everyone(related, 0))), "the exact sums went along"
 
 
@@ -429,7 +429,7 @@ def test_a_noisy_reward_of_another_event_or_content_has_noise_of_its_own(related
         assert not rig.machine.distrust(DOUBT)
         sums = [related.arrays_of(release)[1][0, 0] for release in rig.seen.records("releases", "Release")]
         pairs.append(sums[-1])
-    law = rig.machine.moments._law
+    law = rig.machine.noised_sums._law
     unit = law.estimate(np.array([1]))[0] - law.estimate(np.array([0]))[0]
     assert pairs[0] != pairs[1]
     assert round((pairs[0] - pairs[1]) / (unit * 2.0**23)) != (24 if law.law == "laplace" else 0)

@@ -22,8 +22,8 @@ import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
@@ -61,7 +61,7 @@ async def both(folder: Path, trust: str) -> Both:
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, "norm": longest},
         "settle_seconds": 10.0**7,
-        "feedback": {"reward_wait_seconds": 10.0**7},
+        "feedback": {"attribution_window_seconds": 10.0**7},
         "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[trust]},
         "partitions": {"learner": 2},
     }

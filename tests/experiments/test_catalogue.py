@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.replay import offers
+from hushstream.replay import registry as offers
 from hushstream.replay.experiments import catalogue, figures
 from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
 from hushstream.replay.experiments.experiment import Experiment, ExperimentError

@@ -13,7 +13,7 @@ from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.declaration import System
 from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.ops.copies import LogCopy, PartitionCopy, whole
+from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
-from hushstream.ops.duties import duty_names, rights_of
+from hushstream.ops.grants import duty_names, rights_of
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError

@@ -12,7 +12,7 @@ from hushstream.engine.machine import InputRecord
 from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED
-from hushstream.ops.copies import LogCopy, whole
+from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key

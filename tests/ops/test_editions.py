@@ -17,10 +17,10 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
 from hushstream.engine.chain import NewerJournal
-from hushstream.engine.deciding_fold import TwoInputsFold
+from hushstream.engine.deciding_fold import DecisionFold
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -73,9 +73,9 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codec, "encode", encode)
     monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
     monkeypatch.setattr(context_columns, "decode", made.decode)
-    of_fold = TwoInputsFold.fields
+    of_fold = DecisionFold.fields
     # A learner compares its fields on replay, so it must fill the new one in itself.
-    monkeypatch.setattr(TwoInputsFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
+    monkeypatch.setattr(DecisionFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
     return made
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hushstream.engine.machine import InputRecord
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import (
     MANIFEST,
     ExportRefused,
@@ -19,6 +18,7 @@ from hushstream.ops.export import (
     open_export,
     read_manifest,
 )
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import DamagedExport, PartitionWriter, open_partition
 from hushstream.ops.verify import verify_export
 from hushstream.replay.runners.memory import MemoryLog

@@ -11,10 +11,10 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -12,8 +12,8 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.engine.machine import InputRecord, InputSlice
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verified_topics, verify
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog

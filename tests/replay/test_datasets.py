@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import offers
+from hushstream.replay import registry as offers
 from hushstream.replay.datasets import store
 from hushstream.replay.datasets.builtin import BUILTIN
 from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import offers
+from hushstream.replay import registry as offers
 from hushstream.replay.catalogue.known_worlds import WORLDS, known_worlds, system_of
 from hushstream.replay.catalogue.players import players
 from hushstream.replay.catalogue.worlds import find_world

@@ -193,7 +193,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
+        ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"config": {"system": "p2b"}}, "config|context|features"),
         ({"dataset": "synthetic", "world": {}}, "dataset: expected a world of related users"),
         ({"runner": "cloud"}, "runner: expected direct or stream"),

@@ -43,7 +43,9 @@ class Played:
 
 def make_system(rigs: Any, sealed: bool) -> P2BSystem:
     slot = {"after_interactions": 1, "settle_seconds": SPAN_SECONDS}
-    system = rigs.make_system(slot=slot, partitions={"shuffler": PARTITIONS}, feedback={"reward_wait_seconds": 5.0})
+    system = rigs.make_system(
+        slot=slot, partitions={"shuffler": PARTITIONS}, feedback={"attribution_window_seconds": 5.0}
+    )
     if not sealed:
         return system
     config = replace(system.config, slot=replace(system.config.slot, sealed=True))

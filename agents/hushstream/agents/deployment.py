@@ -19,6 +19,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.engine.configuration import new_name
 from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts, DeclarationError, Given, Kind, System
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
@@ -92,14 +93,20 @@ def parse_config(values: Any, source: str = "configuration") -> Any:
     except DeclarationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     except ValidationError as error:
-        problems = [
-            f"{source}: {'.'.join(str(part) for part in found['loc'] if part != kind.config.__name__) or 'top level'}: "
-            f"{found['msg']}"
-            for found in error.errors(include_url=False, include_input=False)
-        ]
+        problems = [_problem(source, kind, found) for found in error.errors(include_url=False, include_input=False)]
         raise ConfigurationError("\n".join(problems)) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
+
+
+def _problem(source: str, kind: Kind, found: Mapping[str, Any]) -> str:
+    """A wrong key in words."""
+    place = ".".join(str(part) for part in found["loc"] if part != kind.config.__name__) or "top level"
+    said = found["msg"]
+    if found["type"] == "unexpected_keyword_argument":
+        name = new_name(kind.config, str(found["loc"][-1]))
+        said = "there is no such key" if name is None else f"there is no such key; it is called {name} now"
+    return f"{source}: {place}: {said}"
 
 
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:

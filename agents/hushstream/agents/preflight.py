@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE, check_rights
+from hushstream.agents.broker_check import check_version, why_unreachable
 from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
 from hushstream.agents.logs import partition_counts
-from hushstream.agents.reach import check_version, why_unreachable
-from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.topics import Topic
 
@@ -103,7 +103,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
 
 
 def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
-    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
+    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.acl_check`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
     ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, *topics.own, *ticks}

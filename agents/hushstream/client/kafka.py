@@ -9,9 +9,9 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from hushstream.agents.acl_check import READ, WRITE, check_rights
+from hushstream.agents.broker_check import why_unreachable
 from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.reach import why_unreachable
-from hushstream.agents.rights import READ, WRITE, check_rights
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
 from hushstream.engine.conversation import DECISIONS, Conversation

@@ -9,7 +9,7 @@ access rules is a right on the whole cluster, and the administrator's); reading 
 letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was refused follows from content,
 so no account sees it of two zones.
 
-Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.duties`).
+Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.grants`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.preflight import operations_of
-from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.roles import role_topics
 from hushstream.agents.settings import group_of
 from hushstream.engine.declaration import Role, System, beside_workers, readers, topic_of, writers
-from hushstream.ops.duties import Operation, duty_names, rights_of
+from hushstream.ops.grants import Operation, duty_names, rights_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, physical
 from hushstream.systems.catalogue import kinds
@@ -117,7 +117,7 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.duties`), who administers."""
+    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.grants`), who administers."""
 
     by_role: Mapping[str, str]
     administrators: frozenset[str] = frozenset()

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
+from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError

@@ -19,8 +19,8 @@ from typing import Any
 from hushstream.engine.declaration import System
 from hushstream.engine.machine import TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.live import Quiet, open_logs
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
 from hushstream.schemas.errors import HushstreamError
 

@@ -25,8 +25,8 @@ from hushstream.engine.conversation import asked_of, conversation_of
 from hushstream.engine.declaration import System
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError

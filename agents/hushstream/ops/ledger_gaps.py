@@ -9,7 +9,7 @@ from typing import Any
 from hushstream.agents.roles import role_topics
 from hushstream.engine.declaration import System
 from hushstream.engine.marks import Mark, MarkUnreadable, read_public
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 
 
 def mark_topics(system: System) -> tuple[str, ...]:

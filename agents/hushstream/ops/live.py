@@ -12,7 +12,7 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.logs import partition_counts as counts_on_broker
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, told
-from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.topics import physical
 
 _OFFSETS_AT_ONCE = 512

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hushstream.engine.machine import TopicPartition
-from hushstream.ops.copies import PartitionCopy
 from hushstream.ops.findings import Status, Tally
-from hushstream.ops.walk import Expected, output_digest
+from hushstream.ops.journal_check import Expected, output_digest
+from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.topics import Topic
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.ops.copies import PartitionCopy
+from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 
 FILE_MODE = 0o600

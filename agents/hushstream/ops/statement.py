@@ -158,7 +158,7 @@ def _parameters(system: System, promises: Promises) -> Section:
     facts += [
         ("unit", promise.unit),
         ("neighbours", promise.relation),
-        ("one value against another", str(promise.report_against_report)),
+        ("one value against another", str(promise.replace_one)),
         ("epsilon and delta over a life", f"{promise.lifetime.cost}, for {promise.units_in_life}"),
     ]
     if lift is not None:

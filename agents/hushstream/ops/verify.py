@@ -17,12 +17,12 @@ from hushstream.engine.chain import Digester, PublicDigester
 from hushstream.engine.declaration import Role, System, role_of, topic_of
 from hushstream.engine.machine import TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified
+from hushstream.ops.journal_check import Walk, value_digest, walk
 from hushstream.ops.live import copy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.matching import Writer, match
-from hushstream.ops.walk import Walk, value_digest, walk
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec

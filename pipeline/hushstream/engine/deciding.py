@@ -21,7 +21,7 @@ from hushstream.engine.chain import (
     head_fields,
     ranges_of,
 )
-from hushstream.engine.deciding_fold import Journaled, TwoInputsFold
+from hushstream.engine.deciding_fold import DecisionFold, Journaled
 from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, cut, ready_below
@@ -38,23 +38,23 @@ from hushstream.engine.models import ModelReader
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.engine.system import DecidingCore
-from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
+from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
-class FeedbackParking(Protocol):
+class HoldsEarlyFeedback(Protocol):
     """Where feedback waits for a context that has not come."""
 
     def __len__(self) -> int:
         """0 when nothing waits."""
 
-    def park(self, click: ParkedClick) -> object:
+    def hold(self, click: FeedbackRow) -> object:
         """Let a click wait, if there is a place for it."""
 
-    def claim(self, event_id: str) -> list[ParkedClick]:
+    def claim(self, event_id: str) -> list[FeedbackRow]:
         """Take what waits for an event that has now been decided."""
 
     def clear(self) -> None:
@@ -63,11 +63,11 @@ class FeedbackParking(Protocol):
     def forget(self, user: str) -> None:
         """Drop what a user's feedback left here."""
 
-    def all(self) -> Iterable[ParkedClick]:
+    def all(self) -> Iterable[FeedbackRow]:
         """Everything that waits; parked in this order it waits as it did."""
 
 
-class TwoInputs(ABC):
+class DecisionRole(ABC):
     """The part of `Machine` that follows from two input logs of one partition, and what a learner remembers of them.
 
     Attributes:
@@ -93,7 +93,7 @@ class TwoInputs(ABC):
         partition: int,
         key: Key,
         models: Sequence[ModelReader],
-        parking: FeedbackParking,
+        early: HoldsEarlyFeedback,
         remembered_events: int,
         settle_ms: int,
     ) -> None:
@@ -104,7 +104,7 @@ class TwoInputs(ABC):
             partition: of contexts and clicks.
             key: of the edge zone.
             models: readers of the lines of published models, by line.
-            parking: where feedback waits for its context.
+            early: where feedback waits for its context.
             remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.
         """
@@ -118,7 +118,7 @@ class TwoInputs(ABC):
         self.models = models
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
         self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
-        self.parking = parking
+        self.early = early
         self.settle_ms = settle_ms
         self.due: deque[tuple[int, str]] = deque()
         self.now_ms = 0
@@ -132,7 +132,7 @@ class TwoInputs(ABC):
         """A slice of contexts as columns."""
 
     @abstractmethod
-    def _batch(self, sequence: int, journaled: Journaled | None) -> TwoInputsFold[Any]:
+    def _batch(self, sequence: int, journaled: Journaled | None) -> DecisionFold[Any]:
         """The fold of the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
 
     spending: Spending | None
@@ -306,7 +306,7 @@ class TwoInputs(ABC):
 
     def _folded(
         self, sequence: int, journaled: Journaled | None, slices: Sequence[InputSlice]
-    ) -> tuple[TwoInputsFold[Any], dict[str, Any]]:
+    ) -> tuple[DecisionFold[Any], dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
         covered = self._covered(slices)
         fold = self._batch(sequence, journaled)

@@ -3,13 +3,13 @@
 The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
 record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
 (``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
-is done when a context or a seal brings it (`TwoInputsFold._advance`), never by a click: clicks, or the lack of them,
+is done when a context or a seal brings it (`DecisionFold._advance`), never by a click: clicks, or the lack of them,
 move nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged by its
 own log time against the deadline of its decision.
 
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
 left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
-read to its end goes on at a later log time. Where the room for feedback without context (`feedback.parked_clicks`) is
+read to its end goes on at a later log time. Where the room for feedback without context (`feedback.early_feedback`) is
 shared by all users of a partition, so in a flood that fills it one user's click decides whether feedback of another is
 lost; what leaves, and when, it never decides. Where what leaves depends on it, each user has places of their own, and
 no reward takes one.
@@ -35,12 +35,12 @@ from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.engine.spending import Asked, Spending
 from hushstream.engine.turns import NEVER_MS, ClickTurns, ModelTurns
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import ParkedClick, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.columns import ForgetMark, SealMark
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from hushstream.engine.deciding import TwoInputs
+    from hushstream.engine.deciding import DecisionRole
 
 MODEL, PUBLIC, REPEATED = 0, 1, 2
 """How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
@@ -59,10 +59,10 @@ class Journaled(NamedTuple):
     propensities: list[int]
 
 
-LearnerT = TypeVar("LearnerT", bound="TwoInputs")
+LearnerT = TypeVar("LearnerT", bound="DecisionRole")
 
 
-class TwoInputsFold(ABC, Generic[LearnerT]):
+class DecisionFold(ABC, Generic[LearnerT]):
     """Folds one batch into a machine, which it changes, and gathers the answers and outputs."""
 
     def __init__(self, machine: LearnerT, journaled: Journaled | None) -> None:
@@ -100,7 +100,7 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         """
 
     @abstractmethod
-    def _feed(self, click: ParkedClick, part: InputSlice) -> None:
+    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
         """Join one piece of feedback to its decision, or let it wait for it."""
 
     @abstractmethod
@@ -189,14 +189,14 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
 
     # Clicks.
 
-    def _too_late(self, click: ParkedClick) -> None:
+    def _too_late(self, click: FeedbackRow) -> None:
         """Count feedback whose decision waits no more; only a reward is missed."""
         self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
 
     def _claim(self, event_id: str) -> None:
         """Join what waited for an event that has now been decided."""
         machine = self._machine
-        for click in machine.parking.claim(event_id):
+        for click in machine.early.claim(event_id):
             self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
 
     # Contexts.
@@ -311,7 +311,7 @@ class TwoInputsFold(ABC, Generic[LearnerT]):
         for event_id, past in list(machine.past.items()):
             if past.user == mark.user:
                 machine.past.put(event_id, past._replace(user=NOBODY))
-        machine.parking.forget(mark.user)
+        machine.early.forget(mark.user)
         self.counts[Outcome.FORGOTTEN] += 1
 
     def _refuse(self, reason: str, part: InputSlice, offset: int, row: int) -> None:

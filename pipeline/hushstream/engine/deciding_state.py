@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.state_parts import OWNER, PARKED, PAST, array, dump_owner, restore_owner
-from hushstream.feedback.memory import BoundedMap, ParkedClick, PastDecision
+from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 
 if TYPE_CHECKING:
-    from hushstream.engine.deciding import TwoInputs
+    from hushstream.engine.deciding import DecisionRole
 
 PLACE = {
     **OWNER,
@@ -25,7 +25,7 @@ MEMORIES = {"past": array(PAST), "parked": array(PARKED)}
 """Avro fields: what is remembered of events."""
 
 
-def dump_place(machine: TwoInputs) -> dict[str, Any]:
+def dump_place(machine: DecisionRole) -> dict[str, Any]:
     """The values of `PLACE`."""
     return {
         **dump_owner(machine),
@@ -37,7 +37,7 @@ def dump_place(machine: TwoInputs) -> dict[str, Any]:
     }
 
 
-def restore_place(machine: TwoInputs, state: dict[str, Any]) -> None:
+def restore_place(machine: DecisionRole, state: dict[str, Any]) -> None:
     """Return to a dumped place; raises as `restore_owner` does."""
     restore_owner(machine, state)
     home = machine.partition
@@ -46,19 +46,19 @@ def restore_place(machine: TwoInputs, state: dict[str, Any]) -> None:
     machine.epoch = NoiseEpoch(**state["epoch"])
 
 
-def dump_memories(machine: TwoInputs) -> dict[str, Any]:
+def dump_memories(machine: DecisionRole) -> dict[str, Any]:
     """The values of `MEMORIES` as they are now, made one by one when they are asked for."""
     return {
         "past": ({"event_id": event_id, **past._asdict()} for event_id, past in machine.past.copy().items()),
-        "parked": (click._asdict() for click in machine.parking.all()),
+        "parked": (click._asdict() for click in machine.early.all()),
     }
 
 
-def restore_memories(machine: TwoInputs, state: dict[str, Any]) -> None:
+def restore_memories(machine: DecisionRole, state: dict[str, Any]) -> None:
     """Remember again what was dumped, and nothing else."""
     machine.past = BoundedMap(machine.past.capacity)
     for item in state["past"]:
         machine.past.put(item.pop("event_id"), PastDecision(**item))
-    machine.parking.clear()
+    machine.early.clear()
     for item in state["parked"]:
-        machine.parking.park(ParkedClick(**item))
+        machine.early.hold(FeedbackRow(**item))

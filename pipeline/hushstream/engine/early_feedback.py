@@ -5,60 +5,60 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from hushstream.feedback.memory import ParkedClick, Parking
+from hushstream.feedback.memory import EarlyFeedback, FeedbackRow
 
 
-class UserParking:
-    """A `Parking` in which no user takes the place of the others."""
+class UserEarlyFeedback:
+    """A `EarlyFeedback` in which no user takes the place of the others."""
 
     def __init__(self, capacity: int, of_one: int) -> None:
         """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user."""
         self._capacity = capacity
         self._of_one = of_one
-        self._parking = Parking(capacity)
+        self._early = EarlyFeedback(capacity)
         self._by_user: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """How many pieces of feedback wait."""
-        return len(self._parking)
+        return len(self._early)
 
     def of(self, user: str) -> int:
         """How many of one user's wait."""
         return self._by_user[user]
 
-    def park(self, click: ParkedClick) -> list[ParkedClick] | None:
+    def hold(self, click: FeedbackRow) -> list[FeedbackRow] | None:
         """Let a click wait; returns those that had to give way, or None if its user has no place left."""
         if self._by_user[click.user] >= self._of_one:
             return None
         self._by_user[click.user] += 1
-        evicted = self._parking.park(click)
+        evicted = self._early.hold(click)
         self._left(evicted)
         return evicted
 
-    def claim(self, event_id: str) -> list[ParkedClick]:
+    def claim(self, event_id: str) -> list[FeedbackRow]:
         """Take what waits for an event that has now been decided, in order of arrival."""
-        clicks = self._parking.claim(event_id)
+        clicks = self._early.claim(event_id)
         self._left(clicks)
         return clicks
 
     def clear(self) -> None:
         """Drop everything."""
-        self._parking = Parking(self._capacity)
+        self._early = EarlyFeedback(self._capacity)
         self._by_user.clear()
 
     def forget(self, user: str) -> None:
         """Drop what a user's feedback left here."""
         if self._by_user.pop(user, 0):
-            clicks, self._parking = self._parking.all(), Parking(self._capacity)
+            clicks, self._early = self._early.all(), EarlyFeedback(self._capacity)
             for click in clicks:
                 if click.user != user:
-                    self._parking.park(click)
+                    self._early.hold(click)
 
-    def all(self) -> list[ParkedClick]:
+    def all(self) -> list[FeedbackRow]:
         """Everything that waits, oldest event first (for snapshots)."""
-        return self._parking.all()
+        return self._early.all()
 
-    def _left(self, clicks: Iterable[ParkedClick]) -> None:
+    def _left(self, clicks: Iterable[FeedbackRow]) -> None:
         for click in clicks:
             self._by_user[click.user] -= 1
             if not self._by_user[click.user]:

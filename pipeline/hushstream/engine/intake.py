@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.engine.outcomes import Refusal
-from hushstream.feedback.memory import ParkedClick
+from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import REWARD, ContextColumns, FeedbackColumns, gather_contexts
 
 MAX_ROWS = 4096
@@ -98,10 +98,10 @@ def eligible_mask(mask: bytes, arms: int) -> NDArray[np.bool_]:
     return eligible
 
 
-def clicks_of(columns: FeedbackColumns) -> Iterator[ParkedClick]:
+def clicks_of(columns: FeedbackColumns) -> Iterator[FeedbackRow]:
     """The rows of feedback, one by one."""
     return map(
-        ParkedClick,
+        FeedbackRow,
         [kind == REWARD for kind in columns.kinds],
         columns.event_ids,
         columns.users,

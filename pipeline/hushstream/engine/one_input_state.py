@@ -9,7 +9,7 @@ from hushstream.engine.state_parts import OWNER, Owner, array, dump_owner, resto
 from hushstream.feedback.memory import BoundedMap
 
 if TYPE_CHECKING:
-    from hushstream.engine.phase_ends import SealsSeen
+    from hushstream.engine.phase_ends import PhaseEnds
 
 
 class Reads(Owner, Protocol):
@@ -46,7 +46,7 @@ def restore_place(machine: Reads, state: dict[str, Any]) -> None:
     machine.position, machine.journaled, machine.running = state["position"], state["journaled"], state["running"]
 
 
-def dump_seals(seals: SealsSeen) -> dict[str, Any]:
+def dump_seals(seals: PhaseEnds) -> dict[str, Any]:
     """The values of `SEALS`."""
     return {
         "seals": {str(origin): phase for origin, phase in seals.by_origin.items()},
@@ -54,7 +54,7 @@ def dump_seals(seals: SealsSeen) -> dict[str, Any]:
     }
 
 
-def restore_seals(seals: SealsSeen, state: dict[str, Any]) -> None:
+def restore_seals(seals: PhaseEnds, state: dict[str, Any]) -> None:
     """Know the seals that were dumped, and no others."""
     seals.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
     seals.complete = state["sealed_phase"]

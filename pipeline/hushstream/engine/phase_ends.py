@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class SealsSeen:
+class PhaseEnds:
     """Which phase each learner partition has sealed, and which phase all of them have."""
 
     __slots__ = ("by_origin", "complete", "origins")

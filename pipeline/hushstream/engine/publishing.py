@@ -37,7 +37,7 @@ from hushstream.engine.one_input_state import (
 )
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import SealsSeen
+from hushstream.engine.phase_ends import PhaseEnds
 from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.state_parts import record as avro_record
 from hushstream.engine.system import Core
@@ -88,7 +88,7 @@ class PublishingRole(OneInput, ABC):
         super().__init__(Chain(identity, digester, schema), digester, identity.journal, source)
         self.system = system
         self.version = 0
-        self.seals = SealsSeen(origins)
+        self.seals = PhaseEnds(origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self._letters = DeadLetters(zone, identity.role, identity.journal[1], digester, self.chain.encode)
 

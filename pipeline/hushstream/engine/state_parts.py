@@ -36,7 +36,7 @@ PAST = record(
     expired="boolean",
 )
 PARKED = record(
-    "Parked",
+    "EarlyOutcome",
     rewarded="boolean",
     event_id="string",
     user="string",

@@ -12,7 +12,7 @@ from itertools import accumulate
 from hushstream.engine.intake import CLICK_CLOCK_MARGIN_MS, clicks_of
 from hushstream.engine.machine import InputSlice
 from hushstream.engine.models import ModelReader, OnChain
-from hushstream.feedback.memory import ParkedClick
+from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import Reject, gather_feedback
 
 NEVER_MS = 1 << 63
@@ -48,7 +48,7 @@ class ClickTurns:
         self._taken = self._row = 0
         self.next_ms, self.next_offset = self._times_ms[0], self._offsets[0]
 
-    def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[ParkedClick]:
+    def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[FeedbackRow]:
         """The feedback in all that comes before a context of this log time that names this click; it is past then."""
         taken = bisect_right(self._times_ms, log_time_ms, self._taken)
         if after_click >= 0:

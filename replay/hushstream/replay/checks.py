@@ -6,8 +6,8 @@ from collections import Counter
 
 from hushstream.agents.deployment import KeySource
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.replay.report.results import RoleCheck
 

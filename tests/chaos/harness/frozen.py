@@ -91,7 +91,7 @@ def configuration() -> P2BConfig:
         expected_slots=1000,
         encoder=EncoderConfig(codes=6),
         slot=SlotConfig(after_interactions=2, lifetime_slots=4, settle_seconds=20.0, period_seconds=200.0),
-        feedback=FeedbackConfig(reward_wait_seconds=40.0, parked_clicks=6, remembered_events=400),
+        feedback=FeedbackConfig(attribution_window_seconds=40.0, early_feedback=6, remembered_events=400),
         release=ReleaseConfig(epsilon=1.0, window_slots=14, window_seconds=12.0, sums="fresh"),
         partitions=PartitionConfig(LEARNERS, SHUFFLERS),
     )

@@ -78,7 +78,7 @@ def configuration(trust: str) -> CollaborativeConfig:
         arms=ARMS,
         features=FeatureConfig(DIMENSION),
         settle_seconds=15.0,
-        feedback=FeedbackConfig(reward_wait_seconds=15.0, parked_clicks=6, remembered_events=300),
+        feedback=FeedbackConfig(attribution_window_seconds=15.0, early_feedback=6, remembered_events=300),
         release=ContinualConfig(
             trust=trust,  # type: ignore[arg-type]
             horizon=64,

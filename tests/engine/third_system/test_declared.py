@@ -23,7 +23,7 @@ from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
 from hushstream.ops.dead_letters import letters_of
-from hushstream.ops.duties import duty_names
+from hushstream.ops.grants import duty_names
 from hushstream.ops.statement import statement_of
 from hushstream.ops.topics import plan
 from hushstream.privacy.keys import key_path

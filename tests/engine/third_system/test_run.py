@@ -12,10 +12,10 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_work
 from hushstream.engine.machine import Distrusts, InputSlice
 from hushstream.ops import budget, dead_letters
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, erase_export
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog

@@ -30,7 +30,7 @@ from hushstream.engine.declaration import System, readers, writers
 from hushstream.engine.refusals import DeadLetters
 from hushstream.ops import acls, dead_letters
 from hushstream.ops.acl_rules import Principals, account_names, rules_of
-from hushstream.ops.duties import duty_names
+from hushstream.ops.grants import duty_names
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async

@@ -28,10 +28,10 @@ from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declaration import System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import export_async
 from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.topics import apply_async, check_async
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.privacy.keys import generate_keys, key_path

@@ -17,7 +17,7 @@ TRUSTS = ("server", "edge", "noisy-reward")
 
 def system_of(related, trust):
     """Short memories and small allowances, so that each of them is reached."""
-    feedback = {"parked_clicks": 3, "remembered_events": 5}
+    feedback = {"early_feedback": 3, "remembered_events": 5}
     release = {"rows": 4, "horizon": 64, "rewards_per_user": 6}
     if trust != "server":
         release["trust"] = "edge"
@@ -113,10 +113,10 @@ def test_any_cut_of_the_contexts_gives_the_same_decisions_rows_and_refusals(rela
     sent = [[output for step in rig.seen.steps for output in step.releases] for rig in (pieces, whole)]
     assert sent[0] == sent[1]
     if system.config.release.trust == "edge":
-        assert pieces.machine.moments.dump() == whole.machine.moments.dump()
+        assert pieces.machine.noised_sums.dump() == whole.machine.noised_sums.dump()
         every = np.arange(3)
         moved = every[whole.machine.taken > 0]
-        assert np.array_equal(pieces.machine.moments.sums(moved), whole.machine.moments.sums(moved))
+        assert np.array_equal(pieces.machine.noised_sums.sums(moved), whole.machine.noised_sums.sums(moved))
 
 
 @CASES

@@ -223,7 +223,7 @@ def leaving(related, system, rewarded_early):
 @pytest.mark.parametrize("trust", ["server", "edge", "noisy"])
 def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(related, trust):
     """25 places: one reward more must not take the place of what was shown, nor of another reward."""
-    places = {"parked_clicks": 25 * len(related.USERS)}
+    places = {"early_feedback": 25 * len(related.USERS)}
     system = {
         "server": lambda: related.make_system(feedback=places),
         "edge": lambda: related.make_system(feedback=places, release={"trust": "edge"}),
@@ -240,7 +240,7 @@ def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(relat
 def test_waiting_feedback_has_a_share_for_each_user_that_nobody_else_can_take(related):
     rows = []
     for flood in (False, True):
-        rig = related.RelatedLearnerRig(related.make_system(feedback={"parked_clicks": 6}))
+        rig = related.RelatedLearnerRig(related.make_system(feedback={"early_feedback": 6}))
         rig.shown("e", 0, "bob")
         rig.reward("e", 0, 0.5, "bob")
         for number in range(9 * flood):

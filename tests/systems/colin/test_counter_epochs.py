@@ -134,7 +134,7 @@ def test_without_a_horizon_an_epoch_that_noises_again_has_room_for_every_reward_
     assert machine.epoch.number == 1
     assert machine.taken[0] == 6 == machine.system.config.release.leaves
     with pytest.raises(HorizonReached):
-        machine.moments.add(Rows(np.zeros(1, np.int32), np.ones((1, 3), np.float32) / 2, np.ones(1)))
+        machine.noised_sums.add(Rows(np.zeros(1, np.int32), np.ones((1, 3), np.float32) / 2, np.ones(1)))
 
 
 def test_the_next_release_has_new_noise_on_every_sum_and_pays_its_full_price_once(related):

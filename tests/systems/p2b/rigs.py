@@ -48,7 +48,7 @@ SECTIONS = {
 DEFAULTS: dict[str, dict[str, Any]] = {
     "encoder": {"codes": CODES},
     "slot": {"after_interactions": 3, "settle_seconds": 10.0},
-    "feedback": {"reward_wait_seconds": 5.0},
+    "feedback": {"attribution_window_seconds": 5.0},
     "release": {"window_slots": 4},
 }
 

@@ -19,7 +19,7 @@ def test_one_reward_pays_epsilon_once_whatever_windows_and_levels(pdap):
         found = release_guarantee(settings)
         assert found.epsilon_micro == 500_000
         assert found.unit == "one reward"
-        assert found.report_against_report == found.cost
+        assert found.replace_one == found.cost
         assert found.private_as_stated
 
 

@@ -57,7 +57,7 @@ def test_an_accountant_of_others_finds_no_more() -> None:
 def test_a_record_against_another_costs_four_times_rho() -> None:
     promise = guarantee_of(tmc())
     assert promise.cost.epsilon_micro <= 1_000_000
-    assert promise.report_against_report.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
+    assert promise.replace_one.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
     assert promise.marks == ()
 
 

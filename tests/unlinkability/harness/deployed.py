@@ -25,8 +25,8 @@ from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.schemas import codec
@@ -184,7 +184,7 @@ def _config(name: str, sealed: bool) -> P2BConfig:
         expected_slots=USERS,
         encoder=EncoderConfig(codes=3),
         slot=SlotConfig(after_interactions=1, settle_seconds=SPAN_SECONDS, sealed=sealed),
-        feedback=FeedbackConfig(reward_wait_seconds=0.5),
+        feedback=FeedbackConfig(attribution_window_seconds=0.5),
         partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
     )
 

@@ -70,7 +70,7 @@ def release_guarantee(
     return replace(
         one,
         cost=together,
-        report_against_report=together,
+        replace_one=together,
         lifetime=Lifetime(life.slots, life.devices, many),
         residue_units=min(together.delta_units, residue),
         renewals=Renewals(most, one.cost),

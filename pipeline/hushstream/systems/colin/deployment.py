@@ -31,7 +31,7 @@ from hushstream.systems.colin.configuration import (
     collaborative_digest,
 )
 from hushstream.systems.colin.estimator import CollaborativeState
-from hushstream.systems.colin.moments import Moments, open_moments
+from hushstream.systems.colin.noised_sums import NoisedRewardSums, open_noised_sums
 from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.ridge import ridge_of
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows
@@ -135,7 +135,7 @@ class CollaborativeSystem:
         """What may be spent, and how much of what is planned fits."""
         return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)
 
-    def moments(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> Moments:
+    def noised_sums(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> NoisedRewardSums:
         """Running sums without rewards, under the noise of one journal and epoch."""
         address = NoiseAddress(
             purpose="counter",
@@ -148,7 +148,7 @@ class CollaborativeSystem:
             epoch=epoch,
             partition=partition,
         )
-        return open_moments(self.config.release, self.config.features, self.nodes, key, address)
+        return open_noised_sums(self.config.release, self.config.features, self.nodes, key, address)
 
     @property
     def alpha(self) -> float:
@@ -167,12 +167,12 @@ class CollaborativeSystem:
         return CollaborativeState(self.relation, self.config.features.dimension, self.ridge)
 
     def release_record(
-        self, moments: Moments, rows: Rows, release_id: bytes, leaf: int, epoch: int, reproducible: bool
+        self, noised_sums: NoisedRewardSums, rows: Rows, release_id: bytes, leaf: int, epoch: int, reproducible: bool
     ) -> dict[str, Any]:
         """The fields of a Release: the noised sums of the users in ``rows``, and their public features.
 
         Args:
-            moments: after ``rows`` were added.
+            noised_sums: after ``rows`` were added.
             rows: of this step, in the order of their nodes.
             release_id: 16 bytes.
             leaf: number of the step, from 1.
@@ -184,15 +184,15 @@ class CollaborativeSystem:
         return {
             "release_id": release_id,
             "config_digest": self.digest,
-            "mechanism": moments.mechanism,
+            "mechanism": noised_sums.mechanism,
             "leaf": leaf,
             "epoch": epoch,
             "nodes": rows.nodes.astype("<i4").tobytes(),
             "contexts": rows.features.astype("<f4").tobytes(),
             "blocks": blocks.astype("<i4").tobytes(),
-            "sums": moments.sums(blocks).astype("<i8").tobytes(),
+            "sums": noised_sums.sums(blocks).astype("<i8").tobytes(),
             "grid_bits": GRID_BITS,
-            "variance": moments.variance,
+            "variance": noised_sums.variance,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self._as_stated(reproducible),

@@ -130,7 +130,7 @@ def _no_guarantee(release: ContinualConfig) -> Guarantee:
         relation=NEIGHBOURS.relation,
         unit=NEIGHBOURS.unit,
         cost=nothing,
-        report_against_report=nothing,
+        replace_one=nothing,
         lifetime=Lifetime(release.rewards_per_user, 1, nothing),
         sensitivity=0,
         norm="nothing is hidden",

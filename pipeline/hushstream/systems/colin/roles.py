@@ -29,7 +29,7 @@ def _aggregator(system: CollaborativeSystem, line: int, keys: RoleKeys) -> Colla
 
 
 def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) -> Mapping[str, float]:
-    spent = {} if machine.moments is None else budget_gauges("reward", machine.spending, machine.refused)
+    spent = {} if machine.noised_sums is None else budget_gauges("reward", machine.spending, machine.refused)
     return {**spent, **model_gauges(machine.shared.version, machine.models[0].published_ms, now_seconds)}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form, renamed
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -212,7 +212,7 @@ class UsersConfig:
         contexts_per_period: contexts of one user that are learned from in a period (null: any number); those beyond are
             decided by the shared model alone: nothing of them is remembered, learned or reported.
         period_seconds: length of that period.
-        parked_clicks: how many clicks of one user may wait for a context that has not arrived.
+        early_feedback: how many clicks of one user may wait for a context that has not arrived.
         expire_after_seconds: the state of a user unseen for so long is given up (null: never); what he has spent of his
             allowance and of his quota stays under a keyed digest of his name.
     """
@@ -221,7 +221,7 @@ class UsersConfig:
 
     contexts_per_period: int | None = None
     period_seconds: float = 86_400.0
-    parked_clicks: int = 100
+    early_feedback: int = renamed("parked_clicks", 100)
     expire_after_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ class UsersConfig:
         if self.contexts_per_period is not None:
             whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
         object.__setattr__(self, "period_seconds", seconds("users.period_seconds", self.period_seconds, 0.001))
-        whole("users.parked_clicks", self.parked_clicks, 1, 10_000_000)
+        whole("users.early_feedback", self.early_feedback, 1, 10_000_000)
         if self.expire_after_seconds is not None:
             after = seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001)
             object.__setattr__(self, "expire_after_seconds", after)
@@ -319,7 +319,10 @@ class P2BConfig:
             held_out, share = self.lift.holdout, self.budget.lift
             expected = f"a share above 0 exactly where lift.holdout is, which is {held_out:g}"
             require((share > 0) == (held_out > 0), "budget.lift", expected, share)
-        after, owed = self.users.expire_after_seconds, 2 * self.slot.settle_seconds + self.feedback.reward_wait_seconds
+        after, owed = (
+            self.users.expire_after_seconds,
+            2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
+        )
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"

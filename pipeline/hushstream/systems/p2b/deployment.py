@@ -183,7 +183,7 @@ class P2BSystem:
             after_interactions=config.slot.after_interactions,
             lifetime_slots=self.lifetime_slots,
             levels=config.release.levels,
-            reward_wait_ms=round(config.feedback.reward_wait_seconds * 1000),
+            attribution_window_ms=round(config.feedback.attribution_window_seconds * 1000),
             contexts_per_period=config.users.contexts_per_period,
             quota_period_ms=round(config.users.period_seconds * 1000),
         )

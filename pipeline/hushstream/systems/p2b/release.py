@@ -33,7 +33,7 @@ from hushstream.systems.p2b.shuffler.sums import (
     tuple_sums,
     tuples,
 )
-from hushstream.systems.p2b.shuffler.windows import Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 FIRST_EPOCH = 0
 """A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
@@ -53,7 +53,7 @@ def release_window(
     key: Key,
     genesis_nonce: bytes,
     partition: int,
-    sealed: Sealed,
+    sealed: ClosedWindow,
     running: RunningSums | None = None,
     epoch: int = FIRST_EPOCH,
 ) -> WindowRelease:
@@ -100,7 +100,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
 
 
 def window_address(
-    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: Sealed, epoch: int = FIRST_EPOCH
+    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: ClosedWindow, epoch: int = FIRST_EPOCH
 ) -> NoiseAddress:
     """What names the noise of one window: its number, and a keyed digest of the ids and contents of all its slots.
 
@@ -118,7 +118,7 @@ def window_address(
 
 
 def _release(
-    system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed, running: RunningSums | None
+    system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow, running: RunningSums | None
 ) -> tuple[CellSums, float]:
     release = system.config.release
     reports = _sampled(system, key, address, sealed)
@@ -138,7 +138,7 @@ def _release(
     return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
 
 
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: Sealed) -> Reports:
+def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow) -> Reports:
     """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
     release = system.config.release
     coins = bernoulli(

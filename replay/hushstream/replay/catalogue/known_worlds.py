@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import get_type_hints
 
-from hushstream.replay.offers import Offers
+from hushstream.replay.registry import Registry
 from hushstream.replay.study import studies
 from hushstream.replay.worlds.world import World, WorldError
 
 Factory = Callable[..., World]
 """Takes its options by keyword only; the class that it says to return tells for which system its world is."""
 
-WORLDS: Offers[Factory] = Offers("world", "hushstream.worlds", Callable, WorldError)
+WORLDS: Registry[Factory] = Registry("world", "hushstream.worlds", Callable, WorldError)
 
 
 def known_worlds() -> dict[str, Factory]:

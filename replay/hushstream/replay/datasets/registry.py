@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from hushstream.replay.datasets.builtin import BUILTIN
 from hushstream.replay.datasets.dataset import Dataset, DatasetError
-from hushstream.replay.offers import Offers
+from hushstream.replay.registry import Registry
 from hushstream.replay.study import studies
 
-DATASETS: Offers[Dataset] = Offers("dataset", "hushstream.datasets", Dataset, DatasetError)
+DATASETS: Registry[Dataset] = Registry("dataset", "hushstream.datasets", Dataset, DatasetError)
 
 
 def known_datasets() -> dict[str, Dataset]:

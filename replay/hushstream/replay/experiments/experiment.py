@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings
-from hushstream.replay.offers import Offers
 from hushstream.replay.progress import Progress
+from hushstream.replay.registry import Registry
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -47,4 +47,4 @@ class Experiment:
     pictures: tuple[Picture, ...]
 
 
-EXPERIMENTS: Offers[Experiment] = Offers("experiment", "hushstream.experiments", Experiment, ExperimentError)
+EXPERIMENTS: Registry[Experiment] = Registry("experiment", "hushstream.experiments", Experiment, ExperimentError)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.obd import load_obd
-from hushstream.replay.offers import Offers
+from hushstream.replay.registry import Registry
 
 Loader = Callable[..., LoggedDataset]
 """Takes the dataset's folder, then options by keyword."""
 
-LOGS: Offers[Loader] = Offers("log", "hushstream.logs", Callable, LogError)
+LOGS: Registry[Loader] = Registry("log", "hushstream.logs", Callable, LogError)
 
 _BUILTIN: dict[str, Loader] = {"obd": load_obd}
 

@@ -11,7 +11,7 @@ from typing import Generic, Literal, TypeVar, get_args
 from hushstream.agents.security import Cluster, read_security
 from hushstream.client.client import EventLog
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.session import DirectSession
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas.errors import HushstreamError

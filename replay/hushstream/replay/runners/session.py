@@ -11,7 +11,7 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import EventLog
 from hushstream.engine.declaration import System, asked_partitions
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 

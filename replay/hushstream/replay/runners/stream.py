@@ -25,8 +25,8 @@ from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.topics import apply_async
 from hushstream.schemas.errors import HushstreamError
 

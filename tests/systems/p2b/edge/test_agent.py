@@ -132,11 +132,11 @@ def test_a_rewarded_event_gets_the_same_answer_until_its_deadline_as_one_that_wa
             agent.rewarded("e", first.arm, 1.0)
         if restored:
             agent = EdgeAgent.load(agent.terms, agent.key, agent.dump())
-        again = agent.decide("e", rigs.point(3), agent.terms.reward_wait_ms - 1)
+        again = agent.decide("e", rigs.point(3), agent.terms.attribution_window_ms - 1)
         assert again == first._replace(repeated=True)
         if not rewarded:
             agent.expire("e")
-        anew = agent.decide("e", rigs.point(3), agent.terms.reward_wait_ms)
+        anew = agent.decide("e", rigs.point(3), agent.terms.attribution_window_ms)
         assert (anew.repeated, anew.slot_due) == (False, True)
         known.append((first.arm, agent.allowance()))
     assert known[0] == known[1]
@@ -144,7 +144,7 @@ def test_a_rewarded_event_gets_the_same_answer_until_its_deadline_as_one_that_wa
 
 def test_answers_of_rewarded_events_are_forgotten_after_their_deadlines(make, rigs):
     agent = make()
-    wait = agent.terms.reward_wait_ms
+    wait = agent.terms.attribution_window_ms
     for number in range(100):
         choice = agent.decide(f"e{number}", rigs.point(number), number * wait // 10)
         agent.rewarded(f"e{number}", choice.arm, 1.0)

@@ -26,7 +26,7 @@ def _agent() -> EdgeAgent:
         ContextConfig(2),
         expected_slots=10,
         encoder=EncoderConfig(codes=2),
-        feedback=FeedbackConfig(reward_wait_seconds=WAIT_MS / 1000),
+        feedback=FeedbackConfig(attribution_window_seconds=WAIT_MS / 1000),
     )
     system = P2BSystem.of(config, np.array([[65536, 0], [0, 65536]], np.int64))
     return EdgeAgent(system.edge_terms(), seeded_key(0, "edge"), "private")

@@ -237,7 +237,7 @@ def test_a_snapshot_with_users_on_disk_holds_none_of_them(rigs, tmp_path):
 
 
 def test_users_whose_decisions_wait_stay_in_memory_and_are_not_gone_through_at_every_fold(rigs):
-    rig = rigs.LearnerRig(rigs.make_system(feedback={"reward_wait_seconds": HOUR}))
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"attribution_window_seconds": HOUR}))
     written = []
 
     class Watched(MemoryUserStore):
@@ -423,7 +423,7 @@ def test_a_quota_is_not_refilled_by_erasure(rigs):
 
 
 def test_one_users_clicks_cannot_take_the_place_of_everybodys(rigs):
-    rig = rigs.LearnerRig(rigs.make_system(users={"parked_clicks": 3}, feedback={"parked_clicks": 10}))
+    rig = rigs.LearnerRig(rigs.make_system(users={"early_feedback": 3}, feedback={"early_feedback": 10}))
     rig.reward("bobs", 0, 1.0, "bob")
     for number in range(50):
         rig.reward(f"none-{number}", 0, 1.0, "ann")
@@ -431,7 +431,7 @@ def test_one_users_clicks_cannot_take_the_place_of_everybodys(rigs):
     assert seen.reasons == ["too_many_parked"] * 47
     rig.decide("bobs", "bob")
     assert rig.seen.counts["rewarded"] == 1
-    assert (rig.machine.parking.of("ann"), rig.machine.parking.of("bob")) == (3, 0)
+    assert (rig.machine.early.of("ann"), rig.machine.early.of("bob")) == (3, 0)
 
 
 def test_replay_follows_a_flood(rigs):

@@ -60,7 +60,7 @@ def test_content_moves_no_slot_in_time_place_size_or_number(rigs):
 def test_what_was_rewarded_decides_of_no_slot_when_it_leaves(rigs):
     """An event that is asked for again is the same one, rewarded or not, also where the partition has forgotten it."""
     system = rigs.make_system(
-        feedback={"remembered_events": 1, "reward_wait_seconds": 5.0},
+        feedback={"remembered_events": 1, "attribution_window_seconds": 5.0},
         slot={"after_interactions": 3, "settle_seconds": 1.0},
         users={"contexts_per_period": 3},
     )
@@ -159,7 +159,7 @@ def test_slots_of_one_span_leave_together_once_the_last_of_them_has_settled(rigs
 
 
 def test_a_reward_that_comes_while_the_slot_settles_is_reported(rigs):
-    rig = rigs.LearnerRig(rigs.make_system(feedback={"reward_wait_seconds": 60.0}))
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"attribution_window_seconds": 60.0}))
     arms = [rig.decide(f"e{number}", x=rigs.point(number)) for number in range(3)]
     for number, arm in enumerate(arms):
         rig.reward(f"e{number}", arm, 1.0)

@@ -37,7 +37,7 @@ from hushstream.engine.one_input import START
 from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import SealsSeen
+from hushstream.engine.phase_ends import PhaseEnds
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReleasingRole, releasing_form
 from hushstream.engine.spending import Asked
@@ -45,7 +45,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.colin.moments import Moments
+from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 from hushstream.systems.colin.topics import COUNTER_ZONE
 
@@ -67,7 +67,7 @@ class _Held:
     by_origin: dict[int, int]
     complete: int
     taken: NDArray[np.int64]
-    moments: Moments
+    noised_sums: NoisedRewardSums
     sums: bytes
     spending: dict[str, Any]
 
@@ -89,7 +89,7 @@ class CounterMachine(ReleasingRole[str]):
         nodes="bytes",
         features="bytes",
         rewards="bytes",
-        moments="bytes",
+        noised_sums="bytes",
     )
 
     system: CollaborativeSystem
@@ -106,11 +106,11 @@ class CounterMachine(ReleasingRole[str]):
         """Sum of the ids of all batches that were taken: it names the events until now, however they were cut."""
         self.pending: list[Rows] = []
         self.open_since_ms = 0
-        self.seals = SealsSeen(system.config.partitions.learner)
+        self.seals = PhaseEnds(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         """How many rewards of each user have counted: his allowance."""
-        self.moments = system.moments(key, b"", 0, partition)
+        self.noised_sums = system.noised_sums(key, b"", 0, partition)
 
     @property
     def _events(self) -> bytes:
@@ -124,7 +124,7 @@ class CounterMachine(ReleasingRole[str]):
     @property
     def draws_ahead(self) -> bool:
         """See `ReleasingRole.draws_ahead`."""
-        return self.moments.reaches_ahead
+        return self.noised_sums.reaches_ahead
 
     @property
     def waits(self) -> bool:
@@ -173,8 +173,8 @@ class CounterMachine(ReleasingRole[str]):
             dict(self.seals.by_origin),
             self.seals.complete,
             self.taken.copy(),
-            self.moments,
-            self.moments.dump(),
+            self.noised_sums,
+            self.noised_sums.dump(),
             self.spending.dump(),
         )
 
@@ -184,9 +184,9 @@ class CounterMachine(ReleasingRole[str]):
         for name, value in held.plain.items():
             setattr(self, name, value)
         self.epoch = held.epoch
-        self.pending, self.taken, self.moments = held.pending, held.taken, held.moments
+        self.pending, self.taken, self.noised_sums = held.pending, held.taken, held.noised_sums
         self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
-        self.moments.load(held.sums)
+        self.noised_sums.load(held.sums)
         self.spending.load(held.spending)
 
     # One record; what closes the step, if it does.
@@ -226,7 +226,7 @@ class CounterMachine(ReleasingRole[str]):
             raise Refused(Refusal.UNKNOWN_USER)
         kept = [rows.without(node) for rows in self.pending]
         self.pending = [rows for rows in kept if len(rows)]
-        self.moments.erase(node)
+        self.noised_sums.erase(node)
         self.taken[node] = FORGOTTEN
         gathered.counts[Outcome.FORGOTTEN] += 1
 
@@ -265,13 +265,13 @@ class CounterMachine(ReleasingRole[str]):
 
     def open_noise(self) -> None:
         """See `ReleasingRole.open_noise`."""
-        self.moments = self.system.moments(self.key, self.nonce, self.epoch.number, self.partition)
+        self.noised_sums = self.system.noised_sums(self.key, self.nonce, self.epoch.number, self.partition)
 
     def redraw(self) -> None:
         """See `ReleasingRole.redraw`: all exact sums that are held are noised, and pay, again."""
-        earlier = self.moments
+        earlier = self.noised_sums
         self.open_noise()
-        self.moments.renoise(earlier, self._events)
+        self.noised_sums.renoise(earlier, self._events)
         self.leaves = START
 
     def rotated(self, released: bool) -> None:
@@ -279,9 +279,9 @@ class CounterMachine(ReleasingRole[str]):
 
         All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
         """
-        earlier = self.moments
+        earlier = self.noised_sums
         self.open_noise()
-        self.moments.continue_from(earlier, released)
+        self.noised_sums.continue_from(earlier, released)
         self.leaves = START
 
     def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
@@ -293,8 +293,8 @@ class CounterMachine(ReleasingRole[str]):
             "leaf": self.leaf,
             "rows": len(rows),
             "closed_by": closed,
-            "mechanism": self.moments.mechanism,
-            "parameters": json.dumps(dict(self.moments.parameters), sort_keys=True, separators=(",", ":")),
+            "mechanism": self.noised_sums.mechanism,
+            "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
         }
         return fields, self._outputs(rows, asked)
@@ -308,7 +308,7 @@ class CounterMachine(ReleasingRole[str]):
         columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
         content = [column.tobytes() for column in columns]
         self.leaves = self.key.digest("leaves", self.leaves, self._events, *content)
-        self.moments.add(rows, self._events)
+        self.noised_sums.add(rows, self._events)
         self.pending = []
 
     def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
@@ -317,7 +317,7 @@ class CounterMachine(ReleasingRole[str]):
         if asked.refused:
             return self._entry(release_id, asked)
         release = self.system.release_record(
-            self.moments, rows, release_id, self.leaf, self.epoch.number, self.key.reproducible
+            self.noised_sums, rows, release_id, self.leaf, self.epoch.number, self.key.reproducible
         )
         return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
 
@@ -344,7 +344,7 @@ class CounterMachine(ReleasingRole[str]):
             "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
             "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
             "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
-            "moments": self.moments.dump(),
+            "noised_sums": self.noised_sums.dump(),
         }
 
     def load_own(self, state: Mapping[str, Any]) -> None:
@@ -356,4 +356,4 @@ class CounterMachine(ReleasingRole[str]):
         self.batches = int.from_bytes(state["batches"], "little")
         rows = (state["nodes"], state["features"], state["rewards"])
         self.pending = [parse_rows(*rows, self.system)] if state["nodes"] else []
-        self.moments.load(state["moments"])
+        self.noised_sums.load(state["noised_sums"])

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, Journaled, TwoInputsFold
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, DecisionFold, Journaled
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.shown_parking import Parked
+from hushstream.engine.shown_feedback import EarlyOutcome
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import ParkedClick, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.colin.deployment import LINE
 from hushstream.systems.colin.edge.models import decode_parameters
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
-_PARKED: dict[Parked, Outcome | JoinOutcome | Refusal] = {
-    Parked.WAITS: Outcome.PARKED,
-    Parked.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    Parked.FULL: Refusal.TOO_MANY_PARKED,
-    Parked.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
+_EARLY: dict[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
+    EarlyOutcome.WAITS: Outcome.PARKED,
+    EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
+    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
+    EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class OpenRow(NamedTuple):
     reward: float | None = None
 
 
-class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
-    """See `TwoInputsFold`; what is due here is the row of a decision."""
+class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
+    """See `DecisionFold`; what is due here is the row of a decision."""
 
     def __init__(self, machine: CollaborativeLearnerMachine, journaled: Journaled | None) -> None:
-        """See `TwoInputsFold`."""
+        """See `DecisionFold`."""
         super().__init__(machine, journaled)
         self._settled: list[tuple[str, OpenRow]] = []
 
@@ -66,7 +66,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
 
     # Clicks.
 
-    def _feed(self, click: ParkedClick, part: InputSlice) -> None:
+    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
         machine = self._machine
         row = machine.open.get(click.event_id)
         past = machine.past.get(click.event_id)
@@ -86,7 +86,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         else:
             self._too_late(click)
 
-    def _heard(self, row: OpenRow, click: ParkedClick) -> OpenRow:
+    def _heard(self, row: OpenRow, click: FeedbackRow) -> OpenRow:
         """What an open row knows after one piece of feedback; the first of each kind stands."""
         if click.rewarded:
             if row.reward is not None:
@@ -135,10 +135,10 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             return Refusal.UNKNOWN_LINE
         return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
 
-    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
         """Let the feedback of users of this partition wait for its context, and nobody else's."""
         unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self._machine.arms else None)
-        outcome = unfit or _PARKED[self._machine.parking.park(click)]
+        outcome = unfit or _EARLY[self._machine.early.hold(click)]
         if isinstance(outcome, (Outcome, JoinOutcome)):
             self.counts[outcome] += 1
         else:
@@ -172,7 +172,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             machine.due.append((machine.now_ms, event_id))
         self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
-        if machine.parking:
+        if machine.early:
             self._claim(event_id)
 
     # Log time, seals, and rows that leave.
@@ -201,7 +201,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
             "config_digest": machine.system.digest,
             "after_click": -1,
         }
-        topic = "rewards" if machine.moments is None else "releases"
+        topic = "rewards" if machine.noised_sums is None else "releases"
         self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
 
     def _give_up(self, user: str) -> None:
@@ -213,8 +213,8 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         machine.due = deque(due for due in machine.due if machine.open[due[1]].node != node)
         machine.open = {event_id: row for event_id, row in machine.open.items() if row.node != node}
         machine.taken[node] = FORGOTTEN
-        if machine.moments is not None:
-            machine.moments.erase(node)
+        if machine.noised_sums is not None:
+            machine.noised_sums.erase(node)
             return
         fields = {"node": node, "config_digest": machine.system.digest}
         self.releases.append(Output("rewards", 0, machine.chain.encode("Erasure", fields)))
@@ -229,7 +229,7 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
                 np.array([row.reward or 0.0 for row in part], dtype=np.float64),
                 np.array([self._machine.row_name(event_id) for event_id in names], dtype=EVENT),
             )
-            if self._machine.moments is None:
+            if self._machine.noised_sums is None:
                 self._send_clear(rows)
             else:
                 self._send_noised(rows)
@@ -258,14 +258,14 @@ class CollaborativeFold(TwoInputsFold["CollaborativeLearnerMachine"]):
         asked = self._ask(machine.spending, machine.charge())
         if asked.refused:
             return
-        moments, ordered = machine.moments, Rows.joined([allowed])
-        assert moments is not None
-        moments.add(ordered)
+        noised_sums, ordered = machine.noised_sums, Rows.joined([allowed])
+        assert noised_sums is not None
+        noised_sums.add(ordered)
         machine.leaf += 1
         release_id = self._release_id()
         reproducible = machine.key.reproducible
         record = machine.system.release_record(
-            moments, ordered, release_id, machine.leaf, machine.epoch.number, reproducible
+            noised_sums, ordered, release_id, machine.leaf, machine.epoch.number, reproducible
         )
         self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
         if asked.opens:

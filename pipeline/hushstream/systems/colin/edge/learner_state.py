@@ -51,7 +51,7 @@ FORM = Form.of(
         taken="bytes",
         leaf="long",
         records="long",
-        moments="bytes",
+        noised_sums="bytes",
         spending=SPENDING,
     ),
 )
@@ -70,7 +70,7 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
         "taken": machine.taken.astype("<i8").tobytes(),
         "leaf": machine.leaf,
         "records": machine.records,
-        "moments": b"" if machine.moments is None else machine.moments.dump(),
+        "noised_sums": b"" if machine.noised_sums is None else machine.noised_sums.dump(),
         "spending": machine.spending.dump(),
     }
     return FORM.write(state)
@@ -102,9 +102,9 @@ def _restore_model(machine: CollaborativeLearnerMachine, state: dict[str, Any]) 
         np.frombuffer(state["parameters"], "<f8").reshape(nodes, d).astype(np.float64),
         np.frombuffer(state["widths"], "<f8").reshape(nodes, d, d).astype(np.float64),
     )
-    if machine.moments is not None:
-        machine.moments = machine.open_moments()
-        machine.moments.load(state["moments"])
+    if machine.noised_sums is not None:
+        machine.noised_sums = machine.open_noised_sums()
+        machine.noised_sums.load(state["noised_sums"])
 
 
 def _restore_open(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:

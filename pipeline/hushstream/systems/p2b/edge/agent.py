@@ -171,7 +171,7 @@ class EdgeAgent:
             self._draw_target(index)
         self.decided = index + 1
         propensity = CERTAIN // ties
-        deadline_ms = log_time_ms + terms.reward_wait_ms
+        deadline_ms = log_time_ms + terms.attribution_window_ms
         self.open.add(event_id, OpenDecision(context, arm, propensity, version, index, deadline_ms))
         return Choice(arm, propensity, version, self._falls_due(), False)
 

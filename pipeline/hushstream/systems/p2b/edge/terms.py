@@ -83,7 +83,7 @@ class EdgeTerms:
         after_interactions: decisions per slot.
         lifetime_slots: slots in a user's life; each costs the release's epsilon.
         levels: reward levels above 0 (M).
-        reward_wait_ms: after which a shown decision counts as reward 0.
+        attribution_window_ms: after which a shown decision counts as reward 0.
         contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
             log time; None for no quota.
     """
@@ -92,6 +92,6 @@ class EdgeTerms:
     after_interactions: int
     lifetime_slots: int
     levels: int
-    reward_wait_ms: int
+    attribution_window_ms: int
     contexts_per_period: int | None = None
     quota_period_ms: int = 86_400_000

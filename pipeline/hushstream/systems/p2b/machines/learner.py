@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from hushstream.engine.deciding import TwoInputs
+from hushstream.engine.deciding import DecisionRole
 from hushstream.engine.deciding_fold import Journaled
-from hushstream.engine.early_feedback import UserParking
+from hushstream.engine.early_feedback import UserEarlyFeedback
 from hushstream.engine.intake import DecodedContexts
 from hushstream.engine.machine import InputSlice, finished
 from hushstream.engine.models import ModelReader
@@ -30,11 +30,11 @@ from hushstream.systems.p2b.machines import learner_state
 from hushstream.systems.p2b.machines.learner_fold import LearnerFold
 
 
-class LearnerMachine(TwoInputs):
+class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
     system: P2BSystem
-    parking: UserParking
+    early: UserEarlyFeedback
 
     def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
@@ -45,7 +45,7 @@ class LearnerMachine(TwoInputs):
             partition,
             key,
             [ModelReader(system, line, LINES[line], "Model") for line in range(system.line_count)],
-            UserParking(config.feedback.parked_clicks, config.users.parked_clicks),
+            UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
             round(config.slot.settle_seconds * 1000),
         )
@@ -98,7 +98,7 @@ class LearnerMachine(TwoInputs):
         config = self.system.config
         if not config.lift.holdout:
             return None
-        wait_ms = self.terms.reward_wait_ms
+        wait_ms = self.terms.attribution_window_ms
         key = self.key.derive("lift")
         return LiftCounter(config.lift, config.release.levels, wait_ms, key, self._lift_address())
 

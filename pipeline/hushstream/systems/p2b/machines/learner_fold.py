@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.budget import ledger_fields
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, Journaled, TwoInputsFold
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold, Journaled
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome, OpenDecision
-from hushstream.feedback.memory import ParkedClick, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b.deployment import LINES
 from hushstream.systems.p2b.edge.agent import EdgeAgent
@@ -34,18 +34,18 @@ def _never(arm: int) -> float:
     return np.inf
 
 
-class LearnerFold(TwoInputsFold["LearnerMachine"]):
-    """See `TwoInputsFold`; what is due here is a user's slot."""
+class LearnerFold(DecisionFold["LearnerMachine"]):
+    """See `DecisionFold`; what is due here is a user's slot."""
 
     def __init__(self, machine: LearnerMachine, journaled: Journaled | None) -> None:
-        """See `TwoInputsFold`."""
+        """See `DecisionFold`."""
         super().__init__(machine, journaled)
         self._taken: list[TakenSlot] = []
 
     _policy = "linucb"
 
     def run(self, slices: Sequence[InputSlice]) -> None:
-        """See `TwoInputsFold.run`; users whom nobody met for long are put to rest after it."""
+        """See `DecisionFold.run`; users whom nobody met for long are put to rest after it."""
         super().run(slices)
         self._machine.agents.rest()
 
@@ -56,7 +56,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
 
     # Clicks.
 
-    def _feed(self, click: ParkedClick, part: InputSlice) -> None:
+    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
         machine = self._machine
         agent = machine.agents.get(click.user)
         if agent is not None and click.event_id in agent.open:
@@ -74,9 +74,9 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         else:
             self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
 
-    def _park(self, click: ParkedClick, part: InputSlice) -> None:
+    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
-        gave_way = self._machine.parking.park(click)
+        gave_way = self._machine.early.hold(click)
         if gave_way is None:
             self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
             return
@@ -84,7 +84,7 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
         for evicted in gave_way:
             self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
-    def _apply(self, agent: EdgeAgent, click: ParkedClick, part: InputSlice) -> None:
+    def _apply(self, agent: EdgeAgent, click: FeedbackRow, part: InputSlice) -> None:
         if click.arm >= self._machine.arms:
             self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
         elif click.time_ms > agent.open[click.event_id].deadline_ms:
@@ -149,12 +149,12 @@ class LearnerFold(TwoInputsFold["LearnerMachine"]):
             if changed:
                 agent.correct(event_id, past.arm, past.propensity)
         machine.past.put(event_id, past)
-        machine.deadlines.add(now_ms + machine.terms.reward_wait_ms, agent, event_id)
+        machine.deadlines.add(now_ms + machine.terms.attribution_window_ms, agent, event_id)
         if choice.slot_due:
             machine.due.append((now_ms, user))
         self._answer(event_id, past, PUBLIC if held_out else MODEL)
         self.counts[Outcome.DECIDED] += 1
-        if machine.parking:
+        if machine.early:
             self._claim(event_id)
 
     def _held_out(

@@ -29,7 +29,7 @@ from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
 from hushstream.systems.p2b.running import RunningSums, open_running, require_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
-from hushstream.systems.p2b.shuffler.windows import Sealed, SlotOutcome, Windows
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow, SlotOutcome, Windows
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
@@ -41,7 +41,7 @@ _OUTCOMES = {
 }
 
 
-class ShufflerMachine(ReleasingRole[Sealed]):
+class ShufflerMachine(ReleasingRole[ClosedWindow]):
     """The shuffler on one partition of reports."""
 
     form: ClassVar[Form] = releasing_form(
@@ -99,18 +99,20 @@ class ShufflerMachine(ReleasingRole[Sealed]):
 
     # One record.
 
-    def on_time(self, log_time_ms: int) -> Sealed | None:
+    def on_time(self, log_time_ms: int) -> ClosedWindow | None:
         """See `ReleasingRole.on_time`."""
         return self._windows.advance(log_time_ms)
 
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Sealed | None:
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> ClosedWindow | None:
         """See `ReleasingRole.on_phase_end`."""
         try:
             return self._windows.seal(fields["phase"], fields["origin"])
         except ShufflingError:
             raise Refused(Refusal.UNKNOWN_ORIGIN) from None
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Sealed | None:
+    def on_record(
+        self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered
+    ) -> ClosedWindow | None:
         """See `ReleasingRole.on_record`: a slot."""
         config = self.system.config
         try:
@@ -136,13 +138,13 @@ class ShufflerMachine(ReleasingRole[Sealed]):
 
     # One window.
 
-    def place_of(self, closed: Sealed | None) -> int:
+    def place_of(self, closed: ClosedWindow | None) -> int:
         """See `ReleasingRole.place_of`: each window pays for itself, or all for the counter that they run through."""
         if self._running_sums is not None:
             return 0
         return self._windows.window if closed is None else closed.window
 
-    def close(self, closed: Sealed, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+    def close(self, closed: ClosedWindow, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
         """See `ReleasingRole.close`."""
         fields = {
             "window": closed.window,
@@ -153,7 +155,7 @@ class ShufflerMachine(ReleasingRole[Sealed]):
         }
         return fields, () if asked.refused else self._outputs(closed, asked)
 
-    def _outputs(self, sealed: Sealed, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, sealed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
         nonce, running = self.nonce, self._running_sums
         release = release_window(self.system, self.key, nonce, self.partition, sealed, running, self.epoch.number)
         name, digest = self.system.config.deployment, self.system.digest

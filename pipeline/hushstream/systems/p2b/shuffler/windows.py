@@ -48,7 +48,7 @@ class ClosedBy(StrEnum):
     TIME = "time"
 
 
-class Sealed(NamedTuple):
+class ClosedWindow(NamedTuple):
     """A closed window; nothing is added to it any more.
 
     Attributes:
@@ -69,7 +69,7 @@ class Offer(NamedTuple):
     """The outcome of a slot, and the window that it closed, if any."""
 
     outcome: SlotOutcome
-    sealed: Sealed | None
+    sealed: ClosedWindow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Windows:
         """How many report ids are remembered: as many as slots have ever joined."""
         return len(self._ids)
 
-    def advance(self, log_time_ms: int) -> Sealed | None:
+    def advance(self, log_time_ms: int) -> ClosedWindow | None:
         """Move log time forward (call it for every record, before what the record does).
 
         Returns:
@@ -170,7 +170,7 @@ class Windows:
         full = len(self._slots) >= self.rules.slots
         return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
 
-    def seal(self, phase: int, origin: int) -> Sealed | None:
+    def seal(self, phase: int, origin: int) -> ClosedWindow | None:
         """Note that a learner partition has sent all slots of a phase, and of those before it.
 
         Returns:
@@ -188,9 +188,9 @@ class Windows:
         self.sealed_phase = complete
         return self._close(ClosedBy.SEAL) if self._slots else None
 
-    def _close(self, closed_by: ClosedBy) -> Sealed:
+    def _close(self, closed_by: ClosedBy) -> ClosedWindow:
         ids, contents = zip(*sorted(self._slots), strict=True)
-        sealed = Sealed(self.window, closed_by, contents, ids)
+        sealed = ClosedWindow(self.window, closed_by, contents, ids)
         self.window += 1
         self._slots = []
         return sealed

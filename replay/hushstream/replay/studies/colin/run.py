@@ -143,7 +143,7 @@ def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: Coll
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, **lengths},
         "settle_seconds": NEVER_SECONDS,
-        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
         "release": {"rows": 4096, "rewards_per_user": longest},
     }
     return merged_values(values, options.config)

@@ -199,7 +199,7 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
         "context": {"dimension": log.dimension, "digits": 2},
         "expected_slots": contributors,
         "slot": {"after_interactions": 1, "settle_seconds": NEVER_SECONDS},
-        "feedback": {"reward_wait_seconds": REWARD_WAIT_SECONDS},
+        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS},
         "release": {"window_slots": max(1_000_000, contributors + 1)},
     }
     config = parse_as(P2BConfig, merged_values(values, options.config))

@@ -16,7 +16,7 @@ import numpy as np
 
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.catalogue.players import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
@@ -141,7 +141,7 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
         "context": {"dimension": world.dimension},
         "expected_slots": max(1, plan.contributors),
         "slot": {"after_interactions": world.rounds, "settle_seconds": NEVER_SECONDS},
-        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
         "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
     }
     return merged_values(values, options.config)

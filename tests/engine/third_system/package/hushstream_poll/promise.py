@@ -40,7 +40,7 @@ def guarantee_of(config: PollConfig) -> Guarantee:
         relation=RELATION,
         unit=UNIT,
         cost=cost,
-        report_against_report=Cost(2 * micro, _delta(2 * error, 2 * micro)),
+        replace_one=Cost(2 * micro, _delta(2 * error, 2 * micro)),
         lifetime=Lifetime(count, 1, Cost(count * micro, _delta(count * error, count * micro))),
         sensitivity=1,
         norm="L1 distance of the counts, in votes",

@@ -84,13 +84,13 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Run:
     step, users = int(entry * (1 << GRID_BITS)), np.arange(system.nodes, dtype=np.int64)
 
     def scores(present: bool) -> NDArray[np.float64]:
-        moments = system.moments(key, fresh_nonce(), 0, 0)
+        noised_sums = system.noised_sums(key, fresh_nonce(), 0, 0)
         seen, leaves = [], 0
         for time in reading.times:
             while leaves < time:
-                moments.add(rows(float(present), all_groups=True) if not leaves else rows(0.0, all_groups=False))
+                noised_sums.add(rows(float(present), all_groups=True) if not leaves else rows(0.0, all_groups=False))
                 leaves += 1
-            seen.append(moments.sums(users)[:, :read].reshape(width, -1))
+            seen.append(noised_sums.sums(users)[:, :read].reshape(width, -1))
         return SCORES[release.noise](reading, np.array(seen), step)
 
     family = reading_family(plan, reading, moved)
@@ -145,9 +145,9 @@ def audit_noisy_reward(system: CollaborativeSystem) -> Run:
     users, step = np.arange(system.nodes, dtype=np.int64), entry * (1 << GRID_BITS)
 
     def scores(present: bool) -> NDArray[np.float64]:
-        moments = system.moments(key, fresh_nonce(), 0, 0)
-        moments.add(rows(float(present), all_groups=True))
-        return np.asarray(moments.sums(users)[:, 0] / step - 0.5, dtype=np.float64)
+        noised_sums = system.noised_sums(key, fresh_nonce(), 0, 0)
+        noised_sums.add(rows(float(present), all_groups=True))
+        return np.asarray(noised_sums.sums(users)[:, 0] / step - 0.5, dtype=np.float64)
 
     steps = law.levels if law.law == "laplace" else 1
     family = pure(lambda epsilon: laplace_pair(epsilon, 1, steps).power)

@@ -258,7 +258,7 @@ def _with_claim(stated: Guarantee, exposure: Exposure, trust: Trust, epsilon: fl
         stated,
         mechanism=f"binary tree, Laplace noise of scale {max(paper_scale(exposure, trust, epsilon)):.6g} on each node",
         cost=true,
-        report_against_report=true,
+        replace_one=true,
         lifetime=replace(stated.lifetime, cost=life),
         private_as_stated=False,
         claimed=Claim(epsilon_micro(epsilon), "0", f"Wang et al. 2020, {theorem}"),

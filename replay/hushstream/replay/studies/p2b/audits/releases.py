@@ -28,7 +28,7 @@ from hushstream.systems.p2b.lift import GROUPS, LiftCounter, lift_guarantee, lif
 from hushstream.systems.p2b.promise import resolve_codes
 from hushstream.systems.p2b.release import release_address, release_window
 from hushstream.systems.p2b.running import open_running
-from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 Contents = Sequence[Report | None]
 """Of one window's slots."""
@@ -75,7 +75,7 @@ def published(
     running = open_running(system.window_tree, key, release_address(system, genesis, 0))
     crowds = []
     for number, contents in enumerate(windows):
-        sealed = Sealed(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in contents))
+        sealed = ClosedWindow(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in contents))
         crowds.append(crowd_sums(system, release_window(system, key, genesis, 0, sealed, running).crowd))
     return np.array(crowds)
 

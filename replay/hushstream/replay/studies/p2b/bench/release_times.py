@@ -22,7 +22,7 @@ from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.release import release_address, release_window
 from hushstream.systems.p2b.running import open_running
-from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 CODES, ARMS = 32, 10
 SLOTS = (1_000, 10_000, 100_000)
@@ -76,7 +76,7 @@ def _rows_of(name: str, release: ReleaseConfig, slots: int, rounds: int) -> list
 
 def _seconds(system: P2BSystem, key: Key, contents: Sequence[bytes]) -> float:
     running = open_running(system.window_tree, key, release_address(system, _GENESIS, 0))
-    sealed = Sealed(0, ClosedBy.SLOTS, tuple(contents))
+    sealed = ClosedWindow(0, ClosedBy.SLOTS, tuple(contents))
     begin = time.thread_time()
     release_window(system, key, _GENESIS, 0, sealed, running)
     return time.thread_time() - begin

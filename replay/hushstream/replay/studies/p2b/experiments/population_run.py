@@ -48,7 +48,7 @@ from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.models import ModelFields, PrivateTotals, RawTotals
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window
 from hushstream.systems.p2b.running import open_running
-from hushstream.systems.p2b.shuffler.windows import ClosedBy, Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
@@ -298,7 +298,7 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
         part = sorted(slots[low : low + config.release.window_slots])
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         ids, kept = zip(*part, strict=True)
-        sealed = Sealed(window, closed_by, kept, ids)
+        sealed = ClosedWindow(window, closed_by, kept, ids)
         if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, sealed, running)

@@ -12,7 +12,7 @@ from hushstream.privacy.noise import KeyedStream
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.release import WindowRelease, window_address
-from hushstream.systems.p2b.shuffler.windows import Sealed
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Released:
 
 
 def count_released(
-    system: P2BSystem, key: Key, genesis_nonce: bytes, sealed: Sealed, release: WindowRelease
+    system: P2BSystem, key: Key, genesis_nonce: bytes, sealed: ClosedWindow, release: WindowRelease
 ) -> Released:
     """Count one window of partition 0, by throwing its coins again."""
     config = system.config

@@ -196,7 +196,7 @@ def test_a_turn_noises_no_reward_again_and_pays_only_for_what_comes(related):
     new_noise = sums - before[blocks] - related.lattice_sums(made.given[settled:])[blocks]
     fresh = TurningCounter(related)
     fresh.rig.machine = fresh.resumed(TURNED, made.rig.machine.snapshot())
-    own = fresh.rig.machine.moments
+    own = fresh.rig.machine.noised_sums
     drawn = own._own_sums(blocks) - related.lattice_sums(made.given[settled:])[blocks]
     assert np.array_equal(new_noise, drawn), "nothing but the new epoch's own noise is added to what was released"
     assert new_noise.any()

@@ -1,6 +1,6 @@
 """Datasets, worlds, logs and experiments by name: those that come with hushstream, and those of other packages.
 
-Another package offers one by an entry point of the group that its `Offers` names. An object that has a name of its
+Another package offers one by an entry point of the group that its `Registry` names. An object that has a name of its
 own goes by it, all else by the name of its entry point.
 """
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Offers(Generic[T]):
+class Registry(Generic[T]):
     """One kind of things that go by name.
 
     Attributes:

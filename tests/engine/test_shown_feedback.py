@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.shown_parking import Parked, ShownParking
-from hushstream.feedback.memory import ParkedClick
+from hushstream.engine.shown_feedback import EarlyOutcome, ShownEarlyFeedback
+from hushstream.feedback.memory import FeedbackRow
 
 OF_ONE = 2
 steps = st.lists(
@@ -21,23 +21,23 @@ steps = st.lists(
 
 def play(taken, left_out=None):
     """Take steps; gives what became of each, what was claimed, and the places."""
-    parking, became = ShownParking(OF_ONE), []
+    early, became = ShownEarlyFeedback(OF_ONE), []
     for number, (what, event, user) in enumerate(taken):
         if number == left_out:
             became.append(None)
         elif what == "claim":
-            became.append(parking.claim(event))
+            became.append(early.claim(event))
         elif what == "forget":
-            became.append(parking.forget(user))
+            became.append(early.forget(user))
         else:
-            became.append(parking.park(ParkedClick(what == "reward", event, user, 0, 1.0, number, 0, number)))
-    return became, parking
+            became.append(early.hold(FeedbackRow(what == "reward", event, user, 0, 1.0, number, 0, number)))
+    return became, early
 
 
 @given(steps)
 @settings(max_examples=200, deadline=None)
 def test_a_place_is_for_the_first_showing_and_the_first_reward_of_a_users_event(taken):
-    became, parking = play(taken)
+    became, early = play(taken)
     places = {}
     for number, ((what, event, user), outcome) in enumerate(zip(taken, became, strict=True)):
         place = places.get((event, user))
@@ -48,19 +48,25 @@ def test_a_place_is_for_the_first_showing_and_the_first_reward_of_a_users_event(
         elif what == "forget":
             places = {key: offsets for key, offsets in places.items() if key[1] != user}
         elif what == "reward":
-            expected = Parked.NOT_SHOWN if place is None else Parked.REPEATED if len(place) > 1 else Parked.WAITS
+            expected = (
+                EarlyOutcome.NOT_SHOWN
+                if place is None
+                else EarlyOutcome.REPEATED
+                if len(place) > 1
+                else EarlyOutcome.WAITS
+            )
             assert outcome is expected
-            if expected is Parked.WAITS:
+            if expected is EarlyOutcome.WAITS:
                 place.append(number)
         elif place is not None:
-            assert outcome is Parked.REPEATED
+            assert outcome is EarlyOutcome.REPEATED
         else:
             full = sum(of_user == user for _, of_user in places) >= OF_ONE
-            assert outcome is (Parked.FULL if full else Parked.WAITS)
+            assert outcome is (EarlyOutcome.FULL if full else EarlyOutcome.WAITS)
             if not full:
                 places[event, user] = [number]
-    assert sorted(click.offset for click in parking.all()) == sorted(o for offsets in places.values() for o in offsets)
-    assert bool(parking) == bool(places)
+    assert sorted(click.offset for click in early.all()) == sorted(o for offsets in places.values() for o in offsets)
+    assert bool(early) == bool(places)
 
 
 @given(steps, st.data())
@@ -82,8 +88,8 @@ def test_a_reward_decides_about_no_other_event(taken, data):
 @given(steps)
 @settings(max_examples=100, deadline=None)
 def test_parked_again_in_the_order_of_a_snapshot_the_places_are_the_same(taken):
-    _, parking = play(taken)
-    again = ShownParking(OF_ONE)
-    for click in parking.all():
-        assert again.park(click) is Parked.WAITS
-    assert list(again.all()) == list(parking.all())
+    _, early = play(taken)
+    again = ShownEarlyFeedback(OF_ONE)
+    for click in early.all():
+        assert again.hold(click) is EarlyOutcome.WAITS
+    assert list(again.all()) == list(early.all())

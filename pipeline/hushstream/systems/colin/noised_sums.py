@@ -27,7 +27,7 @@ _ERASED = -1
 """In place of how many leaves a user has: nothing is taken from him or released of him."""
 
 
-class Moments(ABC):
+class NoisedRewardSums(ABC):
     """Running sums under one mechanism, in one epoch of noise; N users, d features.
 
     An epoch may begin on sums that an earlier one released (`continue_from`): what it releases are those, noise and
@@ -111,7 +111,7 @@ class Moments(ABC):
         blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
 
-    def renoise(self, earlier: Moments, step: bytes = b"") -> None:
+    def renoise(self, earlier: NoisedRewardSums, step: bytes = b"") -> None:
         """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again.
 
         Args:
@@ -124,7 +124,7 @@ class Moments(ABC):
         if len(blocks):
             self._take(blocks, sums, [step] * len(blocks))
 
-    def continue_from(self, earlier: Moments, released: bool) -> None:
+    def continue_from(self, earlier: NoisedRewardSums, released: bool) -> None:
         """Begin on what an earlier epoch released last; what it withheld (``released`` is false) stays withheld."""
         self._base, self._base_variance = earlier._base.copy(), earlier._base_variance
         self._erase_as(earlier)
@@ -148,7 +148,7 @@ class Moments(ABC):
         nodes, dimension = self._exact.shape
         fixed = 8 * (1 + nodes * (1 + 2 * dimension))
         if len(state) < fixed:
-            raise HushstreamError(f"moments: expected at least {fixed} bytes of state, got {len(state)}")
+            raise HushstreamError(f"noised_sums: expected at least {fixed} bytes of state, got {len(state)}")
         (self._base_variance,) = struct.unpack_from("<d", state)
         held = np.frombuffer(state, "<i8", nodes * (1 + 2 * dimension), offset=8).astype(np.int64)
         self._steps = held[:nodes].copy()
@@ -162,9 +162,9 @@ class Moments(ABC):
 
     def _require_kept(self, nodes: NDArray[np.int32] | NDArray[np.int64]) -> None:
         if (self._steps[nodes] == _ERASED).any():
-            raise HushstreamError("moments: expected users whose sums are kept, got one who was erased")
+            raise HushstreamError("noised_sums: expected users whose sums are kept, got one who was erased")
 
-    def _erase_as(self, earlier: Moments) -> None:
+    def _erase_as(self, earlier: NoisedRewardSums) -> None:
         for node in np.flatnonzero(earlier._steps == _ERASED).tolist():
             self.erase(node)
 
@@ -173,11 +173,11 @@ class Moments(ABC):
 
     def _load_noise(self, state: bytes) -> None:
         if state:
-            raise HushstreamError(f"moments: expected no state of noise, got {len(state)} bytes")
+            raise HushstreamError(f"noised_sums: expected no state of noise, got {len(state)} bytes")
 
 
-class CounterMoments(Moments):
-    """Moments on counters: digit trees in one arena, other counters one by one.
+class CounterMoments(NoisedRewardSums):
+    """NoisedRewardSums on counters: digit trees in one arena, other counters one by one.
 
     With ``single_leaves`` each reward is a leaf of its own, named by its event (at the edge, where a batch is cut must
     not change the noise); otherwise a step's rewards of one user are one leaf, named by the step.
@@ -201,26 +201,26 @@ class CounterMoments(Moments):
 
     @property
     def mechanism(self) -> str:
-        """See `Moments.mechanism`."""
+        """See `NoisedRewardSums.mechanism`."""
         return self._noise.mechanism
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """See `Moments.parameters`."""
+        """See `NoisedRewardSums.parameters`."""
         return self._noise.parameters
 
     @property
     def reaches_ahead(self) -> bool:
-        """See `Moments.reaches_ahead`."""
+        """See `NoisedRewardSums.reaches_ahead`."""
         return self._plan.reaches_ahead
 
     @property
     def _own_variance(self) -> float:
-        """See `Moments.variance`."""
+        """See `NoisedRewardSums.variance`."""
         return mean_variance(self._plan)
 
     def _add(self, rows: Rows, step: bytes) -> None:
-        """See `Moments.add`."""
+        """See `NoisedRewardSums.add`."""
         quantised = rows.lattice()
         nodes = rows.nodes.astype(np.int64)
         if not self._single_leaves:
@@ -234,7 +234,7 @@ class CounterMoments(Moments):
             self._take(nodes[now], quantised[now], events[now].tolist())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Moments.sums`."""
+        """See `NoisedRewardSums.sums`."""
         if self._arena is not None:
             return self._arena.release_of(blocks)
         return np.array([self._counters[block].release().values for block in blocks.tolist()])
@@ -247,7 +247,7 @@ class CounterMoments(Moments):
         super()._take(blocks, leaves, origins)
 
     def erase(self, node: int) -> None:
-        """See `Moments.erase`."""
+        """See `NoisedRewardSums.erase`."""
         super().erase(node)
         if self._arena is not None:
             self._arena.erase(node)
@@ -271,46 +271,46 @@ class CounterMoments(Moments):
             return
         place = 8 * len(self._counters)
         if len(state) < place:
-            raise HushstreamError(f"moments: expected {len(self._counters)} counters, got {len(state)} bytes")
+            raise HushstreamError(f"noised_sums: expected {len(self._counters)} counters, got {len(state)} bytes")
         for counter, size in zip(self._counters, struct.unpack_from(f"<{len(self._counters)}q", state), strict=True):
             counter.load(state[place : place + size])
             place += size
 
 
-class ExactMoments(Moments):
+class ExactMoments(NoisedRewardSums):
     """Sums without noise, for public data only."""
 
     @property
     def mechanism(self) -> str:
-        """See `Moments.mechanism`."""
+        """See `NoisedRewardSums.mechanism`."""
         return "exact"
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """See `Moments.parameters`: none."""
+        """See `NoisedRewardSums.parameters`: none."""
         return {}
 
     @property
     def reaches_ahead(self) -> bool:
-        """See `Moments.reaches_ahead`: there is no noise."""
+        """See `NoisedRewardSums.reaches_ahead`: there is no noise."""
         return False
 
     @property
     def _own_variance(self) -> float:
-        """See `Moments.variance`: none."""
+        """See `NoisedRewardSums.variance`: none."""
         return 0.0
 
     def _add(self, rows: Rows, step: bytes) -> None:
-        """See `Moments.add`."""
+        """See `NoisedRewardSums.add`."""
         np.add.at(self._exact, rows.nodes, rows.lattice())
         np.add.at(self._steps, rows.nodes, 1)
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Moments.sums`."""
+        """See `NoisedRewardSums.sums`."""
         return self._exact[blocks]
 
 
-class NoisyRewards(Moments):
+class NoisyRewards(NoisedRewardSums):
     """Each reward is noised once, before it enters any sum; everything after it is post-processing.
 
     Pure epsilon for that reward against any other, without a horizon and without trust in anybody else
@@ -327,27 +327,27 @@ class NoisyRewards(Moments):
 
     @property
     def mechanism(self) -> str:
-        """See `Moments.mechanism`."""
+        """See `NoisedRewardSums.mechanism`."""
         return "noisy-reward"
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """See `Moments.parameters`."""
+        """See `NoisedRewardSums.parameters`."""
         law = self._law
         return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
     @property
     def reaches_ahead(self) -> bool:
-        """See `Moments.reaches_ahead`: each draw is for one reward, which is there."""
+        """See `NoisedRewardSums.reaches_ahead`: each draw is for one reward, which is there."""
         return False
 
     @property
     def _own_variance(self) -> float:
-        """See `Moments.variance`: of one reward, as the noise of a sum grows with what was shown."""
+        """See `NoisedRewardSums.variance`: of one reward, as the noise of a sum grows with what was shown."""
         return self._law.variance
 
     def _add(self, rows: Rows, step: bytes) -> None:
-        """See `Moments.add`; the rewards themselves are kept nowhere."""
+        """See `NoisedRewardSums.add`; the rewards themselves are kept nowhere."""
         noised = np.empty(len(rows), dtype=np.int64)
         steps = np.trunc(rows.rewards * self._law.levels).astype(np.int64)
         for row, node in enumerate(rows.nodes.tolist()):
@@ -358,13 +358,13 @@ class NoisyRewards(Moments):
         np.add.at(self._exact, rows.nodes, replace(rows, rewards=self._law.estimate(noised)).lattice())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Moments.sums`."""
+        """See `NoisedRewardSums.sums`."""
         return self._exact[blocks]
 
 
-def open_moments(
+def open_noised_sums(
     release: ContinualConfig, features: FeatureConfig, nodes: int, key: Key, address: NoiseAddress
-) -> Moments:
+) -> NoisedRewardSums:
     """The configured mechanism, before the first reward."""
     if release.mechanism == "exact":
         return ExactMoments(nodes, features.dimension)

@@ -23,8 +23,8 @@ from hushstream.engine.machine import (
     Step,
     TopicPartition,
 )
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status, Tally
+from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError

@@ -9,8 +9,8 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import load_ring, retire, rotate

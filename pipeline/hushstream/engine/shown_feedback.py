@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum, auto
 
-from hushstream.feedback.memory import ParkedClick
+from hushstream.feedback.memory import FeedbackRow
 
 
-class Parked(Enum):
+class EarlyOutcome(Enum):
     """What became of feedback whose context has not come."""
 
     WAITS = auto()
@@ -27,7 +27,7 @@ class Parked(Enum):
     """A reward of what was not said to be shown."""
 
 
-class ShownParking:
+class ShownEarlyFeedback:
     """Places for what was shown, so many for each user; nobody's feedback gives way."""
 
     __slots__ = ("_by_event", "_by_user", "_of_one")
@@ -35,7 +35,7 @@ class ShownParking:
     def __init__(self, of_one: int) -> None:
         """Hold ``of_one`` events of each user, with two pieces of feedback each."""
         self._of_one = of_one
-        self._by_event: dict[str, dict[str, list[ParkedClick]]] = {}
+        self._by_event: dict[str, dict[str, list[FeedbackRow]]] = {}
         """By event and user: what was shown, then the reward if it came."""
         self._by_user: Counter[str] = Counter()
 
@@ -43,20 +43,20 @@ class ShownParking:
         """How many events wait for their context."""
         return len(self._by_event)
 
-    def park(self, click: ParkedClick) -> Parked:
+    def hold(self, click: FeedbackRow) -> EarlyOutcome:
         """Let feedback wait if there is a place for it."""
         place = self._by_event.get(click.event_id, {}).get(click.user)
         if click.rewarded:
-            return Parked.NOT_SHOWN if place is None else _rewarded(place, click)
+            return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
         if place is not None:
-            return Parked.REPEATED
+            return EarlyOutcome.REPEATED
         if self._by_user[click.user] >= self._of_one:
-            return Parked.FULL
+            return EarlyOutcome.FULL
         self._by_event.setdefault(click.event_id, {})[click.user] = [click]
         self._by_user[click.user] += 1
-        return Parked.WAITS
+        return EarlyOutcome.WAITS
 
-    def claim(self, event_id: str) -> list[ParkedClick]:
+    def claim(self, event_id: str) -> list[FeedbackRow]:
         """Take what waits for an event that has now been decided, whoever sent it."""
         users = self._by_event.pop(event_id, {})
         self._by_user.subtract(users.keys())
@@ -74,13 +74,13 @@ class ShownParking:
                 users.pop(user, None)
             self._by_event = {event_id: users for event_id, users in self._by_event.items() if users}
 
-    def all(self) -> Iterator[ParkedClick]:
-        """Everything that waits, so that parking it in this order gives the same places (for snapshots)."""
+    def all(self) -> Iterator[FeedbackRow]:
+        """Everything that waits, so that early it in this order gives the same places (for snapshots)."""
         return (click for users in self._by_event.values() for place in users.values() for click in place)
 
 
-def _rewarded(place: list[ParkedClick], click: ParkedClick) -> Parked:
+def _rewarded(place: list[FeedbackRow], click: FeedbackRow) -> EarlyOutcome:
     if len(place) > 1:
-        return Parked.REPEATED
+        return EarlyOutcome.REPEATED
     place.append(click)
-    return Parked.WAITS
+    return EarlyOutcome.WAITS
