@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from hushstream.engine.declaration import Kind, readers, writers
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
-from hushstream.schemas.topics import TOPICS, Role, TopicSpec
+from hushstream.systems.catalogue import BUILTIN
 
 DOCUMENT = Path(__file__).with_name("asyncapi.yaml")
 _HEADING = "# Made by deploy/asyncapi/build.py from the topic declarations and the Avro schemas; change those.\n"
@@ -31,8 +33,10 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def document() -> dict[str, Any]:
-    """The whole document as plain values."""
+def document(kinds: Sequence[Kind] = BUILTIN) -> dict[str, Any]:
+    """The whole document of some systems as plain values."""
+    topics = _topics(kinds)
+    travelling = {version.name for name, those in topics.items() for version in _versions(name, those)}
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -46,11 +50,14 @@ def document() -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/vnd.apache.avro",
-        "channels": {spec.name: _channel(spec) for spec in TOPICS.values()},
-        "operations": _operations(),
+        "channels": {name: _channel(name, those) for name, those in topics.items()},
+        "operations": _operations(topics),
         "components": {
             "messages": {
-                _message_name(version): _message(version) for versions in CATALOGUE.values() for version in versions
+                _message_name(version): _message(version)
+                for name, versions in CATALOGUE.items()
+                for version in versions
+                if name in travelling
             }
         },
     }
@@ -76,49 +83,64 @@ def main() -> int:
     return 0
 
 
-def _channel(spec: TopicSpec) -> dict[str, Any]:
-    settings = {
-        name: int(value) if name in _WHOLE_NUMBERS else value.split(",") if name == "cleanup.policy" else value
-        for name, value in spec.settings().items()
-        if name != "message.timestamp.type"  # which the binding does not know
-    }
-    return {
-        "address": f"{{prefix}}{spec.name}",
-        "summary": f"Zone {spec.zone}; partition by {spec.partition_rule}; of {', '.join(spec.systems)}.",
-        "parameters": {"prefix": {"description": "What the deployment's topic names begin with.", "default": ""}},
-        "messages": {
-            _message_name(version): {"$ref": f"#/components/messages/{_message_name(version)}"}
-            for schema in spec.schemas
-            for version in CATALOGUE[schema]
-        },
-        "bindings": {"kafka": {"topicConfiguration": settings, "bindingVersion": _KAFKA_BINDING}},
-        "x-zone": str(spec.zone),
-        "x-partition-rule": str(spec.partition_rule),
-        "x-partition-count": str(spec.count),
-        "x-systems": list(spec.systems),
-        "x-public-data-only": spec.public_only,
-    }
-
-
-def _operations() -> dict[str, Any]:
-    found = {}
-    for spec in TOPICS.values():
-        for action, verb, roles in (("send", "writes", spec.writers), ("receive", "reads", spec.readers)):
-            for role in roles:
-                found[f"{role}-{verb}-{spec.name}"] = _operation(spec, action, role)
+def _topics(kinds: Sequence[Kind]) -> dict[str, list[Kind]]:
+    """Which systems have each topic."""
+    found: dict[str, list[Kind]] = {}
+    for kind in kinds:
+        for topic in kind.topics:
+            found.setdefault(topic.name, []).append(kind)
     return found
 
 
-def _operation(spec: TopicSpec, action: str, role: Role) -> dict[str, Any]:
+def _channel(name: str, kinds: list[Kind]) -> dict[str, Any]:
+    topic = kinds[0].topic(name)
+    settings = {
+        name: int(value) if name in _WHOLE_NUMBERS else value.split(",") if name == "cleanup.policy" else value
+        for name, value in topic.settings().items()
+        if name != "message.timestamp.type"  # which the binding does not know
+    }
+    systems = [kind.name for kind in kinds]
+    return {
+        "address": f"{{prefix}}{topic.name}",
+        "summary": f"Zone {topic.zone}; partition by {topic.partition_rule}; of {', '.join(systems)}.",
+        "parameters": {"prefix": {"description": "What the deployment's topic names begin with.", "default": ""}},
+        "messages": {
+            _message_name(version): {"$ref": f"#/components/messages/{_message_name(version)}"}
+            for version in _versions(name, kinds)
+        },
+        "bindings": {"kafka": {"topicConfiguration": settings, "bindingVersion": _KAFKA_BINDING}},
+        "x-zone": str(topic.zone),
+        "x-partition-rule": str(topic.partition_rule),
+        "x-partition-count": topic.count,
+        "x-systems": systems,
+        "x-noised": topic.noised,
+        "x-names-users": topic.names_users,
+    }
+
+
+def _versions(name: str, kinds: list[Kind]) -> list[SchemaVersion]:
+    schemas = dict.fromkeys(schema for kind in kinds for schema in kind.topic(name).schemas)
+    return [version for schema in schemas for version in CATALOGUE[schema]]
+
+
+def _operations(topics: Mapping[str, list[Kind]]) -> dict[str, Any]:
+    found = {}
+    for name, kinds in topics.items():
+        for action, verb, who in (("send", "writes", writers), ("receive", "reads", readers)):
+            named = dict.fromkeys(role for kind in kinds for role in who(kind.topic(name), kind.roles))
+            for role in named:
+                found[f"{role}-{verb}-{name}"] = _operation(name, kinds, action, role)
+    return found
+
+
+def _operation(name: str, kinds: list[Kind], action: str, role: str) -> dict[str, Any]:
     return {
         "action": action,
-        "channel": {"$ref": f"#/channels/{spec.name}"},
+        "channel": {"$ref": f"#/channels/{name}"},
         "messages": [
-            {"$ref": f"#/channels/{spec.name}/messages/{_message_name(version)}"}
-            for schema in spec.schemas
-            for version in CATALOGUE[schema]
+            {"$ref": f"#/channels/{name}/messages/{_message_name(version)}"} for version in _versions(name, kinds)
         ],
-        "x-role": str(role),
+        "x-role": role,
     }
 
 

@@ -17,15 +17,15 @@ from typing import Any
 import yaml
 
 from hushstream.agents.deployment import load
+from hushstream.engine.declaration import System
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 PUBLIC_PORT, ZONE_PORT = 9101, 9201
 
 
 def public_targets(system: System) -> list[dict[str, Any]]:
     """One entry for each role."""
-    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in system.roles]
+    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in system.role_names]
 
 
 def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
@@ -34,9 +34,11 @@ def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
     Raises:
         HushstreamError: the deployment has no such role.
     """
-    if role not in system.roles:
+    if role not in system.role_names:
         name = system.config.deployment
-        raise HushstreamError(f"--zone-of: expected one of {', '.join(system.roles)} for deployment {name}, got {role}")
+        raise HushstreamError(
+            f"--zone-of: expected one of {', '.join(system.role_names)} for deployment {name}, got {role}"
+        )
     return [_entry(system, role, f"zone-{role}:{ZONE_PORT}")]
 
 

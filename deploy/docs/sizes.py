@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
-from hushstream.agents.roles import HOMES, role_work
-from hushstream.ops.copies import LogCopy
-from hushstream.replay.closed_loop import ClosedLoop, Plan
-from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan
-from hushstream.replay.collaborative_run import relation_graph
+from hushstream.agents.roles import role_work
+from hushstream.engine.declaration import System, asked_partitions
+from hushstream.engine.machine import Machine
+from hushstream.ops.log_copy import LogCopy
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
-from hushstream.replay.worlds.collaborative import CollaborativeWorld
+from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
+from hushstream.replay.studies.colin.run import relation_graph
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.world import World
-from hushstream.roles.machine import Machine
-from hushstream.systems.system import RoleName, System
+from hushstream.systems.colin.artefacts import inputs_of
 
 NEVER_SECONDS = 1e6
 KEYS = KeySource(seed=1)
@@ -46,20 +47,20 @@ class Deployed:
     interactions: int
 
 
-def machines_of(system: System) -> dict[RoleName, list[Machine]]:
+def machines_of(system: System) -> dict[str, list[Machine]]:
     """New machines of every home partition, by role in the order in which data flows."""
     return {
-        role: [role_work(role, system, KEYS).make_machine(home) for home in range(system.counts[HOMES[role]])]
+        role.name: [role_work(role.name, system, KEYS).make_machine(home) for home in range(system.homes(role))]
         for role in system.roles
     }
 
 
-def play(deployed: Deployed) -> tuple[LogCopy, dict[RoleName, list[Machine]]]:
+def play(deployed: Deployed) -> tuple[LogCopy, dict[str, list[Machine]]]:
     """All topics after the users were played, and the machines at the end."""
     log = MemoryLog()
     machines = machines_of(deployed.system)
     driver = DirectDriver(log, [machine for found in machines.values() for machine in found], bytes(32))
-    asyncio.run(deployed.loop.run(DirectEventLog(log, driver, deployed.system.counts["learner"])))
+    asyncio.run(deployed.loop.run(DirectEventLog(log, driver, asked_partitions(deployed.system))))
     return LogCopy.of(log), machines
 
 
@@ -113,12 +114,12 @@ def colin(folder: Path, given: argparse.Namespace) -> Deployed:
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, **lengths},
         "settle_seconds": NEVER_SECONDS,
-        "feedback": {"reward_wait_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
         "release": {"rows": given.rows, "rewards_per_user": given.rounds + 1},
     }
     config = parse_config(values)
     loop = CollaborativeLoop(world, CollaborativePlan(given.rounds, given.rounds_per_phase))
-    system = prepare(folder, config, relation_graph(world, "colin"), public_dataset="colin")
+    system = prepare(folder, config, inputs_of(relation_graph(world, "colin")), public_dataset="colin")
     return Deployed(system, loop, given.users * given.rounds)
 
 

@@ -30,12 +30,12 @@ from panels import DEPLOYMENT, Endpoint
 
 from hushstream.agents.deployment import load, make_folder, parse_config
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.replay.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.ops.topics import apply_async
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.world import World
-from hushstream.systems.system import System
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
@@ -140,11 +140,11 @@ class LiveRun:
         system = _prepared(self._folder / "deployment", world)
         self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
         self._bootstrap = ready.read_text().strip()
-        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), partition_counts(system)))
-        for role in system.roles:
+        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system))
+        for role in system.role_names:
             self._start_worker(role)
         for endpoint in CONFIGURATIONS:
-            self._start_prometheus(endpoint, system.roles)
+            self._start_prometheus(endpoint, system.role_names)
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
         self._world = world
@@ -252,7 +252,7 @@ def _prepared(folder: Path, world: World) -> System:
             "expected_slots": world.users,
             "encoder": {"codes": 4},
             "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
-            "feedback": {"reward_wait_seconds": 0.4},
+            "feedback": {"attribution_window_seconds": 0.4},
             "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
         }
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 import yaml
 from certificates import Authority
 
-from hushstream.ops.duties import DUTIES
-from hushstream.schemas.topics import Role
+from hushstream.ops.acl_rules import account_names
+from hushstream.ops.grants import duty_names
 
 ADMINISTRATOR = "admin"
 STRANGER = "stranger"
 """Known to the broker, and without any right."""
 
-USERS = (ADMINISTRATOR, STRANGER, *map(str, Role), *DUTIES)
+USERS = (ADMINISTRATOR, STRANGER, *account_names(), *duty_names())
 _BROKER = "broker"
 
 _COMMON = """\

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import disruptions, is_sealed, policies, services, topics, users, workers
+from manifests import disruptions, policies, services, topics, users, workers
 from monitoring import RULES, dashboards, monitors, rules
 
 from hushstream.agents.deployment import CONFIGURATION, load
-from hushstream.agents.prepared import ENCODER, RELATION, SEALING
+from hushstream.engine.declaration import System
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
+from hushstream.systems.catalogue import kind_of
 
 EXAMPLES = tuple(Path(__file__).parent / "base" / name for name in ("shop", "circle"))
 MONITORING = Path(__file__).parent / "monitoring"
@@ -84,9 +84,7 @@ def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
     """
     inside = folder / "deployment"
     system = load(inside)
-    prepared = [RELATION] if (inside / RELATION).exists() else [ENCODER]
-    if is_sealed(system):
-        prepared.append(SEALING)
+    prepared = [name for name in kind_of(system.kind).artefacts if (inside / name).exists()]
     return {folder / name: text for name, text in manifests_of(system, prepared, duties).items()}
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.agents.role_topics import marks_of
+from hushstream.engine.declaration import Role, System
 from hushstream.ops.acl_rules import Principals, accounts_of, rules_of
-from hushstream.ops.topics import partition_counts
-from hushstream.privacy.keys import Zone as KeyZone
-from hushstream.schemas.topics import TOPICS, physical
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
+from hushstream.schemas.topics import physical
 
 Manifest = dict[str, Any]
 
@@ -42,12 +38,6 @@ _CA = "/etc/hushstream/ca"
 _PASSWORD = "/etc/hushstream/password"
 
 
-def zone_of(role: str) -> str:
-    """The zone that a role works in: that of its dead letters."""
-    (zone,) = {str(spec.zone) for spec in TOPICS.values() if spec.schemas == ("DeadLetter",) and role in spec.writers}
-    return zone
-
-
 def name_of(system: System, role: str) -> str:
     """The name of a role's objects, its Kafka user among them."""
     return f"{system.config.deployment}-{role}"
@@ -61,13 +51,13 @@ def prefix_of(system: System) -> str:
 def topics(system: System) -> list[Manifest]:
     """One KafkaTopic for each topic; two of three replicas must have a record before it counts as written."""
     found = []
-    for topic, partitions in partition_counts(system).items():
-        name = physical(prefix_of(system), topic)
+    for topic in system.topics:
+        name = physical(prefix_of(system), topic.name)
         spec = {
             "topicName": name,
-            "partitions": partitions,
+            "partitions": system.partitions[topic.name],
             "replicas": REPLICATION,
-            "config": {**TOPICS[topic].settings(), "min.insync.replicas": str(IN_SYNC)},
+            "config": {**topic.settings(), "min.insync.replicas": str(IN_SYNC)},
         }
         made = _object(STRIMZI, "KafkaTopic", name, spec, {"strimzi.io/cluster": CLUSTER})
         made["metadata"]["annotations"] = dict(_NOT_PRUNED)
@@ -118,16 +108,16 @@ def workers(system: System) -> list[Manifest]:
     """One StatefulSet for each role: every worker has a state volume of its own, and one for its release marks."""
     found = []
     for role in system.roles:
-        claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if marks_of(role) else [])]
+        claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if role.marks else [])]
         spec = {
-            "serviceName": name_of(system, role),
+            "serviceName": name_of(system, role.name),
             "replicas": 1,
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels(system, role)},
             "template": {"metadata": {"labels": labels(system, role)}, "spec": _pod(system, role)},
             "volumeClaimTemplates": claims,
         }
-        found.append(_object("apps/v1", "StatefulSet", name_of(system, role), spec, labels(system, role)))
+        found.append(_object("apps/v1", "StatefulSet", name_of(system, role.name), spec, labels(system, role)))
     return found
 
 
@@ -144,7 +134,7 @@ def services(system: System) -> list[Manifest]:
     for role in system.roles:
         port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
         spec = {"clusterIP": "None", "selector": labels(system, role), "ports": [port]}
-        found.append(_object("v1", "Service", name_of(system, role), spec, labels(system, role)))
+        found.append(_object("v1", "Service", name_of(system, role.name), spec, labels(system, role)))
     return found
 
 
@@ -165,38 +155,30 @@ def policies(system: System) -> list[Manifest]:
         spec = {
             "podSelector": {"matchLabels": labels(system, role)},
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [_from("public", METRICS), _from(zone_of(role), ZONE_METRICS)],
+            "ingress": [_from("public", METRICS), _from(role.zone, ZONE_METRICS)],
             "egress": [
                 {"to": [broker], "ports": [{"protocol": "TCP", "port": 9093}]},
                 {"to": [names], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
             ],
         }
-        name = f"{deployment}-zone-{zone_of(role)}"
+        name = f"{deployment}-zone-{role.zone}"
         found.append(_object("networking.k8s.io/v1", "NetworkPolicy", name, spec, labels(system, role)))
     return found
 
 
-def labels(system: System, role: str) -> dict[str, str]:
+def labels(system: System, role: Role) -> dict[str, str]:
     """What tells a role's pods from all others."""
     return {
         "app.kubernetes.io/name": "hushstream",
         "hushstream.io/deployment": system.config.deployment,
-        "hushstream.io/role": str(role),
-        "hushstream.io/zone": zone_of(role),
+        "hushstream.io/role": role.name,
+        "hushstream.io/zone": role.zone,
     }
 
 
-def keys_of(system: System, role: RoleName) -> tuple[str, ...]:
-    """The key files of a role's workers; where slots are sealed, the shuffler opens them with a key of its own."""
-    zone = zone_of(role)
-    sealing = (KeyZone.SEALING.value,) if zone == KeyZone.SHUFFLER.value and is_sealed(system) else ()
-    own = (zone,) if zone in [str(one.value) for one in KeyZone] else ()
-    return tuple(f"{name}.key" for name in (*own, *sealing))
-
-
-def is_sealed(system: System) -> bool:
-    """Whether learners seal slots to a key of the shuffler, whose public half is among the prepared files."""
-    return isinstance(system, P2BSystem) and system.sealing is not None
+def keys_of(role: Role) -> tuple[str, ...]:
+    """The key files of a role's workers."""
+    return tuple(f"{zone}.key" for zone in role.key_zones)
 
 
 def named(version: str, kind: str, name: str, marks: Mapping[str, str] | None = None) -> Manifest:
@@ -215,15 +197,15 @@ def disruptions(system: System) -> list[Manifest]:
             "selector": {"matchLabels": labels(system, role)},
         }
         marks = labels(system, role)
-        found.append(_object("policy/v1", "PodDisruptionBudget", name_of(system, role), spec, marks))
+        found.append(_object("policy/v1", "PodDisruptionBudget", name_of(system, role.name), spec, marks))
     return found
 
 
-def _pod(system: System, role: RoleName) -> Manifest:
-    name, keys = name_of(system, role), keys_of(system, role)
+def _pod(system: System, role: Role) -> Manifest:
+    name, keys = name_of(system, role.name), keys_of(role)
     mounts = [
         {"name": "state", "mountPath": _STATE},
-        *([{"name": "marks", "mountPath": _MARKS}] if marks_of(role) else []),
+        *([{"name": "marks", "mountPath": _MARKS}] if role.marks else []),
         {"name": "deployment", "mountPath": _DEPLOYMENT, "readOnly": True},
         {"name": "ca", "mountPath": _CA, "readOnly": True},
         {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
@@ -235,7 +217,7 @@ def _pod(system: System, role: RoleName) -> Manifest:
         {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
     ]
     if keys:
-        secret = f"{system.config.deployment}-key-{zone_of(role)}"
+        secret = f"{system.config.deployment}-key-{role.zone}"
         volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": [_item(key) for key in keys]}})
         volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     return {
@@ -253,7 +235,7 @@ def _pod(system: System, role: RoleName) -> Manifest:
         **({"initContainers": [_key_copy(keys)]} if keys else {}),
         "containers": [
             {
-                "name": str(role),
+                "name": role.name,
                 "image": IMAGE,
                 "args": _arguments(role),
                 "env": [{"name": key, "value": value} for key, value in _environment(name).items()],
@@ -287,12 +269,12 @@ def _key_copy(keys: Sequence[str]) -> Manifest:
     }
 
 
-def _arguments(role: RoleName) -> list[str]:
+def _arguments(role: Role) -> list[str]:
     # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
     ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS)]
     ports += ["--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
-    marks = ["--paid-marks", _MARKS] if marks_of(role) else []
-    return ["worker", str(role), "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *ports]
+    marks = ["--paid-marks", _MARKS] if role.marks else []
+    return ["worker", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *ports]
 
 
 def _environment(user: str) -> Mapping[str, str]:

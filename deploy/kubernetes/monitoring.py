@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, labels, named, zone_of
+from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, labels, named
 
-from hushstream.systems.system import System
+from hushstream.engine.declaration import System
 
 Endpoint = Literal["public", "zone"]
 
@@ -32,7 +32,7 @@ def monitors(system: System) -> list[Manifest]:
     name = system.config.deployment
     found = [_monitor(f"{name}-public", {**everywhere, WATCHER: "public"}, everywhere, "public")]
     for role in system.roles:
-        zone = zone_of(role)
+        zone = role.zone
         own = {**everywhere, "hushstream.io/zone": zone, WATCHER: zone}
         found.append(_monitor(f"{name}-zone-{zone}", own, labels(system, role), "zone"))
     return found

@@ -12,10 +12,10 @@ from typing import Any, get_args
 
 import pytest
 
+from hushstream.engine.budget import FILTER_NAMES
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
-from hushstream.systems import collaborative_configuration as colin
-from hushstream.systems import configuration as p2b
-from hushstream.systems.budget import FILTER_NAMES
+from hushstream.systems.colin import configuration as colin
+from hushstream.systems.p2b import configuration as p2b
 
 NUMERICAL = 1e-12
 """dp-accounting computes in floating point and truncates tails of 1e-15."""

@@ -22,7 +22,7 @@ from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.user_store import UsersLost
-from hushstream.roles.machine import InputRecord, Output
+from hushstream.engine.machine import InputRecord, Output
 
 PATIENCE_SECONDS = 60.0
 

@@ -27,8 +27,9 @@ from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.broker import EmbeddedBroker
-from hushstream.roles.machine import InputRecord, Output
-from hushstream.roles.marks import Standing
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.marks import Standing
+from hushstream.systems.p2b.topics import TOPICS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -80,9 +81,9 @@ class Run:
 
     def __init__(self, machines: Any, folder: Path) -> None:
         settings = WorkerSettings(bootstrap="127.0.0.1:1", role="counting", group="g", datadir=folder)
-        self.maker = machines.counting(targets=1)[0]
+        self.maker, topics = machines.counting(targets=1)
         self.brokers, self.lost = Brokers(), []  # type: ignore[var-annotated]
-        self.marks = ReleaseMarks(settings, TOPIC, (), self.maker, self.brokers, HighWater(settings))
+        self.marks = ReleaseMarks(settings, TOPIC, (), topics.declared, self.maker, self.brokers, HighWater(settings))
         self.marks.seal(0)
         machine = self.maker(0)
         self.genesis = machine.genesis(bytes(4))
@@ -231,7 +232,9 @@ class Zone:
     def __init__(self, broker: EmbeddedBroker, machines: Any, folder: Path, producer: AIOKafkaProducer) -> None:
         self.prefix = f"zone{next(self._numbers)}."
         self._bootstrap, self._folder, self._producer = broker.bootstrap, folder, producer
-        self._keys, self._disks = machines.counting()[0], count()
+        self._keys, topics = machines.counting()
+        self._declared = {**topics.declared, **{topic.name: topic for topic in TOPICS}}
+        self._disks = count()
 
     async def create(self, *topics: str) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
@@ -248,7 +251,7 @@ class Zone:
             datadir=self._folder / f"disk{next(self._disks)}", accept_loss=accept,
         )  # fmt: skip
         sender = Direct(self._producer, self.prefix)
-        return ReleaseMarks(settings, TOPIC, evidence, self._keys, sender, HighWater(settings))
+        return ReleaseMarks(settings, TOPIC, evidence, self._declared, self._keys, sender, HighWater(settings))
 
     async def put(self, topic: str, value: bytes, partition: int = 0, key: bytes | None = None) -> None:
         await self._producer.send_and_wait(self.prefix + topic, value, key, partition)

@@ -9,13 +9,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hushstream.agents import worker
-from hushstream.agents.metrics import METRICS, OTHER, ROLE_GAUGES, Labels, Metrics
+from hushstream.agents.metric_table import role_gauges_of
+from hushstream.agents.metrics import METRICS, OTHER, Labels, Metrics
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import Output
+from hushstream.engine.declaration import Role
+from hushstream.engine.machine import Output
 from hushstream.schemas import codec
+from hushstream.systems.catalogue import kinds
 
-LABELS = Labels("learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2)
+LABELS = Labels(
+    "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
+    private_work=True, private_lag={"clicks"}, scope_classes=("slot",),
+)  # fmt: skip
 FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use"}
 
 
@@ -76,9 +82,16 @@ def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
     assert found["hushstream_dead_letters_total", (("reason", OTHER), ("role", "learner"))] == 1
 
 
-@pytest.mark.parametrize(("role", "private"), [("learner", True), ("shuffler", False), ("counter", False)])
-def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: str, private: bool) -> None:
-    made = Metrics(Labels(role))
+PRIVATE_WORK = {"learner": True, "shuffler": False, "counter": False, "aggregator": False}
+
+
+@pytest.mark.parametrize(
+    "role",
+    [pytest.param(role, id=f"{name} {role.name}") for name, kind in kinds().items() for role in kind.roles],
+)
+def test_how_long_a_learner_took_is_told_in_its_zone_alone(role: Role) -> None:
+    private = PRIVATE_WORK[role.name]
+    made = Metrics(Labels(role.name, private_work=role.private_work))
     made.batch({}, 0.3)
     made.journaled()
     made.recovered(0.2)
@@ -96,7 +109,8 @@ def test_names_follow_the_conventions() -> None:
         assert spec.name.startswith("hushstream_")
         assert spec.name.endswith("_total") == (spec.kind == "counter")
         assert spec.kind != "histogram" or spec.name.endswith("_seconds")
-    assert {gauge.metric for gauge in ROLE_GAUGES.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
+    shown = role_gauges_of(scope for kind in kinds().values() for role in kind.roles for scope in role.scope_classes)
+    assert {gauge.metric for gauge in shown.values()} <= {spec.name for spec in METRICS if spec.kind == "gauge"}
 
 
 def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:

@@ -24,9 +24,12 @@ from hushstream.agents.worker import RoleWorker
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import describe_async
-from hushstream.schemas.topics import TOPICS
+from hushstream.systems.p2b.system import declare
+from hushstream.systems.p2b.topics import TOPICS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DECLARED = {topic.name: topic for topic in TOPICS if topic.name in ("reports", "journal-shuffler", "ledger")}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -48,8 +51,8 @@ async def created(broker: EmbeddedBroker, prefix: str, **changes: dict[str, str]
     admin = AIOKafkaAdminClient(**made.client_options())
     await admin.start()
     try:
-        for name in ("reports", "journal-shuffler", "ledger"):
-            config = {**TOPICS[name].settings(), **changes.get(name.replace("-", "_"), {})}
+        for name, topic in DECLARED.items():
+            config = {**topic.settings(), **changes.get(name.replace("-", "_"), {})}
             await admin.create_topics([NewTopic(prefix + name, 1, 1, topic_configs=config)])
     finally:
         await admin.close()
@@ -71,16 +74,16 @@ async def test_a_topic_that_loses_records_too_early_or_takes_too_small_ones_is_n
 ) -> None:
     prefix = f"{topic}-{setting}."
     made = await created(broker, prefix, **{topic.replace("-", "_"): {setting: value}})
-    declared = TOPICS[topic].settings()[setting]
+    declared = DECLARED[topic].settings()[setting]
     with pytest.raises(TopicSettingsWrong) as caught:
-        await check_declared(made, ("reports", "journal-shuffler", "ledger"))
+        await check_declared(made, DECLARED)
     assert f"topic {prefix}{topic}: expected {setting} {declared}, found {value}" in str(caught.value)
     assert f"--add-config {setting}={declared}" in str(caught.value)
 
 
 async def test_topics_as_declared_or_kept_longer_are_accepted(broker: EmbeddedBroker) -> None:
     made = await created(broker, "good.", reports={"retention.ms": "-1"})
-    await check_declared(made, ("reports", "journal-shuffler", "ledger", "a-topic-that-nobody-declared"))
+    await check_declared(made, DECLARED)
 
 
 def own_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -92,27 +95,27 @@ async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_an
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await created(broker, "few.")
-    topics = ("reports", "journal-shuffler", "ledger")
     with caplog.at_level("WARNING", logger="hushstream.agents.declared"):
-        await check_declared(made, topics)
+        await check_declared(made, DECLARED)
         assert not own_messages(caplog)
         # By this name it may as well be another machine: no address of loopback, and it leads here.
         beyond = made.bootstrap.replace("127.0.0.1", "0.0.0.0")
         security = Security(allow_plaintext=True)
-        await check_declared(made.model_copy(update={"bootstrap": beyond, "security": security}), topics)
+        await check_declared(made.model_copy(update={"bootstrap": beyond, "security": security}), DECLARED)
     (warning,) = own_messages(caplog)
     assert warning.startswith("topics few.journal-shuffler, few.ledger: expected 3 copies or more and")
     assert "found 1 and 1" in warning
 
 
 async def test_log_times_that_writers_choose_are_refused_beyond_this_machine(broker: EmbeddedBroker) -> None:
+    reports = {"reports": DECLARED["reports"]}
     made = await created(broker, "chosen.", reports={"message.timestamp.type": "CreateTime"})
-    await check_declared(made, ("reports",))
+    await check_declared(made, reports)
     beyond = {"bootstrap": made.bootstrap.replace("127.0.0.1", "0.0.0.0"), "security": Security(allow_plaintext=True)}
     with pytest.raises(
         TopicSettingsWrong, match=r"chosen\.reports: expected message\.timestamp\.type LogAppendTime, found CreateTime"
     ):
-        await check_declared(made.model_copy(update=beyond), ("reports",))
+        await check_declared(made.model_copy(update=beyond), reports)
 
 
 class OtherBroker:
@@ -165,13 +168,13 @@ NEW = dict.fromkeys((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 32), (0, 20)) | 
     ],
     ids=["older", "newer"],
 )
-async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str) -> None:
+async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: Any, says: str, rigs: Any) -> None:
     async with OtherBroker(versions) as other:
         with pytest.raises(BrokerVersionWrong, match=says) as caught:
             await check_topics(settings(other.bootstrap), RoleTopics(("reports",), "journal-shuffler"))
         assert "run Apache Kafka 4 (4.3 is tested)" in str(caught.value)
         with pytest.raises(BrokerVersionWrong, match=says):
-            await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), {"reports": 1})
+            await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), declare(rigs.make_system()))
         assert not {0, 22} & set(other.asked)
 
 

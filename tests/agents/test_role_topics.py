@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 from hushstream.agents.deployment import KeySource, parse_config
-from hushstream.agents.role_topics import HOMES, role_topics
-from hushstream.agents.roles import role_work
-from hushstream.contribution.errors import BadSeal
-from hushstream.contribution.recipients import Recipients
-from hushstream.learners.relation import SocialGraph
-from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.agents.roles import role_topics, role_work
+from hushstream.engine.declaration import System
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.contribution.errors import BadSeal
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 SEED = 3
 P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
@@ -35,24 +36,26 @@ SHAPES: dict[str, dict[str, Any]] = {
 def made(values: dict[str, Any], public: bool = False) -> System:
     config: Any = parse_config({"deployment": "small", **values})
     if "system" in values:
-        return CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])))
-    recipients = Recipients.first(seeded_key(SEED, Zone.SEALING.value)) if config.slot.sealed else None
-    return P2BSystem.fitted(config, recipients, public)
+        graph = SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]]))
+        return declare_colin(CollaborativeSystem.of(config, graph))
+    recipients = Recipients.first(seeded_key(SEED, "sealing")) if config.slot.sealed else None
+    return declare_p2b(P2BSystem.fitted(config, recipients, public))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
     system = made(SHAPES[shape], public="public" in shape)
     for role in system.roles:
-        topics, make = role_topics(role, system), role_work(role, system, KeySource(seed=SEED)).make_machine
-        machines = [make(home) for home in range(system.counts[HOMES[role]])]
+        topics, make = role_topics(role, system), role_work(role.name, system, KeySource(seed=SEED)).make_machine
+        machines = [make(home) for home in range(system.homes(role))]
         # A line of an aggregator may take what another does not.
         assert set(topics.inputs) == {name for machine in machines for name, _ in machine.inputs}
         assert {topics.journal} == {machine.journal[0] for machine in machines}
         assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}
-        assert topics.partitions == system.counts[HOMES[role]]
+        assert topics.partitions == system.homes(role)
         assert topics.recomputed == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
-        assert topics.all - topics.recomputed == ({topics.marks} if role != "aggregator" else set())
+        assert topics.all - topics.recomputed == ({topics.marks} if role.name != "aggregator" else set())
+        assert topics.declared == {topic.name: topic for topic in system.topics if topic.name in topics.all}
 
 
 EVIDENCE = {
@@ -69,13 +72,19 @@ EVIDENCE = {
 @pytest.mark.parametrize("shape", EVIDENCE)
 def test_what_says_that_a_role_has_released_is_written_by_nobody_else(shape: str) -> None:
     system = made(SHAPES[shape], public="public" in shape)
-    found = {role: role_topics(role, system).evidence for role in system.roles}
+    found = {role.name: role_topics(role, system).evidence for role in system.roles}
     assert found == {**EVIDENCE[shape], "aggregator": ()}
 
 
 def test_a_role_that_the_deployment_lacks_is_named_with_those_it_has() -> None:
-    with pytest.raises(HushstreamError, match="expected one of learner, shuffler, aggregator for deployment small"):
-        role_topics("counter", made(P2B))
+    known = r"expected a role of deployment small \(learner, shuffler, aggregator\), got 'counter'"
+    with pytest.raises(HushstreamError, match=known):
+        role_work("counter", made(P2B), KeySource(seed=SEED))
+
+
+def test_a_role_that_works_on_users_devices_has_no_workers_and_that_is_said() -> None:
+    with pytest.raises(HushstreamError, match=r"\(shuffler, aggregator\), got 'learner'; .* outside of its workers"):
+        role_work("learner", made(SHAPES["p2b, on devices"]), KeySource(seed=SEED))
 
 
 def test_a_shuffler_with_another_sealing_key_is_refused_before_anything_is_connected() -> None:

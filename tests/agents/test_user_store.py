@@ -20,7 +20,7 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
-from hushstream.roles.learner_users import NEVER_MS, StoredUser
+from hushstream.engine.users_at_rest import NEVER_MS, StoredUser
 
 ANN, BOB = b"a" * 16, b"b" * 16
 
@@ -109,7 +109,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.roles.learner_users import StoredUser
+from hushstream.engine.users_at_rest import StoredUser
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])
 store.cut()
@@ -131,7 +131,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.roles.learner_users import StoredUser
+from hushstream.engine.users_at_rest import StoredUser
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from hushstream.agents import journal, metrics
-from hushstream.contribution.slots import pack
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
-from hushstream.replay.audits import attacks, releases
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_address, fresh_key
-from hushstream.shuffling.windows import Offer, SlotOutcome, Windows
-from hushstream.systems import p2b_release
+from hushstream.replay.studies.p2b.audits import attacks, releases
+from hushstream.systems.p2b import release as p2b_release
+from hushstream.systems.p2b.contribution.slots import pack
+from hushstream.systems.p2b.shuffler.windows import Offer, SlotOutcome, Windows
 
 RUNS = {audit.name: audit.runs for audit in all_audits()}
 

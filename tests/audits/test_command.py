@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.replay.audits.catalogue import run_audits
 from hushstream.schemas.errors import HushstreamError
-from hushstream.shuffling import release
-from hushstream.systems import p2b_release
+from hushstream.systems.p2b import release as p2b_release
+from hushstream.systems.p2b.shuffler import sums as release
 
 KEYS = {
     "name", "kind", "attack", "claimed", "paper_claims", "claim_broken", "epsilon_lower_bound",
@@ -123,4 +123,4 @@ def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_pa
     assert "with one reward and as many without" in told
     assert "By the exact trade-off curve the noise is that of epsilon" in told
     refused = hushstream("slot-sums", "--config", str(place))
-    assert "expected release.mode slot-sums, got system colin" in str(refused.exception)
+    assert "expected a release by slot-sums, got binary" in str(refused.exception)

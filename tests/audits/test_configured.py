@@ -14,12 +14,14 @@ import pytest
 from hushstream.counting import Concentrated, PureEpsilon
 from hushstream.privacy.audit import audit_slot_sums
 from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.replay.audits import slot_sums
-from hushstream.replay.audits.configured import audit_config
+from hushstream.replay.audits.catalogue import audit_config
+from hushstream.replay.studies.p2b.audits import slot_sums
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems import collaborative_moments, collaborative_release, p2b
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.colin import noised_sums as collaborative_moments
+from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.p2b import deployment as p2b
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 
 RUNS = 4_000
 

@@ -13,16 +13,16 @@ from itertools import product
 from typing import get_args, get_type_hints
 
 import hushstream.privacy
-from hushstream.agents.deployment import AnyConfig
 from hushstream.counting import Plan
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.rewards import LocalReward, RewardLaw
 from hushstream.replay.audits.catalogue import all_audits
-from hushstream.replay.audits.releases import p2b
-from hushstream.replay.experiments.colin_mechanisms import CALIBRATIONS, Exposure
-from hushstream.systems.collaborative_configuration import ContinualConfig, Mechanism, NoiseLaw, Trust
-from hushstream.systems.collaborative_release import local_reward_of
-from hushstream.systems.configuration import ReleaseConfig, ReleaseMode, SumsRelease
-from hushstream.systems.values import ConfigurationError
+from hushstream.replay.studies.colin.experiments.mechanisms import CALIBRATIONS, Exposure
+from hushstream.replay.studies.p2b.audits.releases import p2b
+from hushstream.systems.catalogue import kinds
+from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.colin.release import local_reward_of
+from hushstream.systems.p2b.configuration import ReleaseConfig, ReleaseMode, SumsRelease
 
 SUBJECTS = [subject for audit in all_audits() for subject in audit.subjects]
 
@@ -123,8 +123,8 @@ def test_every_section_with_an_epsilon_of_its_own_has_a_row():
     """Budgets limit what others spend: they release nothing."""
     priced = {
         section
-        for config in get_args(AnyConfig)
-        for section in sections(config)
+        for kind in kinds().values()
+        for section in sections(kind.config)
         if any(field.name == "epsilon" for field in fields(section)) and section.__name__ != "BudgetConfig"
     }
     assert len(priced) == 3

@@ -14,10 +14,13 @@ from scipy import stats
 from hushstream.counting import NegativeDigitTree, PureLength
 from hushstream.privacy.audit import lower_confidence, upper_confidence
 from hushstream.privacy.audit_laws import length_pair
-from hushstream.replay.audits.catalogue import COLLABORATIVE_EPSILON, FEATURES, HORIZON, all_audits
+from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.readings import reading_family, reading_of
-from hushstream.systems import collaborative_moments, collaborative_release
-from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig
+from hushstream.replay.audits.row import HORIZON
+from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, FEATURES
+from hushstream.systems.colin import noised_sums as collaborative_moments
+from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 
 NAMES = ("server-negative-digit-k-norm", "edge-negative-digit-k-norm")
 AUDITS = {audit.name: audit for audit in all_audits() if audit.name in NAMES}

@@ -16,10 +16,15 @@ from hushstream.counting import BinaryTree, BufferedToeplitz, Concentrated, Hona
 from hushstream.privacy import exponential, rewards
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import colin_paper, counters, mechanisms
+from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
-from hushstream.replay.experiments import colin_noise
-from hushstream.systems import collaborative_moments, collaborative_release, lift, p2b, p2b_release
+from hushstream.replay.studies.colin.audits import paper as colin_paper
+from hushstream.replay.studies.colin.experiments import noise as colin_noise
+from hushstream.systems.colin import noised_sums as collaborative_moments
+from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.p2b import deployment as p2b
+from hushstream.systems.p2b import lift
+from hushstream.systems.p2b import release as p2b_release
 
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""

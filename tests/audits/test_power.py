@@ -13,21 +13,17 @@ from scipy import stats
 
 from hushstream.privacy.audit import epsilon_lower_bound, lower_confidence, upper_confidence
 from hushstream.privacy.audit_laws import Family, Pair, gaussian_pair, laplace_pair, plane_pair, pure
-from hushstream.replay.audits import colin_paper, counters, mechanisms, releases
-from hushstream.replay.audits.catalogue import (
-    COLLABORATIVE_EPSILON,
-    COUNTERS,
-    FEATURES,
-    LIFT,
-    THRESHOLD,
-    WORST_CROWD,
-    all_audits,
-)
+from hushstream.replay.audits import counters, mechanisms
+from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.readings import reading_family, reading_of
-from hushstream.replay.experiments.colin_mechanisms import paper_true_epsilon
-from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig
-from hushstream.systems.collaborative_release import plan_of
-from hushstream.systems.lift import lift_tree
+from hushstream.replay.studies.colin.audits import paper as colin_paper
+from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, COUNTERS, FEATURES
+from hushstream.replay.studies.colin.experiments.mechanisms import paper_true_epsilon
+from hushstream.replay.studies.p2b.audits import releases
+from hushstream.replay.studies.p2b.audits.rows import LIFT, THRESHOLD, WORST_CROWD
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
+from hushstream.systems.colin.release import plan_of
+from hushstream.systems.p2b.lift import lift_tree
 
 RUNS = {audit.name: audit.runs for audit in all_audits()}
 

@@ -15,22 +15,26 @@ from scipy import optimize, special, stats
 from hushstream.privacy.audit import lower_confidence, upper_confidence
 from hushstream.privacy.audit_laws import gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
 from hushstream.privacy.audit_structure import surprise_limit
-from hushstream.replay.audits import role_noise, role_rows
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY, LAPLACE_FAMILY
-from hushstream.replay.audits.releases import ARMS, CELLS
-from hushstream.replay.audits.role_attacks import leaf_family
+from hushstream.replay.audits.role_noise import LEAVES, PARTITIONS
+from hushstream.replay.audits.role_rows import RUNS
 from hushstream.replay.audits.unmixed import unmixed
-from hushstream.systems.collaborative_release import plan_of
-from hushstream.systems.lift import SUMS, lift_tree
+from hushstream.replay.studies.colin.audits import role_noise, role_rows
+from hushstream.replay.studies.colin.audits.role_attacks import leaf_family
+from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS
+from hushstream.replay.studies.p2b.audits.role_noise import WINDOWS
+from hushstream.replay.studies.p2b.audits.role_rows import LIFT
+from hushstream.systems.colin.release import plan_of
+from hushstream.systems.p2b.lift import SUMS, lift_tree
 
 AUDITS = {audit.name: audit for audit in all_audits() if audit.kind == "role"}
-DRAWS = 2 * role_noise.LEAVES * role_noise.ENTRIES
-LIFT_TREE = lift_tree(role_rows.LIFT, 2)
+DRAWS = 2 * LEAVES * role_noise.ENTRIES
+LIFT_TREE = lift_tree(LIFT, 2)
 PLACES = {
-    "windows-each-cell": role_noise.PARTITIONS * role_noise.WINDOWS * 2 * CELLS * ARMS,
-    "counted-windows-each-cell": 2 * role_noise.PARTITIONS * 2 * CELLS * ARMS,
-    "counted-windows-each-draw": 2 * role_noise.LEAVES * 2,
+    "windows-each-cell": PARTITIONS * WINDOWS * 2 * CELLS * ARMS,
+    "counted-windows-each-cell": 2 * PARTITIONS * 2 * CELLS * ARMS,
+    "counted-windows-each-draw": 2 * LEAVES * 2,
     "counter-binary-each-draw": DRAWS,
     "counter-negative-digit-each-draw": DRAWS,
     "counter-k-norm-each-draw": DRAWS,
@@ -40,7 +44,7 @@ PLACES = {
     "counter-honaker-each-user": 2 * role_noise.STEPS * role_rows.FEW_USERS * role_noise.ENTRIES,
     "edge-counters-each-user": 2 * role_noise.STEPS * role_noise.USERS * role_noise.ENTRIES,
     "noisy-rewards-each-user": role_noise.STEPS * role_noise.USERS,
-    "lift-each-sum": 2 * role_noise.PARTITIONS * role_rows.LIFT.releases * SUMS,
+    "lift-each-sum": 2 * PARTITIONS * LIFT.releases * SUMS,
 }
 """At most so many places of each audit; with counters every draw and every release is one."""
 
@@ -74,7 +78,7 @@ def beyond(sizes, masses, mean, sign):
 
 def test_every_audit_of_places_has_its_power_stated():
     assert set(PLACES) == {name for name in AUDITS if "-each-" in name}
-    assert all(AUDITS[name].runs == role_rows.RUNS for name in PLACES)
+    assert all(AUDITS[name].runs == RUNS for name in PLACES)
 
 
 @pytest.mark.parametrize("name", PLACES)
@@ -83,9 +87,9 @@ def test_half_the_noise_of_one_place_is_found(name):
     law, claimed, halved = law_of(name)
     honest, mutant = law.law(claimed), law.law(halved)
     means = np.linspace(float(mutant[0] @ mutant[1]), float(honest[0] @ honest[1]), 60)[1:-1]
-    alarm = math.log(5e-7 / PLACES[name]) / role_rows.RUNS
+    alarm = math.log(5e-7 / PLACES[name]) / RUNS
     found = [mean for mean in means if beyond(*honest, mean, -1) < alarm]
-    missed = beyond(*mutant, found[-1], 1) * role_rows.RUNS
+    missed = beyond(*mutant, found[-1], 1) * RUNS
     assert math.exp(missed) < 1e-6
 
 
@@ -95,7 +99,7 @@ def test_two_places_that_share_noise_are_found(name):
     law, claimed, _ = law_of(name)
     sizes, masses = law.law(claimed)
     nonzero = 1.0 if len(sizes) == 4_000 else 1 - float(masses[0])
-    agreed = int(stats.binom.ppf(1e-6, role_rows.RUNS, nonzero))
+    agreed = int(stats.binom.ppf(1e-6, RUNS, nonzero))
     assert agreed / 2 > surprise_limit(PLACES[name], 5e-7)
 
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from hushstream.replay.bench import collaborative
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.studies.colin import bench as collaborative
 
 THREADS: list[int] = []
 

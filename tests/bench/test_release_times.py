@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from hushstream.contribution.slots import unpack
-from hushstream.replay.bench import release_times
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.shuffling.windows import Sealed
-from hushstream.systems.p2b import P2BSystem
+from hushstream.replay.studies.p2b.bench import release_times
+from hushstream.systems.p2b.contribution.slots import unpack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 RELEASED: list[tuple[P2BSystem, Sequence[bytes]]] = []
 
@@ -20,7 +20,9 @@ RELEASED: list[tuple[P2BSystem, Sequence[bytes]]] = []
 def rows() -> list[BenchRow]:
     release = release_times.release_window
 
-    def noted(system: P2BSystem, key: object, nonce: object, partition: int, sealed: Sealed, running: object) -> object:
+    def noted(
+        system: P2BSystem, key: object, nonce: object, partition: int, sealed: ClosedWindow, running: object
+    ) -> object:
         RELEASED.append((system, sealed.contents))
         return release(system, key, nonce, partition, sealed, running)  # type: ignore[arg-type]
 

@@ -1,14 +1,15 @@
 """The stream's benchmark runs with real processes and gives its rows; how fast is not asked here."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.processes import started
-from hushstream.replay.bench.runs import StreamSizes
-from hushstream.replay.bench.stream import stream_rows
+from hushstream.replay.studies.p2b.bench.runs import StreamSizes, open_bench, prepare_deployment
+from hushstream.replay.studies.p2b.bench.stream import stream_rows
 
 SIZES = StreamSizes(
     dimension=4,
@@ -46,6 +47,18 @@ def test_a_small_run_gives_every_row_with_its_size_unit_and_target() -> None:
     assert "24000 records" in rows[0].name
     assert "12000 contexts + 12000 rewards" in rows[1].name
     assert len(told) == 4
+
+
+def test_a_run_that_does_not_keep_its_pace_is_no_measurement(tmp_path: Path) -> None:
+    """Log time has milliseconds, so 2,000 contexts are never seen to come at 10^9 a second."""
+    sizes = replace(SIZES, pace=10**9, paced_seconds=2e-6)
+
+    async def run() -> None:
+        async with open_bench(tmp_path / "paced", prepare_deployment(tmp_path, sizes), sizes) as bench:
+            await bench.events()
+
+    with pytest.raises(BenchFailed, match=r"expected 1000000000 contexts/s to be appended, got \d+"):
+        asyncio.run(run())
 
 
 def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) -> None:

@@ -220,8 +220,10 @@ async def test_random_and_mutated_requests_never_harm_the_broker(caplog):
                 await asyncio.gather(*(exchange(broker.port, sent) for sent in noise + changed))
                 answer = await exchange(broker.port, frames[0])
                 assert len(answer) > 50, f"no answer to a sound request after round {index}"
-        assert not any(record.exc_info for record in caplog.records)
-        assert all(record.name.startswith("hushstream.broker") for record in caplog.records)
+        # Clients of other tests, whose topics are gone, may log beside the broker and the event loop.
+        said = [record for record in caplog.records if record.name.partition(".")[0] not in ("kafka", "aiokafka")]
+        assert not any(record.exc_info for record in said)
+        assert all(record.name.startswith("hushstream.broker") for record in said)
 
 
 async def test_an_api_versions_request_of_the_future_is_answered_in_version_zero():

@@ -11,14 +11,12 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.contribution.encoder import CENTROID_STEPS
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.learner import LearnerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -26,7 +24,10 @@ from hushstream.systems.configuration import (
     SlotConfig,
     UsersConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.system import declare
 
 PEOPLE, JUDGES, ROUNDS, FLOOD = 1500, 3000, 5, 20
 DIMENSION, ARMS = 5, 5
@@ -64,7 +65,7 @@ class Flooded:
         )
         self.system = P2BSystem.of(config, lattice.astype(np.int64), public_dataset=True)
         self.log = MemoryLog()
-        machines = all_machines(self.system, KeySource(seed=1))
+        machines = all_machines(declare(self.system), KeySource(seed=1))
         self.learner = next(machine for machine in machines if isinstance(machine, LearnerMachine))
         self.driver = DirectDriver(self.log, machines, os.urandom(32))
         self.floods = flood

@@ -12,7 +12,7 @@ import pytest
 
 from hushstream.agents.commits import journal_name
 from hushstream.agents.high_water import HighWater
-from hushstream.roles.marks import Mark
+from hushstream.engine.marks import Mark
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 

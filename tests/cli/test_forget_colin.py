@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hushstream.agents.deployment import load, prepare, read_config
-from hushstream.agents.prepared import read_edge_list
 from hushstream.client.client import Client
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas import codec
@@ -34,10 +33,9 @@ WAIT_SECONDS = 60.0
 @pytest.mark.parametrize("mode", MODES)
 def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: Path) -> None:
     (tmp_path / "related.yaml").write_text(RELATED % MODES[mode])
-    (tmp_path / "ties.csv").write_text(f"{CANARY},bob,1.0\n")
     folder = tmp_path / "deployment"
-    graph = read_edge_list(tmp_path / "ties.csv")
-    prepare(folder, read_config(tmp_path / "related.yaml"), graph, public_dataset="synthetic")
+    ties = {"graph": ("ties.csv", f"{CANARY},bob,1.0\n")}
+    prepare(folder, read_config(tmp_path / "related.yaml"), ties, public_dataset="synthetic")
     asyncio.run(erased_while_running(cli, folder, tmp_path / "copy"))
     held = [path for path in (folder / "state").rglob("*") if path.is_file()]
     assert held, "the workers left their states"
@@ -46,7 +44,7 @@ def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: P
     assert (found.code, found.json["totals"]["changed"]) == (0, 0), found
     said = cli("forget", CANARY, "-d", folder, "--export", tmp_path / "copy")
     assert said.code == 0, said
-    for role in load(folder).roles:
+    for role in load(folder).role_names:
         again = cli("verify", "-d", folder, "--seed", str(SEED), "--log", tmp_path / "copy", "--role", role, "--json")
         assert (again.code, again.json["totals"]["changed"]) == (0, 0), again
         assert (again.json["totals"]["erased"] > 0) is (role != "aggregator"), role

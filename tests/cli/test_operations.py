@@ -10,12 +10,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import load
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.closed_loop import ClosedLoop, Plan
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, play
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.schemas.codec import encode
 
 SEED = 5
@@ -119,7 +119,9 @@ def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, 
     verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
     assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
     assert "name the role that it was made for with --role" in refused(*verify)
-    assert "expected one of learner, shuffler, aggregator" in refused(*verify, "--role", "counter")
+    assert "expected a role of deployment played (learner, shuffler, aggregator)" in refused(
+        *verify, "--role", "counter"
+    )
 
 
 @pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"])
@@ -217,7 +219,7 @@ def test_an_audit_prints_the_bound_beside_the_claim(cli):
 
 def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
     """Half the noise: found with probability above 1 - 1e-8 (`tests/privacy/test_audit.py`)."""
-    from hushstream.replay.audits import slot_sums as audits
+    from hushstream.replay.studies.p2b.audits import slot_sums as audits
 
     honest = audits.laplace_scale
     monkeypatch.setattr(audits, "laplace_scale", lambda epsilon, levels: honest(2 * epsilon, levels))
@@ -242,7 +244,7 @@ def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config):
 
 
 def test_no_noise_survives_from_one_audit_to_the_next():
-    from hushstream.replay.audits.slot_sums import _slot_sums
+    from hushstream.replay.studies.p2b.audits.slot_sums import _slot_sums
 
     first, second = _slot_sums(1.0, 1), _slot_sums(1.0, 1)
     draws = [release(0, 0, 500) for release in (first, first, second)]

@@ -86,13 +86,18 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
         (("--world", "arms=true"), "arms must be a whole number, got True"),
         (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
         (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
-        (("--set", "relase.epsilon=1"), "relase: Unexpected keyword argument"),
+        (("--set", "relase.epsilon=1"), "relase: there is no such key"),
         (("other",), "system: expected p2b or colin, got 'other'"),
-        (("colin", "--contributors", "3"), "replay colin: expected no option of p2b, got --contributors; its own are"),
-        (("colin", "--from", "3", "--pace", "9"), "got --from, --pace; its own are --rounds"),
-        (("colin", "--in-flight", "9", "--arm", "cold"), "got --in-flight, --arm; its own are --rounds"),
-        (("p2b", "--rounds", "3"), "replay p2b: expected no option of colin, got --rounds; its own are --contributors"),
+        (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),
+        (("colin", "--from", "3", "--pace", "9"), "expected no option --from, which is of p2b; its own are --rounds"),
+        (
+            ("colin", "--in-flight", "9", "--arm", "cold"),
+            "no option --in-flight, which is of p2b; its own are",
+        ),
+        (("p2b", "--rounds", "3"), "replay p2b: expected no option --rounds, which is of colin; its own are --con"),
         (("--limit", "9", "--world", "users=8"), "--limit: expected it or --world users"),
+        (("--colour", "red"), "replay p2b: expected no option --colour; its own are --contributors"),
+        (("p2b", "--arm"), "--arm: expected a value, got none"),
         (("--arm", "hot"), "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
         (("--pace", "0"), "expected in_flight and pace above 0"),
         (("--limit", "0"), "users must be in 1..4294967296, got 0"),
@@ -106,10 +111,10 @@ def test_an_impossible_replay_is_one_line(refused, tmp_path, monkeypatch, argume
 
 
 def test_users_cannot_be_limited_where_a_world_has_no_such_option(refused, monkeypatch):
-    from hushstream.replay.worlds import catalogue
+    from hushstream.replay.study import study_of
     from hushstream.replay.worlds.synthetic import synthetic
 
-    monkeypatch.setitem(catalogue._BUILTIN, "fixed", lambda *, rounds=3: synthetic(users=40, rounds=rounds))
+    monkeypatch.setitem(study_of("p2b").worlds, "fixed", lambda *, rounds=3: synthetic(users=40, rounds=rounds))
     assert "number of users can be chosen, got 'fixed' with the options rounds" in refused(
         "replay", "--dataset", "fixed", "--limit", "9"
     )
@@ -136,7 +141,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
         raise AssertionError("it ran")
 
     monkeypatch.setattr("hushstream.replay.run.run_with", never)
-    monkeypatch.setattr("hushstream.replay.evaluate_run.evaluate_with", never)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluate_run.evaluate_with", never)
     (tmp_path / "taken").write_text("x")
     place = tmp_path / "taken" / "report"
     assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)

@@ -52,6 +52,10 @@ def test_the_brokers_help_is_that_of_the_broker(cli):
     [
         (("nothing",), "No such command 'nothing'"),
         (("worker", "nobody"), "Invalid value for 'role'"),
+        (("verify", "-d", "x", "--role", "nobody"), "Invalid value for '--role'"),
+        (("keys", "rotate", "nowhere", "x"), "Invalid value for 'zone'"),
+        (("keys", "generate", "x", "--zone", "nowhere"), "Invalid value for '--zone'"),
+        (("dead-letters", "list", "nowhere", "-d", "x"), "Invalid value for 'zone'"),
         (("worker", "learner", "-d", "x", "--metrics-port", "99999"), "Invalid value for '--metrics-port'"),
         (("worker", "learner", "-d", "x", "--session-timeout", "0"), "Invalid value for '--session-timeout'"),
         (("worker", "learner", "-d", "x", "--log-level", "loud"), "Invalid value for '--log-level'"),

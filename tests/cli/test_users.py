@@ -9,8 +9,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, prepare, read_config
 from hushstream.agents.roles import all_machines
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import export_copy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 

@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.client import Client, decisions
 from hushstream.client.decisions import DecisionReader
-from hushstream.roles.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 
 class Writer:

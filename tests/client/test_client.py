@@ -13,10 +13,10 @@ from hushstream.client import client as module
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.shuffler import ShufflerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 X = [0.7, 0.1, 0.1, 0.1]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from hushstream.client import Client, DecisionTimeout
-from hushstream.learners.relation import SocialGraph
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas import codec
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, FeatureConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare
 
 ARMS, DIMENSION = 4, 3
 WHOLE = [0.1] * (ARMS * DIMENSION)
@@ -17,7 +18,7 @@ WHOLE = [0.1] * (ARMS * DIMENSION)
 
 async def test_a_context_has_a_row_for_each_arm_and_what_is_refused_is_in_the_dead_letters():
     config = CollaborativeConfig(deployment="small", arms=ARMS, features=FeatureConfig(DIMENSION))
-    system = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
+    system = declare(CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)])))
     async with DirectSession(system, seed=1) as session, Client(session.event_log()) as client:
         assert (await client.decide("e1", "ann", WHOLE, timeout=60)).policy == "model"
         few = [0.0] * DIMENSION + [0.1] * 2 * DIMENSION + [0.0] * DIMENSION

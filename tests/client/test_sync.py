@@ -11,9 +11,9 @@ from hushstream.client import Client, DecisionTimeout, SyncClient
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.learner import LearnerMachine
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 
 @pytest.fixture

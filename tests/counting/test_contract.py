@@ -294,7 +294,7 @@ class TestGuarantee:
         assert many.lifetime.slots == 7
         if isinstance(plan.budget, PureEpsilon):
             assert many.lifetime.cost.epsilon_micro == 7 * one.cost.epsilon_micro
-            assert one.report_against_report.epsilon_micro == 2 * one.cost.epsilon_micro
+            assert one.replace_one.epsilon_micro == 2 * one.cost.epsilon_micro
         else:
             # rho grows with the square: between 7 and 49 times epsilon.
             assert 7 < many.lifetime.cost.epsilon_micro / one.cost.epsilon_micro < 49
@@ -302,7 +302,7 @@ class TestGuarantee:
 
     def test_a_bound_on_any_two_contents_is_not_doubled(self, plan: Plan) -> None:
         promise = plan.guarantee(Neighbours("replace one reward", "one reward", any_content=True))
-        assert promise.report_against_report == promise.cost
+        assert promise.replace_one == promise.cost
 
     def test_a_unit_in_many_leaves_meets_more_draws_and_pays_their_residue(self, plan: Plan) -> None:
         one = plan.guarantee()

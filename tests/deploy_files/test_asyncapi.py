@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fastavro import parse_schema
 
+from hushstream.engine.declaration import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
-from hushstream.schemas.topics import TOPICS
+from hushstream.systems.catalogue import BUILTIN
 
 
 @pytest.fixture
@@ -26,14 +27,31 @@ def test_the_committed_document_is_the_one_that_the_declarations_give(deploy: Pa
 
 def test_every_topic_is_a_channel_and_every_right_an_operation(document: Any) -> None:
     assert document["asyncapi"].startswith("3.")
-    assert document["channels"].keys() == TOPICS.keys()
+    assert document["channels"].keys() == {topic.name for kind in BUILTIN for topic in kind.topics}
     found = {(one["x-role"], one["action"], one["channel"]["$ref"]) for one in document["operations"].values()}
     assert found == {
-        (str(role), action, f"#/channels/{spec.name}")
-        for spec in TOPICS.values()
-        for action, roles in (("send", spec.writers), ("receive", spec.readers))
-        for role in roles
+        (role, action, f"#/channels/{topic.name}")
+        for kind in BUILTIN
+        for topic in kind.topics
+        for action, roles in (("send", writers), ("receive", readers))
+        for role in roles(topic, kind.roles)
     }
+
+
+def test_a_channel_says_what_every_system_that_has_the_topic_declares(document: Any) -> None:
+    for kind in BUILTIN:
+        for topic in kind.topics:
+            channel = document["channels"][topic.name]
+            assert kind.name in channel["x-systems"]
+            assert {name.partition(".")[0] for name in channel["messages"]} >= set(topic.schemas)
+            said = [
+                channel[f"x-{name}"] for name in ("zone", "partition-rule", "partition-count", "noised", "names-users")
+            ]
+            assert said == [topic.zone, topic.partition_rule, topic.count, topic.noised, topic.names_users]
+            kept = channel["bindings"]["kafka"]["topicConfiguration"]
+            assert (kept["retention.ms"], kept["cleanup.policy"]) == (
+                int(topic.settings()["retention.ms"]), topic.cleanup.split(","),
+            )  # fmt: skip
 
 
 def resolved(document: Any, reference: str) -> Any:

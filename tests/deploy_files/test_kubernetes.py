@@ -15,12 +15,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_p2b, prepare
+from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
 from hushstream.agents.metrics import METRICS
-from hushstream.ops.duties import DUTIES
-from hushstream.ops.topics import partition_counts
-from hushstream.privacy.keys import Zone, generate_keys
-from hushstream.schemas.topics import TOPICS
+from hushstream.engine.declaration import readers, writers
+from hushstream.ops.grants import duty_names
+from hushstream.privacy.keys import generate_keys
 
 EXAMPLES = ("shop", "circle")
 VERSION = "1.33"
@@ -77,9 +76,9 @@ def sealed(base: Path, tmp_path: Path) -> Path:
     """The example shop with sealed slots; the keys are random, as an operator's are."""
     folder = tmp_path / "deployment"
     shutil.copytree(base / "shop" / "deployment", folder)
-    config = parse_p2b({**yaml.safe_load((folder / CONFIGURATION).read_text()), "slot": {"sealed": True}})
+    config = parse_config({**yaml.safe_load((folder / CONFIGURATION).read_text()), "slot": {"sealed": True}})
     (folder / CONFIGURATION).unlink()
-    generate_keys(tmp_path / "keys", [Zone.SEALING])
+    generate_keys(tmp_path / "keys", ["sealing"])
     prepare(folder, config, keys=KeySource(tmp_path / "keys"))
     return tmp_path
 
@@ -166,20 +165,19 @@ def test_every_declared_topic_is_there_with_its_partitions(
 ) -> None:
     system = load(base / example / "deployment")
     found = {one["spec"]["topicName"]: one["spec"] for one in of_kind(manifests[example], "KafkaTopic")}
-    counts = partition_counts(system)
     assert {name: spec["partitions"] for name, spec in found.items()} == {
-        f"{example}.{t}": n for t, n in counts.items()
+        f"{example}.{t}": n for t, n in system.partitions.items()
     }
-    for topic in counts:
-        assert TOPICS[topic].settings().items() <= found[f"{example}.{topic}"]["config"].items()
+    for topic in system.topics:
+        assert topic.settings().items() <= found[f"{example}.{topic.name}"]["config"].items()
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
     example: str, manifests: dict[str, list[Any]], base: Path
 ) -> None:
-    topics = set(partition_counts(load(base / example / "deployment")))
-    for what, side in (("Write", "writers"), ("Read", "readers")):
+    system = load(base / example / "deployment")
+    for what, side in (("Write", writers), ("Read", readers)):
         opened_by_any = set()
         for user in of_kind(manifests[example], "KafkaUser"):
             role = user["metadata"]["name"].removeprefix(f"{example}-")
@@ -188,16 +186,16 @@ def test_users_open_what_is_declared_for_their_role_and_together_every_topic(
                 for acl in user["spec"]["authorization"]["acls"]
                 if acl["resource"]["type"] == "topic" and what in acl["operations"]
             }
-            assert opened <= {topic for topic in topics if role in getattr(TOPICS[topic], side)}, f"{role} {what}"
+            assert opened <= {t.name for t in system.topics if role in side(t, system.roles)}, f"{role} {what}"
             opened_by_any |= opened
-        assert opened_by_any == topics, what
+        assert opened_by_any == system.partitions.keys(), what
 
 
 def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
     base: Path, deploy: Path, script: Any, documents: Any, manifests: dict[str, list[Any]], tmp_path: Path
 ) -> None:
     names = [one["metadata"]["name"] for objects in manifests.values() for one in objects]
-    assert not [name for name in names if any(duty in name for duty in DUTIES)]
+    assert not [name for name in names if any(duty in name for duty in duty_names())]
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     build = deploy / "kubernetes" / "build.py"
     duty = ("--duty", "requeue-edge", "--duty", "verify-shuffler")

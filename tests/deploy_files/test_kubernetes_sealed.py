@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import KeySource, prepare, read_p2b
-from hushstream.privacy.keys import Zone, generate_keys
+from hushstream.agents.deployment import KeySource, prepare, read_config
+from hushstream.privacy.keys import generate_keys
 
 
 def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, script: Any, tmp_path: Path) -> None:
     shop = deploy / "kubernetes" / "base" / "shop"
-    config = read_p2b(shop / "deployment" / "deployment.yaml")
-    generate_keys(tmp_path / "keys", (Zone.SEALING,))
+    config = read_config(shop / "deployment" / "deployment.yaml")
+    generate_keys(tmp_path / "keys", ("sealing",))
     sealed = replace(config, slot=replace(config.slot, sealed=True))
     prepare(tmp_path / "shop" / "deployment", sealed, keys=KeySource(tmp_path / "keys"))
     answer = script(deploy / "kubernetes" / "build.py", tmp_path / "shop")

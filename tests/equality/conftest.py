@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import prepare
-from hushstream.replay.closed_loop import ClosedLoop, Plan, Played
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.worlds.catalogue import make_world
-from hushstream.systems.configuration import (
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan, Played
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -22,7 +23,6 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
 
 SEED = 11
 CONTRIBUTORS = 60
@@ -45,13 +45,13 @@ RELEASES = {
 class Both:
     """The same loop on both runners."""
 
-    system: P2BSystem
+    system: System
     folder: Path
     direct: Recording[Played]
     stream: Recording[Played]
 
 
-def system_of(folder: Path, mode: str) -> P2BSystem:
+def system_of(folder: Path, mode: str) -> System:
     return prepare(
         folder,
         P2BConfig(

@@ -21,16 +21,16 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
-from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.engine.declaration import System
 from hushstream.ops.export import export_copy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
-from hushstream.replay.collaborative_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
-from hushstream.replay.collaborative_run import relation_graph
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed
+from hushstream.replay.studies.colin.run import relation_graph
 from hushstream.schemas import codec
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.system import System
+from hushstream.systems.colin.artefacts import inputs_of
 
 pytestmark = pytest.mark.slow
 
@@ -61,12 +61,12 @@ async def both(folder: Path, trust: str) -> Both:
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, "norm": longest},
         "settle_seconds": 10.0**7,
-        "feedback": {"reward_wait_seconds": 10.0**7},
+        "feedback": {"attribution_window_seconds": 10.0**7},
         "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[trust]},
         "partitions": {"learner": 2},
     }
     config = parse_config(values)
-    system = prepare(folder, config, relation_graph(world, "colin"), public_dataset="colin")
+    system = prepare(folder, config, inputs_of(relation_graph(world, "colin")), public_dataset="colin")
 
     async def on(runner: Any) -> Recording[CollaborativePlayed]:
         loop = CollaborativeLoop(world, CollaborativePlan(ROUNDS, ROUNDS // PHASES))
@@ -127,9 +127,8 @@ def test_each_phase_decides_by_the_model_of_the_phase_before(run: Both) -> None:
 
 
 def test_every_model_is_the_same_bytes(run: Both) -> None:
-    assert isinstance(run.system, CollaborativeSystem)
     assert run.system.config.learner.ridge == "auto"
-    assert run.system.ridge > 2
+    assert run.system.core.ridge > 2
     names = ("version", "parameters", "widths", "observations", "epsilon_micro", "delta_units", "digest")
     ours, theirs = (
         [{name: model[name] for name in names} for model in decoded(recording, "models", "CollaborativeModel")]

@@ -18,8 +18,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy, open_export
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog

@@ -17,13 +17,14 @@ import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.client.client import Client, EventLog
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.declaration import System
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.verify import verify
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
-from hushstream.replay.worlds.catalogue import make_world
 from hushstream.schemas import codec
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -31,7 +32,6 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ async def users_go_on(log: EventLog) -> int:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[P2BSystem, dict[str, Recording[int]]]:
+async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[System, dict[str, Recording[int]]]:
     folder: Path = tmp_path_factory.mktemp("spent")
     config = P2BConfig(
         deployment="spent",
@@ -75,7 +75,6 @@ async def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[P2BSystem, dic
         budget=BudgetConfig(1.5, 1e-6),
     )
     system = prepare(folder, config, public_dataset="synthetic")
-    assert isinstance(system, P2BSystem)
     found = await asyncio.gather(
         play(system, Place("direct", folder, None, SEED), users_go_on),
         play(system, Place("stream", folder, None, SEED), users_go_on),
@@ -108,7 +107,7 @@ def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs:
 
 def test_windows_beyond_are_sealed_and_withheld_and_cost_nothing(runs: Any) -> None:
     system, recordings = runs
-    price = system.guarantee().epsilon_micro
+    price = system.promises.releases.epsilon_micro
     found = []
     for recording in recordings.values():
         assert recording.counts["release_withheld"] == (PHASES - PAID) * SHUFFLERS

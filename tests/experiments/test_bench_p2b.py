@@ -9,8 +9,8 @@ import pytest
 
 from hushstream.replay.bench.report import write_bench
 from hushstream.replay.bench.rows import at_least, figure
-from hushstream.replay.experiments import bench_p2b
-from hushstream.replay.experiments.bench_p2b import compute_rows
+from hushstream.replay.studies.p2b.bench import compute as bench_p2b
+from hushstream.replay.studies.p2b.bench.compute import compute_rows
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.replay import offers
-from hushstream.replay.experiments import catalogue, figures, p2b_curve
-from hushstream.replay.experiments.catalogue import (
-    Experiment,
-    ExperimentError,
-    find_experiment,
-    known_experiments,
-    run_experiment,
-)
+from hushstream.replay import registry as offers
+from hushstream.replay.experiments import catalogue, figures
+from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
+from hushstream.replay.experiments.experiment import Experiment, ExperimentError
 from hushstream.replay.experiments.findings import Description, Findings, write_findings
-from hushstream.replay.experiments.p2b_figures import lines
-from hushstream.replay.experiments.points import Line, Point, WorldSpec, over_seeds, play
-from hushstream.systems.configuration import ReleaseConfig
+from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
+from hushstream.replay.studies.p2b.experiments.paper import lines
+from hushstream.replay.studies.p2b.experiments.points import Line, Point, WorldSpec, over_seeds, play
+from hushstream.systems.p2b.configuration import ReleaseConfig
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SIMULATED = ("p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-modes")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from hushstream.counting import Concentrated, PureEpsilon
-from hushstream.learners.collaborative import CollaborativeState
-from hushstream.learners.relation import Relation
-from hushstream.learners.textbook import TextbookCollaborative
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.experiments import colin_figures, colin_plots, colin_table1
-from hushstream.replay.experiments.colin_grid import DP_ALGORITHMS, canonical, play_tasks
-from hushstream.replay.experiments.colin_mechanisms import (
+from hushstream.replay.experiments.figures import Picture, render
+from hushstream.replay.studies.colin.experiments import figures as colin_figures
+from hushstream.replay.studies.colin.experiments import plots as colin_plots
+from hushstream.replay.studies.colin.experiments import table1 as colin_table1
+from hushstream.replay.studies.colin.experiments.grid import DP_ALGORITHMS, canonical, play_tasks
+from hushstream.replay.studies.colin.experiments.mechanisms import (
     BETTER,
     CALIBRATIONS,
     PAPER,
@@ -30,10 +30,12 @@ from hushstream.replay.experiments.colin_mechanisms import (
     paper_true_epsilon,
     plan_for,
 )
-from hushstream.replay.experiments.colin_noise import noised_rewards, raw_noise
-from hushstream.replay.experiments.colin_play import Task, Tuning, WorldSetting, exposure_for, play, stage_of
-from hushstream.replay.experiments.figures import Picture, render
+from hushstream.replay.studies.colin.experiments.noise import noised_rewards, raw_noise
+from hushstream.replay.studies.colin.experiments.play import Task, Tuning, WorldSetting, exposure_for, play, stage_of
 from hushstream.replay.worlds.world import WorldError
+from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.relation import Relation
+from hushstream.systems.colin.textbook import TextbookCollaborative
 
 SMALL = (("dimension", 3), ("pool", 60), ("users", 4))
 

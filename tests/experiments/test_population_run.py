@@ -12,20 +12,17 @@ import pytest
 from hushstream.client.client import Client
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.experiments.population_run import (
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.p2b.experiments.population_run import (
     ARMS,
     PopulationError,
     interval,
     run_population,
     run_systems,
 )
-from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
-from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.shuffler import ShufflerMachine
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     LearnerConfig,
@@ -33,7 +30,10 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
 LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
@@ -137,7 +137,7 @@ def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
 def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
     world, system = _world(seed=1), P2BSystem.fitted(_config())
     whole = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
-    monkeypatch.setattr("hushstream.replay.experiments.population_run.CHUNK_USERS", 37)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.experiments.population_run.CHUNK_USERS", 37)
     parts = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
     for arm in ARMS:
         np.testing.assert_array_equal(whole.rewards[arm], parts.rewards[arm])

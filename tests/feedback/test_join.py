@@ -117,7 +117,7 @@ def test_a_click_before_its_context_waits_and_is_applied(rig):
 
 
 def test_parked_clicks_that_must_give_way_become_dead_letters(rigs):
-    rig = rigs.LearnerRig(rigs.make_system(feedback={"parked_clicks": 2}))
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"early_feedback": 2}))
     rig.shown("e1", 0)
     rig.reward("e1", 0)
     rig.fold()

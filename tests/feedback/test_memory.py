@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.feedback.memory import BoundedMap, ParkedClick, Parking
+from hushstream.feedback.memory import BoundedMap, EarlyFeedback, FeedbackRow
 
 KEYS = st.sampled_from("abcdef")
 
@@ -25,18 +25,18 @@ def test_a_bounded_map_holds_the_youngest_keys_with_their_newest_values(capacity
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), KEYS), max_size=30))
 def test_parking_loses_no_click_and_never_holds_too_many(capacity, steps):
-    parking = Parking(capacity)
-    held: list[ParkedClick] = []
+    early = EarlyFeedback(capacity)
+    held: list[FeedbackRow] = []
     for offset, (claims, event_id) in enumerate(steps):
         if claims:
             expected = [click for click in held if click.event_id == event_id]
-            assert parking.claim(event_id) == expected
+            assert early.claim(event_id) == expected
             gone = expected
         else:
-            click = ParkedClick(True, event_id, "ann", 0, 1.0, offset, 0, 0)
-            gone = parking.park(click)
+            click = FeedbackRow(True, event_id, "ann", 0, 1.0, offset, 0, 0)
+            gone = early.hold(click)
             held.append(click)
             assert len({evicted.event_id for evicted in gone}) <= 1
         held = [click for click in held if click not in gone]
-        assert len(parking) == len(held) <= capacity
-        assert sorted(parking.all()) == sorted(held)
+        assert len(early) == len(held) <= capacity
+        assert sorted(early.all()) == sorted(held)

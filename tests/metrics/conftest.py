@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import sys
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.role_topics import HOMES
 from hushstream.agents.roles import role_work
 from hushstream.client import Client
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
+from hushstream.systems.p2b.system import declare
 
 ROUNDS = 3
 
@@ -31,17 +28,18 @@ class Played:
         self.metrics: dict[str, Metrics] = {}
         machines = []
         for role in system.roles:
-            count = system.counts[HOMES[role]]
-            work = role_work(role, system, KeySource(seed=3))
+            count = system.homes(role)
+            work = role_work(role.name, system, KeySource(seed=3))
             labels = Labels(
-                role, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
+                role.name, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
                 count, work.reporting.roles, work.reporting.edition,
+                work.reporting.private_work, work.reporting.private_lag, work.reporting.scope_classes,
             )  # fmt: skip
-            self.metrics[role] = Metrics(labels, work.reporting.reason_of)
-            self.metrics[role].partitions(count, count, 0)
+            self.metrics[role.name] = Metrics(labels, work.reporting.reason_of)
+            self.metrics[role.name].partitions(count, count, 0)
             for home in range(count):
                 machine: Any = work.make_machine(home)
-                machine.fold = self._observed(role, home, machine, work.reporting.gauges)
+                machine.fold = self._observed(role.name, home, machine, work.reporting.gauges)
                 machines.append(machine)
         self.driver = DirectDriver(self.log, machines, bytes(32))
 
@@ -93,21 +91,8 @@ def played(rigs: Any) -> Callable[..., Played]:
             deployment.log.append("contexts", 0, b"no record at all")
 
     def play(users: int, silent: Collection[int] = (), **system: Any) -> Played:
-        deployment = Played(rigs.make_system(**system))
+        deployment = Played(declare(rigs.make_system(**system)))
         asyncio.run(live(deployment, users, silent))
         return deployment
 
     return play
-
-
-@pytest.fixture(scope="session")
-def collaborative() -> Any:
-    """The module of the small collaborative deployment."""
-    path = Path(__file__).parents[1] / "roles" / "collaborative_harness.py"
-    name = "hushstream_metrics_collaborative"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
-    return sys.modules.pop(name)

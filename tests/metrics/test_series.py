@@ -6,8 +6,10 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import METRICS, Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.epochs import NoiseEpoch
-from hushstream.systems.budget import Place
+from hushstream.engine.budget import Place
+from hushstream.engine.epochs import NoiseEpoch
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
 
@@ -32,8 +34,14 @@ def test_the_zones_own_page_does_tell_of_a_missing_click(played):
     assert clicked[appends] > silent[appends]
 
 
-def test_lag_of_clicks_is_told_in_the_zone_alone():
-    metrics = Metrics(Labels("learner", topics=("contexts", "clicks"), partitions=2))
+def test_lag_of_clicks_is_told_in_the_zone_alone(rigs, related):
+    for system in (declare_p2b(rigs.make_system()), declare_colin(related.make_system())):
+        lag_of_clicks_stays(role_work("learner", system, KeySource(seed=1)).reporting)
+
+
+def lag_of_clicks_stays(learner):
+    labels = Labels("learner", topics=("contexts", "clicks"), partitions=2, private_lag=learner.private_lag)
+    metrics = Metrics(labels)
     metrics.lag("contexts", 0, 3)
     metrics.lag("clicks", 1, 5)
     public = {sample.labels["topic"] for family in metrics.public.collect() for sample in lagging(family)}
@@ -94,11 +102,11 @@ def test_without_a_counter_no_number_of_windows_is_stated(played):
     assert not [name for _, name, _ in found if name.startswith("hushstream_budget_releases")]
 
 
-def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter_refuses(collaborative):
-    system = collaborative.make_system(release={"epochs": 3})
+def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter_refuses(related):
+    system = declare_colin(related.make_system(release={"epochs": 3}))
     work = role_work("counter", system, KeySource(seed=1))
     machine = work.make_machine(0)
-    price = system.guarantee().price.epsilon_micro
+    price = system.promises.releases.price.epsilon_micro
     seen = []
     for renewal in range(5):
         shown = work.reporting.gauges(machine)

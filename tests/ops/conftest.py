@@ -11,13 +11,14 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
-from hushstream.ops.copies import LogCopy, PartitionCopy, whole
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     LiftConfig,
@@ -26,7 +27,8 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 USERS, ROUNDS, DIMENSION = 40, 6, 4
 KEYS = KeySource(seed=7)
@@ -34,7 +36,7 @@ KEYS = KeySource(seed=7)
 
 @dataclass(frozen=True)
 class Deployment:
-    system: P2BSystem
+    system: System
     log: MemoryLog
     keys: KeySource = KEYS
 
@@ -122,7 +124,7 @@ def bad_records(log: MemoryLog) -> None:
         log.append("clicks", partition, b"")
 
 
-def foreign_records(log: MemoryLog, system: P2BSystem) -> None:
+def foreign_records(log: MemoryLog, system: System) -> None:
     """What a foreign writer may put where only roles write: a dead letter for whoever reads it."""
     other = {"report_id": bytes(16), "period": bytes(8), "config_digest": bytes(16), "content": bytes(32)}
     for partition in (0, 1):
@@ -134,7 +136,7 @@ def foreign_records(log: MemoryLog, system: P2BSystem) -> None:
 
 
 def deploy(name: str, foreign: bool) -> Deployment:
-    system = P2BSystem.fitted(configuration(name), public_dataset=True)
+    system = declare(P2BSystem.fitted(configuration(name), public_dataset=True))
     log = MemoryLog()
     driver = DirectDriver(log, all_machines(system, KEYS), bytes(32))
     world = make_world("synthetic", users=USERS, seed=3, dimension=DIMENSION, arms=5)

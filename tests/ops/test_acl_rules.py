@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from hushstream.contribution.recipients import Recipients
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
-from hushstream.ops.topics import partition_counts
+from hushstream.ops.grants import duty_names, rights_of
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 PREFIX = "small."
 
@@ -126,15 +128,75 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
         "dead-letters-edge",
     }  # fmt: skip
     assert read["two"] == {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"}
-    assert read["owner"] == set(partition_counts(deployment.system))
+    assert read["owner"] == set(deployment.system.partitions)
     assert read["one"] == verified_topics(deployment.system, ["learner"])
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(.*\), got verify-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["verify-counter=User:one"]))
 
 
+REQUEUED = {
+    "p2b": {"edge": {"contexts", "clicks"}, "shuffler": {"reports"}, "server": {"crowds", "interactions"}},
+    "colin": {"edge": {"contexts", "clicks"}, "counter": {"rewards"}, "server": {"releases"}},
+}
+"""What whoever requeues in a zone may write."""
+
+VERIFIED = {
+    "p2b": {
+        "learner": {"contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"},
+        "shuffler": {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"},
+        "aggregator": {"crowds", "interactions", "models", "dead-letters-server"},
+    },
+    "colin": {
+        "learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},
+        "counter": {"rewards", "journal-counter", "releases", "ledger", "dead-letters-counter"},
+        "aggregator": {"releases", "models", "dead-letters-server"},
+    },
+}
+"""What whoever verifies a role may read."""
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related: Any, name: str) -> None:
+    systems = {
+        "p2b": lambda: declare(rigs.make_system(public_dataset=True)),
+        "colin": lambda: declare_colin(related.make_system()),
+    }
+    system = systems[name]()
+    for zone, topics in REQUEUED[name].items():
+        both, read = frozenset({"Read", "Write"}), frozenset({"Read"})
+        assert rights_of(f"requeue-{zone}", system) == {**dict.fromkeys(topics, both), f"dead-letters-{zone}": read}
+    for role, topics in VERIFIED[name].items():
+        assert rights_of(f"verify-{role}", system) == dict.fromkeys(topics, frozenset({"Read"}))
+    assert rights_of("export", system) == dict.fromkeys(system.partitions, frozenset({"Read"}))
+    duties = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name]), "export"}
+    for duty in set(duty_names()) - duties:
+        with pytest.raises(HushstreamError, match=f"got {duty}"):
+            rights_of(duty, system)
+
+
+def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related: Any) -> None:
+    found = {
+        trust: rules_of(declare_colin(related.releasing(trust=trust)), PREFIX, Principals.of())
+        for trust in ("server", "edge")
+    }
+    roles = ("client", "learner", "counter", "aggregator", "operator")
+    read, written = (
+        {trust: {role: topics(rules, role, right) for role in roles} for trust, rules in found.items()}
+        for right in ("Read", "Write")
+    )
+    assert [role for role in roles if "rewards" in read["server"][role]] == ["counter"]
+    assert written["server"]["learner"] == {"decisions", "rewards", "marks-edge", "dead-letters-edge"}
+    assert written["edge"]["learner"] == {"decisions", "releases", "ledger", "marks-edge", "dead-letters-edge"}
+    assert read["edge"]["counter"] == written["edge"]["counter"] == set()
+    for trust in found:
+        assert read[trust]["client"] == {"decisions"}
+        assert read[trust]["aggregator"] == {"releases", "models"}
+
+
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(seeded_key(3, "sealing")), True)
+    lattice, recipients = deployment.system.core.encoder.lattice, Recipients.first(seeded_key(3, "sealing"))
+    system = declare(P2BSystem.of(config, lattice, recipients, public_dataset=True))
     named = Principals.of([f"{name}=User:{name}" for name in ("requeue-edge", "requeue-shuffler", "requeue-server")])
     assert rules_of(system, PREFIX, named) == rules_of(deployment.system, PREFIX, named)
 
@@ -247,7 +309,7 @@ def test_principals_are_named_role_by_role() -> None:
         ("requeue-edge=User:learner", "a principal of its own for each role"),
         ("requeue-somewhere=User:bob", "requeue-edge, requeue-shuffler"),
         ("verify-learner=User:learner", "a principal of its own for each role"),
-        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-counter, verify-aggregator, export"),
+        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-aggregator, verify-counter, export"),
     ],
 )
 def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:

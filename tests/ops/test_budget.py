@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from hushstream.contribution.slots import Report
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED
-from hushstream.ops.copies import LogCopy, whole
+from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
-from hushstream.roles.machine import InputRecord
-from hushstream.roles.marks import Mark, MarkSeal
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.lift import lift_guarantee
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.lift import lift_guarantee
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 WIDE = BudgetConfig(50.0, 1e-6)
 
@@ -44,7 +46,7 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     found = budget.read(deployment.copy, deployment.system)
     windows = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger"))
     lifts = sum(len(part.records) for _, part in deployment.copy.of_topic("ledger-edge"))
-    promised = deployment.system.guarantee()
+    promised = deployment.system.promises.releases
     assert found.ok
     assert found.exit_code == 0
     assert found.by_mechanism == {"slot-sums": windows, "lift": lifts}
@@ -59,7 +61,7 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
 
 def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its_own(deployment: Any) -> None:
     found = accounts(budget.read(deployment.copy, deployment.system))
-    life = deployment.system.guarantee().lifetime.cost
+    life = deployment.system.promises.releases.lifetime.cost
     price = lift_guarantee(deployment.system.config.lift, 1).cost
     for partition in (0, 1):
         slots, lift = found[f"deployment/{partition}"], found[f"deployment-lift/{partition}"]
@@ -179,13 +181,13 @@ def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rig
     release = {"window_slots": 4, "sums": "counter", "windows": 3}
     for count, code in ((2, 0), (3, EXHAUSTED), (5, EXHAUSTED)):
         rig = windows(rigs, count, release=release, budget=WIDE)
-        found = budget.read(copy_of("ledger", rig), rig.system)
+        found = budget.read(copy_of("ledger", rig), declare_p2b(rig.system))
         assert (found.ok, found.exit_code) == (True, code)
         account = accounts(found)["epoch/0/0"]
         assert (account.entries, account.left) == (min(count, 3), Cost(0))
         deployed = accounts(found)["deployment/0"]
         assert deployed.limit.epsilon_micro == 50_000_000
-        assert deployed.left == WIDE.limit - rig.system.guarantee().lifetime.cost
+        assert deployed.left == WIDE.limit - rig.system.promises().releases.lifetime.cost
         assert found.as_json()["exhausted"] == (["epoch/0/0"] if code else [])
         assert ("Exhausted: epoch/0/0: all 3 releases that its price pays for are made." in found.as_text()) == bool(
             code
@@ -227,19 +229,19 @@ def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_h
     fits = system.budgets[0].fits
     assert fits == 3 if name == "basic" else fits > 3
     rig = diverging(related, fits + 2, release=GAUSSIAN, budget=limit)
-    found = budget.read(copy_of("ledger", rig), system)
+    found = budget.read(copy_of("ledger", rig), declare_colin(system))
     assert found.exit_code == EXHAUSTED
     assert len([one for one in found.charges if one.spent != Cost(0)]) == fits
     deployed = accounts(found)["deployment/0"]
     assert deployed.entries == fits
     assert deployed.spent.fits(limit.limit)
-    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.guarantee().cost
+    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.promises().releases.cost
     assert deployed.mechanism == name
     last = found.charges[-1]
     assert (last.spent, last.scope) == (Cost(0), f"epoch/0/{fits + 1}/renewal/{fits + 1}")
     assert "does not fit what is left" in last.refusing
     before = diverging(related, fits, release=GAUSSIAN, budget=limit)
-    assert budget.read(copy_of("ledger", before), system).exit_code == 0
+    assert budget.read(copy_of("ledger", before), declare_colin(system)).exit_code == 0
 
 
 def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -> None:
@@ -251,8 +253,8 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
         rig.interact(f"e{number}", at_home[number])
         rig.seal()
         rig.fold()
-    found = budget.read(copy_of("ledger", *rigs), system)
-    price = system.guarantee().price
+    found = budget.read(copy_of("ledger", *rigs), declare_colin(system))
+    price = system.promises().releases.price
     assert found.exit_code == 0
     for partition in (0, 1):
         deployed = accounts(found)[f"deployment/{partition}"]
@@ -269,9 +271,9 @@ def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(r
     for phase in range(3):
         rig.seal(phase)
         rig.fold()
-        codes.append(budget.read(copy_of("ledger-edge", rig), system).exit_code)
+        codes.append(budget.read(copy_of("ledger-edge", rig), declare_p2b(system)).exit_code)
     assert codes == [0, EXHAUSTED, EXHAUSTED]
-    deployed = accounts(budget.read(copy_of("ledger-edge", rig), system))["deployment-lift/0"]
+    deployed = accounts(budget.read(copy_of("ledger-edge", rig), declare_p2b(system)))["deployment-lift/0"]
     assert deployed.limit.epsilon_micro == 2_000_000
     assert deployed.left.epsilon_micro == 0
     assert system.slot_terms.limit.limit.epsilon_micro == 6_000_000
@@ -283,12 +285,12 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
     turned = {**values[0], "entry_id": bytes(16), "debit": {**values[0]["debit"], "scope": "epoch/0/1"}}
     parts = [codec.encode("LedgerEntry", one) for one in (*values, turned)]
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
-    found = budget.read(copy, rig.system)
+    found = budget.read(copy, declare_p2b(rig.system))
     assert found.ok
-    assert accounts(found)["deployment/0"].spent == rig.system.guarantee().lifetime.cost
+    assert accounts(found)["deployment/0"].spent == rig.system.promises().releases.lifetime.cost
     renewed = {**turned, "debit": {**turned["debit"], "scope": "epoch/0/1/renewal/1"}}
     parts[-1] = codec.encode("LedgerEntry", renewed)
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
-    overspent = budget.read(copy, rig.system)
+    overspent = budget.read(copy, declare_p2b(rig.system))
     assert overspent.exit_code == 1
     assert not accounts(overspent)["deployment/0"].within

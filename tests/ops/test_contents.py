@@ -19,19 +19,21 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.contribution.recipients import Recipients
-from hushstream.edge.agent import EdgeAgent
+from hushstream.engine.declaration import System
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.contents import Form
-from hushstream.privacy.keys import Zone, seeded_key
+from hushstream.privacy.keys import seeded_key
 from hushstream.replay.report.statement import statement_page
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.sending import TakenSlot, slot_outputs
 from hushstream.schemas import codec
-from hushstream.schemas.topics import TOPICS, topics_of
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.schemas.topics import Topic
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.machines.sending import TakenSlot, slot_outputs
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 NONCE = bytes(range(32))
 SEEDS = (1, 2, 3)
@@ -61,13 +63,13 @@ RELEASES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def shuffled(rigs: Any, name: str, seed: int) -> P2BSystem:
+def shuffled(rigs: Any, name: str, seed: int) -> System:
     mode, kind, lift, sealed, public = SHUFFLED[name]
     changes = {"learner": {"alpha": 0.05}, "kind": kind, "lift": {"holdout": 0.3 * lift, "releases": 8}}
     made = rigs.make_system(release={**MODES[mode], "window_slots": 1000}, **changes)
     config = replace(made.config, slot=replace(made.config.slot, sealed=bool(sealed)))
-    recipients = Recipients.first(seeded_key(seed, Zone.SEALING.value)) if sealed else None
-    return P2BSystem.of(config, rigs.lattice(), recipients, bool(public))
+    recipients = Recipients.first(seeded_key(seed, "sealing")) if sealed else None
+    return declare_p2b(P2BSystem.of(config, rigs.lattice(), recipients, bool(public)))
 
 
 class History:
@@ -86,7 +88,7 @@ class History:
 
     def interact(self, event_id: str, user: str, context: Any, reward: float, arm: int | None, arms: int) -> None:
         only = b"" if arm is None else (1 << arm).to_bytes((arms + 7) // 8, "little")
-        line = {"line": "cold"} if self.system.name == "p2b" else {}
+        line = {"line": "cold"} if self.system.kind == "p2b" else {}
         self.put("contexts", "Context", event_id=event_id, user=user, context=context, eligible=only, **line)
         if arm is not None:
             for kind, worth in (("shown", 0.0), ("reward", reward)):
@@ -110,7 +112,7 @@ class ShuffledHistory(History):
             content = self.content if number == 0 else 0
             context, arm, reward = rigs.point(number + content), number % 4, float((number + content) % 2)
             self.user(f"user-{number}", context, arm, reward)
-        if "learner" not in self.system.roles:
+        if "learner" not in self.system.role_names:
             self.seal("reports", 0, 0)
             return self.log
         self.bad_records()
@@ -122,7 +124,7 @@ class ShuffledHistory(History):
         return self.log
 
     def user(self, user: str, context: Any, arm: int, reward: float) -> None:
-        if "learner" not in self.system.roles:
+        if "learner" not in self.system.role_names:
             return self.device(user, context, arm, reward)
         for number in range(ROUNDS):
             self.interact(f"{user}:{number}", user, context.tobytes(), reward, arm, self.system.config.arms)
@@ -130,16 +132,16 @@ class ShuffledHistory(History):
 
     def device(self, user: str, context: Any, arm: int, reward: float) -> None:
         """The agent, and a relay that puts its slot on the broker."""
-        assert isinstance(self.system, P2BSystem)
+        core = self.system.core
         key = seeded_key(self.seed, "edge").derive("user", user)
-        agent = EdgeAgent(self.system.edge_terms(), key, "cold")
+        agent = EdgeAgent(core.edge_terms(), key, "cold")
         eligible = np.arange(self.system.config.arms) == arm
         for number in range(ROUNDS):
             agent.decide(f"{user}:{number}", context, self.now_ms, eligible)
             agent.rewarded(f"{user}:{number}", arm, reward)
         self.now_ms += 100
         period = self.now_ms // round(self.system.config.slot.period_seconds * 1000)
-        for sent in slot_outputs(self.system, [TakenSlot(agent.take_slot(), period, key)], 0, codec.encode):
+        for sent in slot_outputs(core, [TakenSlot(agent.take_slot(), period, key)], 0, codec.encode):
             if sent.topic != "interactions":
                 self.log.append(sent.topic, sent.partition, sent.value)
 
@@ -222,8 +224,17 @@ def play(rigs: Any, related: Any) -> Any:
 
 def collaborative(related: Any, name: str) -> System:
     release = {**related.DEFAULTS["release"], **RELEASES[name]}
-    made: System = related.make_system(release=release, public_dataset="exact" in name)
-    return made
+    return declare_colin(related.make_system(release=release, public_dataset="exact" in name))
+
+
+def topics_by_name(system: System) -> Mapping[str, Topic]:
+    return {topic.name: topic for topic in system.topics}
+
+
+def out_of_trust(system: System, seen: Seen) -> set[str]:
+    """The topics with content in clear that others than those who are trusted with it may read."""
+    declared = topics_by_name(system)
+    return {topic for topic in seen.unnoised if declared[topic].zone not in TRUSTED[system.kind]}
 
 
 CONFIGURATIONS = (*SHUFFLED, *RELEASES)
@@ -235,8 +246,8 @@ DIGESTS = frozenset({"head", "chain", "digest", "entry_id", "leaves"})
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play: Any, name: str) -> None:
     system, seen = play(name)
-    promise = system.guarantee()
-    outside = {topic for topic in seen.unnoised if str(TOPICS[topic].zone) not in TRUSTED[system.name]}
+    promise = system.promises.releases
+    outside = out_of_trust(system, seen)
     assert outside == set(promise.unnoised)
     assert promise.private_as_stated is (not outside)
     assert bool(outside) == (", public" in name or "paper" in name or "exact" in name)
@@ -249,33 +260,34 @@ def test_the_guarantee_names_every_topic_on_which_content_leaves_unnoised(play: 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_topic_holds_content_that_the_guarantee_does_not_name(play: Any, name: str) -> None:
     system, seen = play(name)
-    contents = system.guarantee().contents
+    contents = system.promises.releases.contents
     clear = {content.topic for content in contents if content.form is Form.CLEAR}
     public = {content.topic for content in contents if content.form is Form.PUBLIC}
     declared = {content.topic for content in contents}
     assert seen.unnoised <= clear | public
     assert clear <= seen.unnoised, "what is said to be in clear is seen"
-    there = set(topics_of(system.name, system.roles, system.public_dataset, system.holdout))
-    assert declared <= there
-    for topic in there - declared:
+    there = topics_by_name(system)
+    assert declared <= there.keys()
+    for topic in there.keys() - declared:
         assert seen.moved.get(topic, frozenset()) <= DIGESTS, topic
-    assert all(content.zone == str(TOPICS[content.topic].zone) for content in contents)
+    assert all(content.zone == there[content.topic].zone for content in contents)
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_statement_and_registry_name_what_the_guarantee_names(play: Any, name: str) -> None:
     system, seen = play(name)
     statement = statement_of(system)
-    outside = {topic for topic in seen.unnoised if str(TOPICS[topic].zone) not in TRUSTED[system.name]}
+    outside = out_of_trust(system, seen)
     said = statement.registry["content that leaves un-noised"]
     assert set(said.split(", ")) == (outside or {"none"})
     assert statement.verdict.startswith("Not private as stated") is bool(outside)
     assert statement.registry["verdict"] == statement.as_json()["verdict"] == statement.verdict
     assert (statement.registry["epsilon"] == "none: content leaves un-noised") is bool(outside)
+    declared = topics_by_name(system)
     stands = {name: text for section in statement.sections for name, text in section.facts}
-    for content in system.guarantee().contents:
+    for content in system.promises.releases.contents:
         text = stands[f"{content.topic}, {content.form}: {content.what}"]
         assert ("LEAVES UN-NOISED" in text) is content.leaves_unnoised
-        days = TOPICS[content.topic].retention_ms
+        days = declared[content.topic].retention_ms
         assert ("for the life of the deployment" if days is None else f"after {days // 86_400_000} days") in text
     assert statement_page(statement).index(statement.verdict) < statement_page(statement).index("Who, and what for")

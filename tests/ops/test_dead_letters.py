@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.outcomes import Refusal
 from hushstream.ops import dead_letters
-from hushstream.privacy.keys import Zone
-from hushstream.roles.outcomes import Refusal
+from hushstream.ops.dead_letters import letter_topics
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
 
 def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: Any) -> None:
-    letters = dead_letters.read(deployment.copy)
+    letters = dead_letters.read(deployment.copy, letter_topics(deployment.system))
     assert len(letters) == 12
     assert {letter.zone for letter in letters} == {"edge"}
     assert all(letter.partition == letter.filed_partition and letter.times == 1 for letter in letters)
@@ -22,11 +22,11 @@ def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: An
     assert {str(Refusal.UNKNOWN_LINE), str(Reason.NOT_SINGLE_OBJECT)} <= reasons
     for letter in letters:
         value = deployment.log.slice(letter.topic, letter.partition, letter.offset, letter.offset + 1).records[0].value
-        assert deployment.keys.key(Zone.EDGE).digest("dead-letter", value).hex() == letter.digest
+        assert deployment.keys.key("edge").digest("dead-letter", value).hex() == letter.digest
 
 
 def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:
-    letters = dead_letters.read(invaded.copy)
+    letters = dead_letters.read(invaded.copy, letter_topics(invaded.system))
     summary = dead_letters.summarise(letters)
     assert sum(one.count for one in summary) == len(letters) == 12 + 8 + 4
     foreign = [one for one in summary if one.reason == Refusal.OTHER_CONFIGURATION]
@@ -39,7 +39,7 @@ def test_a_summary_counts_by_reason_and_partition(invaded: Any) -> None:
 
 
 def test_those_of_a_record_are_found_by_its_place(deployment: Any) -> None:
-    letters = dead_letters.read(deployment.copy)
+    letters = dead_letters.read(deployment.copy, letter_topics(deployment.system))
     wanted = letters[3]
     (one,) = dead_letters.of_record(letters, wanted.topic, wanted.partition, wanted.offset)
     assert one == wanted
@@ -52,17 +52,19 @@ def test_those_of_a_record_are_found_by_its_place(deployment: Any) -> None:
 def test_a_repeated_dead_letter_is_one(deployment: Any, editor: Any) -> None:
     source = ("dead-letters-edge", 0)
     records = editor.copy.part(source).records
-    letters = dead_letters.read(editor.inserted(source, len(records), records[2].value))
+    letters = dead_letters.read(
+        editor.inserted(source, len(records), records[2].value), letter_topics(deployment.system)
+    )
     assert len(letters) == 12
     assert [letter.filed_offset for letter in letters if letter.times == 2] == [2]
 
 
 def test_no_payload_is_in_a_listing(deployment: Any) -> None:
-    shown = str([letter.as_json() for letter in dead_letters.read(deployment.copy)])
+    shown = str([letter.as_json() for letter in dead_letters.read(deployment.copy, letter_topics(deployment.system))])
     assert "not a record" not in shown
     assert "nan" not in shown
 
 
-def test_what_is_no_dead_letter_is_an_error_that_says_where(editor: Any) -> None:
+def test_what_is_no_dead_letter_is_an_error_that_says_where(deployment: Any, editor: Any) -> None:
     with pytest.raises(HushstreamError, match="dead-letters-edge/0 offset 0: expected a dead letter"):
-        dead_letters.read(editor.inserted(("dead-letters-edge", 0), 0, b"noise"))
+        dead_letters.read(editor.inserted(("dead-letters-edge", 0), 0, b"noise"), letter_topics(deployment.system))

@@ -16,21 +16,23 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.learners.relation import SocialGraph
-from hushstream.ops.copies import LogCopy
+from hushstream.engine.chain import NewerJournal
+from hushstream.engine.deciding_fold import DecisionFold
+from hushstream.engine.declaration import System
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.chain import NewerJournal
-from hushstream.roles.two_inputs_fold import TwoInputsFold
 from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion, make_schema_version
 from hushstream.schemas.codec import Codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import (
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -38,8 +40,8 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 KEYS = KeySource(seed=7)
 DIMENSION, ARMS, PARTITIONS = 3, 4, 2
@@ -71,9 +73,9 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codec, "encode", encode)
     monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
     monkeypatch.setattr(context_columns, "decode", made.decode)
-    of_fold = TwoInputsFold.fields
+    of_fold = DecisionFold.fields
     # A learner compares its fields on replay, so it must fill the new one in itself.
-    monkeypatch.setattr(TwoInputsFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
+    monkeypatch.setattr(DecisionFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
     return made
 
 
@@ -88,7 +90,7 @@ def p2b() -> System:
         release=ReleaseConfig(window_slots=8),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=2),
     )
-    return P2BSystem.fitted(config, public_dataset=True)
+    return declare_p2b(P2BSystem.fitted(config, public_dataset=True))
 
 
 def related(trust: str) -> System:
@@ -97,7 +99,7 @@ def related(trust: str) -> System:
     config = CollaborativeConfig(
         "related", ARMS, features=FeatureConfig(dimension=DIMENSION), release=release, partitions=partitions
     )
-    return CollaborativeSystem.of(config, SocialGraph.of_edges([(USERS[0], USERS[1], 1.0)], USERS))
+    return declare_colin(CollaborativeSystem.of(config, SocialGraph.of_edges([(USERS[0], USERS[1], 1.0)], USERS)))
 
 
 SYSTEMS: dict[str, Callable[[], System]] = {
@@ -110,7 +112,7 @@ SYSTEMS: dict[str, Callable[[], System]] = {
 def play(log: MemoryLog, system: System, edition: int, phase: int) -> None:
     """One phase of a deployment whose workers all start anew and write an edition; something is refused too."""
     driver = DirectDriver(log, all_machines(system, KEYS, edition), bytes(32))
-    size = DIMENSION if isinstance(system, P2BSystem) else ARMS * DIMENSION
+    size = DIMENSION if system.kind == "p2b" else ARMS * DIMENSION
 
     async def ask(client: Client, user: str) -> None:
         event = f"{user}:{phase}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.engine.machine import InputRecord
 from hushstream.ops.export import (
     MANIFEST,
     ExportRefused,
@@ -18,11 +18,10 @@ from hushstream.ops.export import (
     open_export,
     read_manifest,
 )
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import DamagedExport, PartitionWriter, open_partition
-from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verify_export
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_only_the_owner_can_read_an_export_and_it_says_why(exported: Path) -> No
 
 def test_the_manifest_counts_what_is_there(deployment: Any, exported: Path) -> None:
     manifest = read_manifest(exported)
-    assert manifest.counts == partition_counts(deployment.system)
+    assert manifest.counts == deployment.system.partitions
     assert manifest.deployment == "small"
     assert manifest.records == sum(len(records) for _, records in deployment.log.partitions())
     assert {(part.topic, part.partition) for part in manifest.partitions} >= {("interactions", 0), ("decisions", 1)}

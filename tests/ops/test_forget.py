@@ -11,16 +11,17 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.p2b.system import declare
 
 CANARY = "ann-canary"
 KEYS = KeySource(seed=7)
@@ -29,7 +30,7 @@ KEYS = KeySource(seed=7)
 @pytest.fixture
 def played(rigs: Any) -> Any:
     """A direct deployment in which two users had three rounds each, one record an event and one in a batch."""
-    system = rigs.make_system(public_dataset=True)
+    system = declare(rigs.make_system(public_dataset=True))
     log = MemoryLog()
     driver = DirectDriver(log, all_machines(system, KEYS), os.urandom(32))
     for number in range(3):

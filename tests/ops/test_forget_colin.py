@@ -12,14 +12,15 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status
-from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_stays, what_waits
+from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async, what_waits
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.systems.colin.system import declare
 
 CANARY = "ann-canary"
 USERS = (CANARY, "bob")
@@ -38,7 +39,7 @@ class Played:
     def __init__(self, related: Any, mode: str) -> None:
         graph = related.make_graph(USERS, [(*USERS, 1.0)])
         release = {**related.DEFAULTS["release"], "rows": 2, **RELEASES[mode]}
-        self.system = related.make_system(graph, release=release)
+        self.system = declare(related.make_system(graph, release=release))
         self.log = MemoryLog()
         self.driver = DirectDriver(self.log, all_machines(self.system, KEYS), os.urandom(32))
         self._features = related.some_features
@@ -102,9 +103,9 @@ def test_the_tombstone_reaches_whoever_holds_his_rewards_and_what_stays_and_wait
 
 
 def test_on_public_data_without_noise_nothing_is_said_of_a_guarantee(related: Any) -> None:
-    system = related.make_system(release={"mechanism": "exact"}, public_dataset=True)
-    assert "without noise, as the deployment is on public data" in what_stays(system)[0]
-    assert "guarantee" not in " ".join((*what_stays(system), *what_waits(system)))
+    system = declare(related.make_system(release={"mechanism": "exact"}, public_dataset=True))
+    assert "without noise, as the deployment is on public data" in system.erasure.stays[0]
+    assert "guarantee" not in " ".join((*system.erasure.stays, *what_waits(system)))
 
 
 def test_his_name_leaves_the_edge_for_no_topic(played: Played) -> None:
@@ -146,7 +147,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
     assert [record.value == ERASED for record in logs.part(("contexts", 0)).records] == 3 * [True, False, False] + 4 * [
         False
     ]
-    for role in played.system.roles:
+    for role in played.system.role_names:
         found = verify_export(tmp_path / "copy", played.system, KEYS, (role,))
         assert found.ok, found.as_text()
         assert (found.totals[Status.ERASED] > 0) is (role != "aggregator"), role

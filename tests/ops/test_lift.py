@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.ops.copies import LogCopy, whole
-from hushstream.ops.lift import LiftReport, read_lift, require_lift
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.lift import lift_guarantee, lift_of
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.lift import lift_guarantee, lift_of
+from hushstream.systems.p2b.lift_report import LiftReport
+from hushstream.systems.p2b.system import declare
 
 SETTINGS = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 4, "every_seconds": 1e6, "releases": 8}
 
 
-def copy_of(*rigs: Any) -> LogCopy:
-    found = {}
-    for number, rig in enumerate(rigs):
-        values = [output.value for output in rig.seen.outputs if output.topic == "lift"]
-        found["lift", number] = whole([InputRecord(offset, 1, value) for offset, value in enumerate(values)])
-    return LogCopy(found)
+def read(system: P2BSystem, *rigs: Any) -> LiftReport:
+    """What the deployment's declared view says of the topics that it names, one partition a rig."""
+    view = declare(system).holdout
+    assert view is not None
+    report = view.read(out.value for rig in rigs for out in rig.seen.outputs if out.topic in view.topics)
+    assert isinstance(report, LiftReport)
+    return report
 
 
 def played(rigs: Any, partition: int, settle: bool) -> Any:
@@ -43,7 +45,7 @@ def played(rigs: Any, partition: int, settle: bool) -> Any:
 
 def test_the_newest_release_of_every_counter_is_added_up(rigs: Any) -> None:
     parts = [played(rigs, partition, settle=True) for partition in (0, 1)]
-    report = read_lift(copy_of(*parts), parts[0].system)
+    report = read(parts[0].system, *parts)
     records = [record for rig in parts for record in rig.seen.records("lift", "Lift")]
     sums = [np.frombuffer(record["sums"], "<i8") for record in records]
     assert report.lift == lift_of([(one, records[0]["variance"], 1) for one in sums], 4)
@@ -62,16 +64,19 @@ def test_the_newest_release_of_every_counter_is_added_up(rigs: Any) -> None:
 def test_before_any_wait_is_over_there_is_no_figure(rigs: Any) -> None:
     """Rewards have come, and counted at once they would give a rate."""
     rig = played(rigs, 0, settle=False)
-    report = read_lift(copy_of(rig), rig.system)
-    assert isinstance(report, LiftReport)
+    report = read(rig.system, rig)
     assert report.lift.uplift is None
     assert "Model: too little was shown to tell from the noise." in report.as_text()
 
 
-def test_without_a_release_or_a_hold_out_it_says_what_is_missing(rigs: Any, related: Any) -> None:
+def test_without_a_release_it_says_what_is_missing(rigs: Any) -> None:
     with pytest.raises(HushstreamError, match=r"got none; the first comes after lift\.every_seconds"):
-        read_lift(LogCopy({}), rigs.make_system(lift=SETTINGS))
-    with pytest.raises(HushstreamError, match=r"expected lift\.holdout above 0 .* set lift: \{holdout: 0\.1\}"):
-        require_lift(rigs.make_system())
-    with pytest.raises(HushstreamError, match="expected a deployment of p2b, got one of colin, which has no hold-out"):
-        require_lift(related.make_system())
+        read(rigs.make_system(lift=SETTINGS))
+
+
+def test_there_is_a_view_of_a_hold_out_exactly_where_there_is_one(rigs: Any, related: Any) -> None:
+    assert declare(rigs.make_system()).holdout is None
+    assert declare_colin(related.make_system()).holdout is None
+    held = declare(rigs.make_system(lift=SETTINGS))
+    assert held.holdout is not None
+    assert set(held.holdout.topics) <= held.partitions.keys()

@@ -16,7 +16,7 @@ from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, Top
 from hushstream.agents.security import Security
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import topics
-from hushstream.ops.budget import BUDGET_TOPICS
+from hushstream.ops.budget import budget_topics
 from hushstream.ops.budget import read as read_budget
 from hushstream.ops.connection import BrokerRefused, Connection
 from hushstream.ops.export import export, export_async, open_export
@@ -24,7 +24,6 @@ from hushstream.ops.findings import Status
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import RoleName
 
 QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
 
@@ -37,11 +36,13 @@ async def broker() -> AsyncIterator[Any]:
 
 async def published(deployment: Any, connection: Connection) -> None:
     """Put a finished run on a broker, with its log times (which a real deployment takes from the broker)."""
-    counts = topics.partition_counts(deployment.system)
     async with connection.admin("create topics") as admin:
         settings = {"message.timestamp.type": "CreateTime"}
         await admin.create_topics(
-            [NewTopic(connection.prefix + name, n, 1, topic_configs=settings) for name, n in counts.items()]
+            [
+                NewTopic(connection.prefix + name, n, 1, topic_configs=settings)
+                for name, n in deployment.system.partitions.items()
+            ]
         )
     async with AIOKafkaProducer(bootstrap_servers=connection.bootstrap, enable_idempotence=True) as producer:
         sent = [
@@ -56,25 +57,28 @@ async def published(deployment: Any, connection: Connection) -> None:
 
 async def test_topics_are_created_once_and_then_are_as_declared(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "mine.")
-    counts = topics.partition_counts(deployment.system)
-    missing = await topics.check_async(connection, counts)
+    counts = deployment.system.partitions
+    missing = await topics.check_async(connection, deployment.system)
     assert [(one.topic, one.what) for one in missing] == [(name, "topic") for name in counts]
-    created = await topics.apply_async(connection, counts)
+    created = await topics.apply_async(connection, deployment.system)
     assert [new.topic for new in created] == list(counts)
-    assert await topics.apply_async(connection, counts) == ()
-    assert await topics.check_async(connection, counts) == ()
-    existing = await topics.describe_async(connection, counts)
+    assert await topics.apply_async(connection, deployment.system) == ()
+    assert await topics.check_async(connection, deployment.system) == ()
+    existing = await topics.describe_async(connection, deployment.system)
     assert {name: found.partitions for name, found in existing.items()} == counts
 
 
 async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "mine.")
-    counts = topics.partition_counts(deployment.system)
+    counts = deployment.system.partitions
     async with connection.admin("create topics") as admin:
         await admin.create_topics([NewTopic("mine.ledger", 5, 1)])
-    created = await topics.apply_async(connection, counts)
+    created = await topics.apply_async(connection, deployment.system)
     assert {new.topic for new in created} == set(counts) - {"ledger"}
-    found = {one.what: (one.topic, one.expected, one.found) for one in await topics.check_async(connection, counts)}
+    found = {
+        one.what: (one.topic, one.expected, one.found)
+        for one in await topics.check_async(connection, deployment.system)
+    }
     assert found["partitions"] == ("ledger", "2", "5")
     assert found["message.timestamp.type"] == ("ledger", "LogAppendTime", "CreateTime")
     assert found["retention.ms"] == ("ledger", "-1", "604800000")
@@ -83,39 +87,37 @@ async def test_applying_adds_what_is_missing_and_leaves_the_rest_as_it_is(deploy
 async def test_a_broker_that_refuses_says_why_in_one_line(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "mine.")
     with pytest.raises(BrokerRefused, match=r"create topic mine\.\S+: InvalidReplicationFactorError") as refused:
-        await topics.apply_async(connection, topics.partition_counts(deployment.system), replication=3)
+        await topics.apply_async(connection, deployment.system, replication=3)
     assert "\n" not in str(refused.value)
 
 
 async def test_how_many_copies_must_have_a_record_is_set_where_it_is_asked_for(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "insync.")
-    counts = topics.partition_counts(deployment.system)
     with pytest.raises(HushstreamError, match=r"at most as many copies in sync as there are \(1\), got 2"):
-        await topics.apply_async(connection, counts, replication=1, min_in_sync=2)
+        await topics.apply_async(connection, deployment.system, replication=1, min_in_sync=2)
     with pytest.raises(BrokerRefused, match="InvalidConfig"):
-        await topics.apply_async(connection, counts, min_in_sync=2)
-    assert await topics.apply_async(connection, counts, min_in_sync=1)
-    existing = await topics.describe_async(connection, counts)
+        await topics.apply_async(connection, deployment.system, min_in_sync=2)
+    assert await topics.apply_async(connection, deployment.system, min_in_sync=1)
+    existing = await topics.describe_async(connection, deployment.system)
     assert {(one.copies, one.settings["min.insync.replicas"]) for one in existing.values()} == {(1, "1")}
-    assert await topics.check_async(connection, counts) == ()
+    assert await topics.check_async(connection, deployment.system) == ()
 
 
 async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_this_machine(
     deployment: Any, broker: Any
 ) -> None:
-    counts = topics.partition_counts(deployment.system)
-    await topics.apply_async(Connection(broker.bootstrap, "copies."), counts)
-    assert await topics.warnings_async(Connection(broker.bootstrap, "copies."), counts) == ()
+    await topics.apply_async(Connection(broker.bootstrap, "copies."), deployment.system)
+    assert await topics.warnings_async(Connection(broker.bootstrap, "copies."), deployment.system) == ()
     # By this name it may as well be another machine: no address of loopback, and it leads here.
     beyond = broker.bootstrap.replace("127.0.0.1", "0.0.0.0")
     connection = Connection(beyond, "copies.", Security(allow_plaintext=True))
-    (warning,) = await topics.warnings_async(connection, counts)
+    (warning,) = await topics.warnings_async(connection, deployment.system)
     assert warning.startswith(
         "topics copies.decisions, copies.journal-shuffler, copies.ledger, copies.ledger-edge, copies.lift, "
         "copies.marks-edge, copies.marks-shuffler, copies.models: expected 3 copies or more "
         "and min.insync.replicas 2 or more, found 1 and 1"
     )
-    assert await topics.check_async(connection, counts) == ()
+    assert await topics.check_async(connection, deployment.system) == ()
 
 
 async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, broker: Any, tmp_path: Path) -> None:
@@ -132,15 +134,15 @@ async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, bro
     assert live.ok
     assert live.totals[Status.UNCHECKABLE] == 0
 
-    counts = topics.partition_counts(deployment.system)
-    ledger = await copy_async(connection, counts, BUDGET_TOPICS, QUICK)
+    counts = deployment.system.partitions
+    ledger = await copy_async(connection, counts, budget_topics(deployment.system), QUICK)
     assert {topic for topic, _ in ledger.parts} == {"ledger", "ledger-edge", "marks-edge", "marks-shuffler"}
     assert read_budget(ledger, deployment.system) == read_budget(deployment.copy, deployment.system)
 
 
 @pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
 async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_another(
-    deployment: Any, broker: Any, tmp_path: Path, role: RoleName
+    deployment: Any, broker: Any, tmp_path: Path, role: str
 ) -> None:
     connection, system = Connection(broker.bootstrap, f"{role}."), deployment.system
     await published(deployment, connection)
@@ -148,7 +150,7 @@ async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_ano
     found = verify_export(tmp_path / "out", system, deployment.keys, [role])
     assert found.exit_code == 0, found.as_text()
     assert found.totals == verify(deployment.copy, system, deployment.keys, [role]).totals
-    other: RoleName = "shuffler" if role == "learner" else "learner"
+    other = "shuffler" if role == "learner" else "learner"
     with pytest.raises(HushstreamError, match="name the role that it was made for with --role"):
         verify_export(tmp_path / "out", system, deployment.keys, [other])
 
@@ -156,7 +158,7 @@ async def test_an_export_for_one_role_is_enough_to_verify_it_and_refused_for_ano
 async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "busy.")
     await published(deployment, connection)
-    counts = topics.partition_counts(deployment.system)
+    counts = deployment.system.partitions
     stop = asyncio.Event()
 
     async def write() -> None:
@@ -178,21 +180,22 @@ async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deplo
 
 async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: Any, broker: Any) -> None:
     connection = Connection(broker.bootstrap, "half.")
-    counts = topics.partition_counts(deployment.system)
+    counts = deployment.system.partitions
     with pytest.raises(TopicMissing, match=r"expected topic half\.contexts, there is none"):
         await copy_async(connection, counts, quiet=QUICK)
-    await topics.apply_async(connection, {**counts, "clicks": 3})
+    async with connection.admin("create topics") as admin:
+        await admin.create_topics([NewTopic("half.clicks", 3, 1)])
+    await topics.apply_async(connection, deployment.system)
     with pytest.raises(PartitionCountWrong, match=r"topic half\.clicks: expected 2 partitions, found 3"):
         await copy_async(connection, counts, quiet=QUICK)
 
 
 def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
     connection = Connection("127.0.0.1:1", "any.", timeout_seconds=1.0)
-    counts = topics.partition_counts(deployment.system)
     for attempt in (
-        lambda: topics.check(connection, counts),
-        lambda: topics.apply(connection, counts),
-        lambda: topics.describe(connection, counts),
+        lambda: topics.check(connection, deployment.system),
+        lambda: topics.apply(connection, deployment.system),
+        lambda: topics.describe(connection, deployment.system),
         lambda: export(connection, deployment.system, tmp_path / "none"),
     ):
         with pytest.raises(BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1 answered within 1 s") as absent:

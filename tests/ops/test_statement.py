@@ -6,30 +6,36 @@ import json
 
 import pytest
 
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.declaration import readers
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, Zone, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.lift import lift_guarantee
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.lift import lift_guarantee
+from hushstream.systems.p2b.system import declare as declare_p2b
 
 
 def collaborative(**release):
     graph = SocialGraph.of_edges([("ann", "bob", 1.0), ("bob", "cat", 1.0)])
     config = CollaborativeConfig("clubs", 5, FeatureConfig(4), release=ContinualConfig(**release))
-    return CollaborativeSystem.of(config, graph)
+    return declare_colin(CollaborativeSystem.of(config, graph))
+
+
+def shuffled(rigs, **changes):
+    return declare_p2b(rigs.make_system(**changes))
 
 
 SYSTEMS = {
-    "hosted": lambda rigs: rigs.make_system(),
-    "edge": lambda rigs: rigs.make_system(kind="edge"),
-    "counter over windows": lambda rigs: rigs.make_system(release={"sums": "counter"}),
-    "lift": lambda rigs: rigs.make_system(lift={"holdout": 0.1, "epsilon": 3.0}),
-    "paper": lambda rigs: rigs.make_system(release={"mode": "paper", "sampling": 0.5}),
+    "hosted": lambda rigs: shuffled(rigs),
+    "edge": lambda rigs: shuffled(rigs, kind="edge"),
+    "counter over windows": lambda rigs: shuffled(rigs, release={"sums": "counter"}),
+    "lift": lambda rigs: shuffled(rigs, lift={"holdout": 0.1, "epsilon": 3.0}),
+    "paper": lambda rigs: shuffled(rigs, release={"mode": "paper", "sampling": 0.5}),
     "trusted counter": lambda _: collaborative(),
     "gaussian": lambda _: collaborative(noise="gaussian"),
     "local": lambda _: collaborative(trust="edge"),
@@ -47,7 +53,7 @@ def facts_of(statement):
 
 
 def test_its_figures_are_those_of_the_guarantee(system):
-    promise, facts = system.guarantee(), facts_of(statement_of(system))
+    promise, facts = system.promises.releases, facts_of(statement_of(system))
     assert facts["epsilon for one unit"] == epsilon_text(promise.epsilon_micro)
     assert facts["delta for one unit"] == delta_text(promise.delta_units)
     assert facts["epsilon and delta over a life"] == f"{promise.lifetime.cost}, for {promise.units_in_life}"
@@ -59,7 +65,7 @@ def test_its_figures_are_those_of_the_guarantee(system):
 def test_the_lift_is_stated_with_what_it_costs_and_what_both_cost_together(rigs):
     system = SYSTEMS["lift"](rigs)
     lift = lift_guarantee(system.config.lift, 1)
-    both = system.guarantee().lifetime.cost + lift.lifetime.cost
+    both = system.promises.releases.lifetime.cost + lift.lifetime.cost
     statement = statement_of(system)
     sections = {section.title: dict(section.facts) for section in statement.sections}
     own, parameters = sections["The lift over a hold-out, beside it"], sections["Parameters and unit of privacy"]
@@ -87,7 +93,7 @@ def test_without_a_lift_nothing_is_said_of_one(rigs):
 @pytest.mark.parametrize("name", ["trusted counter", "gaussian", "local", "noisy rewards"])
 def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, name):
     system = SYSTEMS[name](rigs)
-    assert OPEN_IN["hosted"] in system.guarantee().not_protected
+    assert OPEN_IN["hosted"] in system.promises.releases.not_protected
     statement = statement_of(system)
     facts = facts_of(statement)
     for said in (facts["model of trust"], statement.registry["model of differential privacy"]):
@@ -96,7 +102,7 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
         assert "see rewards in clear; everybody after them sees noised" in said
         assert ("the trusted counter" in said) is (system.config.release.trust == "server")
     assert ("learner workers" in facts["adds the noise"]) is (system.config.release.trust == "edge")
-    assert "where the reward arises" not in system.guarantee().mechanism
+    assert "where the reward arises" not in system.promises.releases.mechanism
 
 
 def test_a_life_that_promises_nothing_is_said_in_words():
@@ -116,21 +122,20 @@ def test_a_life_that_promises_nothing_is_said_in_words():
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):
     facts = facts_of(statement_of(system))
     sections = {section.title: dict(section.facts) for section in statement_of(system).sections}
-    for name in topics_of(system.name, system.roles, system.public_dataset, system.holdout):
-        spec = TOPICS[name]
-        assert f"topic {name}" in sections["Retention and erasure"]
-        if spec.zone in (Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER):
-            readable = sections["Who can read raw data"][f"topic {name}"]
-            assert all(str(reader) in readable for reader in spec.readers)
-        elif spec.zone is Zone.PUBLISHED:
-            assert name in facts["published topics"]
+    for topic in system.topics:
+        assert f"topic {topic.name}" in sections["Retention and erasure"]
+        if topic.zone in ("edge", "shuffler", "counter"):
+            readable = sections["Who can read raw data"][f"topic {topic.name}"]
+            assert all(reader in readable for reader in readers(topic, system.roles))
+        elif topic.zone == "published":
+            assert topic.name in facts["published topics"]
 
 
 def test_what_an_erasure_leaves_is_said_of_the_system_at_hand(system):
     erasure = facts_of(statement_of(system))["erasure of a user"]
-    assert ("no release names the user again" in erasure) is (system.name == "colin")
-    assert ("under a keyed hash" in erasure) is (system.name == "p2b" and system.config.kind == "hosted")
-    assert ("on the device" in erasure) is (system.name == "p2b" and system.config.kind == "edge")
+    assert ("no release names the user again" in erasure) is (system.kind == "colin")
+    assert ("under a keyed hash" in erasure) is (system.kind == "p2b" and system.config.kind == "hosted")
+    assert ("on the device" in erasure) is (system.kind == "p2b" and system.config.kind == "edge")
 
 
 def test_what_stands_in_clear_of_colin_is_named_with_how_long_it_is_kept():
@@ -148,9 +153,9 @@ def test_kind_edge_is_said_to_hold_no_context_click_or_decision_anywhere(rigs):
     hosted, edge = (SYSTEMS[name](rigs) for name in ("hosted", "edge"))
     stands = json.dumps(statement_of(edge).as_json()["sections"]["Where content of persons stands"])
     assert not any(topic in stands for topic in ("contexts", "clicks", "decisions"))
-    held = {content.topic for content in edge.guarantee().contents}
+    held, beside = ({content.topic for content in system.promises.releases.contents} for system in (edge, hosted))
     assert held == {"reports", "crowds", "models"}
-    assert {content.topic for content in hosted.guarantee().contents} - held == {"contexts", "clicks", "decisions"}
+    assert beside - held == {"contexts", "clicks", "decisions"}
     sections = {section.title: dict(section.facts) for section in statement_of(edge).sections}
     facts = sections["Who can read raw data"]
     assert "no topic of the deployment holds contexts, clicks or decisions" in facts["model of trust"]
@@ -174,7 +179,7 @@ def test_sensitivities_are_given_in_a_unit(rigs):
 )
 def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, high, low):
     """e^epsilon to one: from 50 % to at most e^epsilon / (1 + e^epsilon), rounded up, and no less than the rest."""
-    example = facts_of(statement_of(rigs.make_system(release={"epsilon": epsilon})))["example"]
+    example = facts_of(statement_of(shuffled(rigs, release={"epsilon": epsilon})))["example"]
     assert f"at most {high} % and at least {low} % likely" in example
     assert "Ann's slot" in example
 
@@ -187,14 +192,14 @@ def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):
 
 
 def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(rigs):
-    statement = statement_of(rigs.make_system(slot={"lifetime_slots": 12}))
-    promise = statement_of(rigs.make_system(slot={"lifetime_slots": 12})).guarantee
+    statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
+    promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
     assert next(iter(statement.as_json())) == "verdict"
     assert statement.verdict.startswith("Private as stated: one slot of one user pays epsilon 1, delta ")
     assert "one person in a whole life epsilon 12, " in statement.verdict
     assert promise["lifetime"]["warning"] in statement.verdict
     assert "Private as stated" not in statement_of(SYSTEMS["paper"](rigs)).verdict
-    replayed = statement_of(rigs.make_system(public_dataset=True))
+    replayed = statement_of(shuffled(rigs, public_dataset=True))
     assert replayed.marks == ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE")
     assert facts_of(replayed)["data"] == "public"
 

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 
 from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import RoleName, all_machines
-from hushstream.contribution.recipients import Recipients
-from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.agents.roles import all_machines
+from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verified_topics, verify
-from hushstream.privacy.keys import Zone, generate_keys, key_path
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import topics_of
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.system import declare
+from hushstream.systems.p2b.topics import TOPICS
 
 BYTES_A_TOPIC = 5
-ROLES: tuple[RoleName, ...] = ("learner", "shuffler", "aggregator")
-P2B_TOPICS = tuple(topic for topic in topics_of("p2b", ROLES, public=True, holdout=True) if "marks" not in topic)
+ROLES: tuple[str, ...] = ("learner", "shuffler", "aggregator")
+P2B_TOPICS = tuple(topic.name for topic in TOPICS if "marks" not in topic.name)
 """Marks follow from no log: the roles read them, and verify does not."""
 
-CASES: list[tuple[str, str, tuple[RoleName, ...]]] = [
+CASES: list[tuple[str, str, tuple[str, ...]]] = [
     *(
         ("deployment", topic, ROLES)
         for topic in P2B_TOPICS
@@ -48,7 +49,7 @@ def case(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(name), editor, topic, roles, random.Random(f"{topic}")
 
 
-def changes(deployment: Any, copy: LogCopy, roles: tuple[RoleName, ...] = ROLES) -> int:
+def changes(deployment: Any, copy: LogCopy, roles: tuple[str, ...] = ROLES) -> int:
     return verify(copy, deployment.system, deployment.keys, roles).totals[Status.CHANGED]
 
 
@@ -208,7 +209,7 @@ def test_identical_sends_count_as_repeated(deployment: Any, editor: Any) -> None
 def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(deployment: Any, editor: Any) -> None:
     source, at = ("decisions", 0), 4
     journal = editor.copy.part(source).records
-    stopped = LearnerMachine(deployment.system, 0, deployment.keys.key(Zone.EDGE))
+    stopped = LearnerMachine(deployment.system.core, 0, deployment.keys.key("edge"))
     stopped.start(journal[0].value)
     for record in journal[1:at]:
         stopped.replay(record.value, [deployment.log.slice(*part) for part in stopped.recovery_ranges(record.value)])
@@ -233,7 +234,7 @@ def test_an_append_of_a_worker_that_had_lost_its_partition_is_off_the_chain(depl
 
 def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
     """The logs as they were when one learner had journaled ``at`` records, the last with other arms."""
-    key = deployment.keys.key(Zone.EDGE)
+    key = deployment.keys.key("edge")
     journal = deployment.log.slice("decisions", 0, 0).records
     _, fields = codec.decode(journal[at].value)
     arms = bytearray(fields["arms"])
@@ -242,7 +243,7 @@ def _first_decision(deployment: Any, arm_of_row: Any, at: int) -> LogCopy:
     altered = content + key.digest("chain", journal[at - 1].value[-16:], content)
     records = [*journal[:at], InputRecord(at, journal[at].timestamp_ms, altered)]
     inputs = {s: p for s, p in LogCopy.of(deployment.log).parts.items() if s[0] in ("contexts", "clicks", "models")}
-    machine = LearnerMachine(deployment.system, 0, key)
+    machine = LearnerMachine(deployment.system.core, 0, key)
     machine.start(journal[0].value)
     outputs: dict[Any, list[InputRecord]] = {}
     for record in journal[1 : at + 1]:
@@ -266,8 +267,8 @@ def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie(deployment: Any) ->
 
 
 def test_an_arm_that_scores_worse_is_changed_even_under_the_key(deployment: Any) -> None:
-    key = deployment.keys.key(Zone.EDGE)
-    machine = LearnerMachine(deployment.system, 0, key)
+    key = deployment.keys.key("edge")
+    machine = LearnerMachine(deployment.system.core, 0, key)
     journal = deployment.log.slice("decisions", 0, 0).records
     machine.start(journal[0].value)
     for record in journal[1:]:
@@ -335,18 +336,21 @@ def test_a_change_is_not_hidden_by_a_role_whose_key_is_not_there(editor: Any, de
 
 
 def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_path: Path) -> None:
-    made = generate_keys(tmp_path, (Zone.SHUFFLER, Zone.SEALING))
+    made = generate_keys(tmp_path, ("shuffler", "sealing"))
     config = replace(deployment.system.config, slot=replace(deployment.system.config.slot, sealed=True))
-    system = P2BSystem.of(config, deployment.system.encoder.lattice, Recipients.first(made[Zone.SEALING]))
+    lattice = deployment.system.core.encoder.lattice
+    system = declare(P2BSystem.of(config, lattice, Recipients.first(made["sealing"])))
     assert verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"]).unchecked == ()
-    key_path(tmp_path, Zone.SEALING).unlink()
+    key_path(tmp_path, "sealing").unlink()
     result = verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"])
     assert (result.unchecked, result.exit_code) == (("shuffler",), 2)
     assert {finding.reason for finding in result.findings} == {"not at hand: the key of sealing"}
 
 
 def test_a_role_that_the_deployment_does_not_have_is_refused(deployment: Any) -> None:
-    with pytest.raises(HushstreamError, match="expected one of learner, shuffler, aggregator for deployment small"):
+    with pytest.raises(
+        HushstreamError, match=r"expected a role of deployment small \(learner, shuffler, aggregator\), got 'counter'"
+    ):
         verify(deployment.copy, deployment.system, deployment.keys, ["counter"])
 
 
@@ -357,7 +361,7 @@ def test_another_key_verifies_nothing(deployment: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_is_checked_with_its_own_topics_alone(deployment: Any, role: RoleName) -> None:
+def test_each_role_is_checked_with_its_own_topics_alone(deployment: Any, role: str) -> None:
     topics = verified_topics(deployment.system, [role])
     assert ("contexts" in topics) == (role == "learner")
     assert ("journal-shuffler" in topics) == (role == "shuffler")

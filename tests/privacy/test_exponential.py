@@ -99,7 +99,7 @@ def test_an_impossible_choice_is_refused(stream, values, epsilon, sensitivity, s
 def test_a_choice_promises_its_epsilon_and_twice_that_between_two_reports():
     promise = exponential_guarantee(100, "0.25", 2, choices=4)
     assert promise.epsilon_micro == 250_000
-    assert promise.report_against_report.epsilon_micro == 500_000
+    assert promise.replace_one.epsilon_micro == 500_000
     assert promise.lifetime.cost.epsilon_micro == 1_000_000
     # Far below one unit of 2^-80, which is the smallest delta that is not zero.
     assert promise.delta_units == promise.residue_units == 1

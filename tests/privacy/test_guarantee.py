@@ -21,7 +21,7 @@ KEYS = {
     "relation",
     "unit",
     "lifetime",
-    "report_against_report",
+    "replace_one",
     "deployment",
     "zone",
     "sensitivity",
@@ -75,8 +75,8 @@ def test_the_default_release_at_epsilon_one_is_epsilon_one_and_its_residue():
 
 def test_a_report_against_a_report_costs_twice_the_epsilon():
     for guarantee in EVERY:
-        assert guarantee.report_against_report.epsilon_micro == 2 * guarantee.epsilon_micro
-        assert guarantee.report_against_report.delta_units >= guarantee.delta_units
+        assert guarantee.replace_one.epsilon_micro == 2 * guarantee.epsilon_micro
+        assert guarantee.replace_one.delta_units >= guarantee.delta_units
 
 
 def test_secret_sampling_lowers_epsilon_and_the_noise_keeps_its_scale():

@@ -203,7 +203,7 @@ def test_an_impossible_scale_or_dimension_is_refused(stream, arguments, said):
 def test_a_vector_promises_its_epsilon_and_the_residue_in_delta():
     promise = k_norm_guarantee("0.5", 1 << 32, 25, vectors=3)
     assert promise.epsilon_micro == 500_000
-    assert promise.report_against_report.epsilon_micro == 1_000_000
+    assert promise.replace_one.epsilon_micro == 1_000_000
     assert promise.lifetime.cost.epsilon_micro == 1_500_000
     assert 1 <= promise.residue_units == promise.delta_units <= promise.lifetime.cost.delta_units < 1 << 20
     for wrong in ({"epsilon": 0}, {"sensitivity": 0}, {"dimension": 0}, {"vectors": 0}):

@@ -6,7 +6,7 @@ import pytest
 from hushstream.privacy import key_files
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.key_files import check, load_key, load_ring, next_key, retire, rotate
-from hushstream.privacy.keys import Key, Zone, generate_keys, key_line, key_path, seeded_key, write_key
+from hushstream.privacy.keys import Key, generate_keys, key_line, key_path, seeded_key, write_key
 
 MATERIAL = bytes(range(100, 132))
 
@@ -163,9 +163,9 @@ def test_a_folder_that_cannot_be_written_is_a_clear_message(path, monkeypatch):
 
 
 def test_a_check_names_the_epochs_and_a_shared_key(tmp_path):
-    generate_keys(tmp_path)
-    rotate(key_path(tmp_path, Zone.EDGE))
-    edge, shuffler = check(tmp_path)
+    generate_keys(tmp_path, ("edge", "shuffler"))
+    rotate(key_path(tmp_path, "edge"))
+    edge, shuffler = check(tmp_path, ("edge", "shuffler"))
     assert (edge.epochs, shuffler.epochs) == ((0, 1), (0, 0))
     assert edge.problem is None
     assert edge.key_id == load_key(edge.path).key_id.hex()

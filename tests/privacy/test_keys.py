@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from hushstream.privacy.errors import KeyFileError, PrivacyError
 from hushstream.privacy.key_files import check, load_key
-from hushstream.privacy.keys import Key, Zone, generate_keys, key_path, seeded_key, write_key
+from hushstream.privacy.keys import Key, generate_keys, key_path, seeded_key, write_key
 
 MATERIAL = bytes(range(100, 132))
+ZONES = ("edge", "shuffler", "counter")
 
 
 def test_nothing_that_prints_or_stores_a_key_shows_its_material(caplog):
@@ -95,7 +96,7 @@ def test_known_answers_of_a_key_stay_the_same_for_ever():
 
 def test_a_seeded_key_says_that_it_is_not_private_and_so_does_all_that_comes_from_it():
     key = seeded_key(1, "edge")
-    assert key == seeded_key(1, Zone.EDGE)
+    assert key == seeded_key(1, "edge")
     assert key != seeded_key(2, "edge")
     assert key != seeded_key(1, "shuffler")
     for one in (key, key.derive("user", "a")):
@@ -124,9 +125,9 @@ def test_a_key_file_is_never_overwritten(tmp_path):
     with pytest.raises(KeyFileError, match="never overwritten"):
         write_key(path)
     with pytest.raises(KeyFileError, match="never overwritten"):
-        generate_keys(tmp_path)
+        generate_keys(tmp_path, ZONES)
     assert path.read_bytes() == before
-    assert not key_path(tmp_path, Zone.SHUFFLER).exists()
+    assert not key_path(tmp_path, "shuffler").exists()
     with pytest.raises(KeyFileError, match="expected to create it"):
         write_key(tmp_path / "missing" / "edge.key")
 
@@ -172,12 +173,12 @@ def test_a_missing_key_file_or_a_folder_in_its_place_is_a_clear_message(tmp_path
 
 
 def test_check_reports_each_zone_and_a_key_that_two_zones_share(tmp_path):
-    keys = generate_keys(tmp_path / "keys", (Zone.EDGE, Zone.SHUFFLER))
-    found = check(tmp_path / "keys", tuple(Zone))
+    keys = generate_keys(tmp_path / "keys", ("edge", "shuffler"))
+    found = check(tmp_path / "keys", ZONES)
     assert [(one.zone, one.key_id) for one in found[:2]] == [(zone, key.key_id.hex()) for zone, key in keys.items()]
     assert found[0].problem is None
     assert "expected a file, got none" in (found[2].problem or "")
-    shared = key_path(tmp_path / "keys", Zone.COUNTER)
+    shared = key_path(tmp_path / "keys", "counter")
     shared.touch(mode=0o600)
-    shared.write_bytes(key_path(tmp_path / "keys", Zone.EDGE).read_bytes())
-    assert "the key of zone edge" in (check(tmp_path / "keys", tuple(Zone))[2].problem or "")
+    shared.write_bytes(key_path(tmp_path / "keys", "edge").read_bytes())
+    assert "the key of zone edge" in (check(tmp_path / "keys", ZONES)[2].problem or "")

@@ -125,7 +125,7 @@ def test_a_number_of_categories_without_a_response_is_refused(wrong):
 
 def test_a_response_promises_pure_epsilon_for_every_pair_of_values():
     promise = RandomisedResponse.of(3, "0.5").guarantee(responses=4, devices=2)
-    assert promise.cost == promise.report_against_report
+    assert promise.cost == promise.replace_one
     assert (promise.epsilon_micro, promise.delta_units, promise.residue_units) == (500_000, 0, 0)
     assert promise.lifetime.cost.epsilon_micro == 8 * 500_000
     assert promise.zone == promise.deployment == "edge"
@@ -199,4 +199,4 @@ def test_a_local_reward_promises_its_epsilon_once_for_each_reward():
         assert promise.lifetime.cost.epsilon_micro == 10_000_000
         assert (promise.delta_units == 0) == (law == "response")
         assert promise.delta_units == promise.residue_units < 1 << 30
-        assert promise.report_against_report == promise.cost
+        assert promise.replace_one == promise.cost

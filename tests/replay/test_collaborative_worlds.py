@@ -7,18 +7,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushstream.replay.datasets.registry import DatasetError
-from hushstream.replay.worlds.catalogue import known_worlds, make_world
-from hushstream.replay.worlds.colin import colin, relate
-from hushstream.replay.worlds.collaborative import (
+from hushstream.replay.catalogue.known_worlds import known_worlds
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.datasets.dataset import DatasetError
+from hushstream.replay.studies.colin.worlds.lastfm import cluster_people, friendships_between, lastfm_world
+from hushstream.replay.studies.colin.worlds.lastfm_data import Listening, number, read_lastfm
+from hushstream.replay.studies.colin.worlds.related import (
     CollaborativeWorld,
     columns_to_one,
     pick_without_replacement,
     unit_rows,
 )
+from hushstream.replay.studies.colin.worlds.uniform import colin, relate
 from hushstream.replay.worlds.draws import Draws
-from hushstream.replay.worlds.lastfm import cluster_people, friendships_between, lastfm_world
-from hushstream.replay.worlds.lastfm_data import Listening, number, read_lastfm
 from hushstream.replay.worlds.world import WorldError
 
 VARIANTS = ("uniform", "nonnegative", "unit-sphere", "masked")

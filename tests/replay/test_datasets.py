@@ -8,16 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import offers
+from hushstream.replay import registry as offers
 from hushstream.replay.datasets import store
 from hushstream.replay.datasets.builtin import BUILTIN
-from hushstream.replay.datasets.registry import (
-    Dataset,
-    DatasetError,
-    DatasetFile,
-    find_dataset,
-    known_datasets,
-)
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
+from hushstream.replay.datasets.registry import find_dataset, known_datasets
 from hushstream.replay.datasets.store import cache_folder, inspect, list_datasets, locate
 
 
@@ -41,7 +36,7 @@ def toy(monkeypatch) -> Dataset:
         folders=("toy", "toy-files"),
         summarise=_summarise,
     )
-    monkeypatch.setattr("hushstream.replay.datasets.builtin.BUILTIN", (*BUILTIN, dataset))
+    monkeypatch.setattr("hushstream.replay.datasets.registry.BUILTIN", (*BUILTIN, dataset))
     return dataset
 
 

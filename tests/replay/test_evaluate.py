@@ -12,16 +12,17 @@ import pytest
 
 from hushstream.agents.deployment import parse_config
 from hushstream.client.client import Client
-from hushstream.replay.evaluate_run import evaluate
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.logged.table import stream_table
-from hushstream.replay.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.replay.runners.playing import Place, play
+from hushstream.replay.studies.p2b.evaluate_run import evaluate
+from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 ARMS = 4
 CHANCE = np.array([[0.9, 0.1, 0.1, 0.1], [0.1, 0.1, 0.9, 0.1]])
@@ -89,7 +90,7 @@ def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
         "encoder": {"codes": 4},
         "slot": {"after_interactions": 1, "settle_seconds": 1e7},
     }
-    system = P2BSystem.fitted(parse_config(values), public_dataset=True)
+    system = declare(P2BSystem.fitted(parse_config(values), public_dataset=True))
     return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))
 
 
@@ -268,7 +269,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"speed": 0.0}, "speed above 0"),
         ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
         ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
-        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
+        ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
         ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),
         ({"log": None, "mapping": None, "dataset": "nothing"}, "unknown log 'nothing'; known: obd"),

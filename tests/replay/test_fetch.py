@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
 from hushstream.replay.datasets.fetch import Transfer, fetch, fetch_dataset
-from hushstream.replay.datasets.registry import Dataset, DatasetError, DatasetFile
 
 CONTENT = bytes(range(256)) * 2048
 QUICK = Transfer(attempts=3, timeout_seconds=5.0, pause_seconds=0.0)

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import offers
+from hushstream.replay import registry as offers
+from hushstream.replay.catalogue.known_worlds import WORLDS, known_worlds, system_of
+from hushstream.replay.catalogue.players import players
+from hushstream.replay.catalogue.worlds import find_world
 from hushstream.replay.datasets.registry import DATASETS, known_datasets
 from hushstream.replay.experiments.catalogue import EXPERIMENTS, known_experiments
 from hushstream.replay.logged.catalogue import LOGS, known_logs
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.players import players
-from hushstream.replay.worlds.catalogue import WORLDS, find_world, known_worlds, system_of
-from hushstream.replay.worlds.colin import colin
-from hushstream.replay.worlds.collaborative import CollaborativeWorld
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.worlds.synthetic import SyntheticWorld, synthetic
 from hushstream.replay.worlds.world import WorldError
 

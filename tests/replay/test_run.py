@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hushstream.replay.measures import environment, throughput
-from hushstream.replay.report.collaborative import CollaborativeResult
 from hushstream.replay.report.results import RunResult
-from hushstream.replay.run import SYSTEMS, option_names, run
+from hushstream.replay.run import option_names, run
+from hushstream.replay.studies.colin.report import CollaborativeResult
+from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 
 RELATED = {"users": 3, "arms": 4, "dimension": 3, "pool": 20, "rounds": 2}
@@ -40,7 +41,7 @@ def test_what_a_system_does_not_take_is_refused_by_name(system, options, says):
 
 def test_every_system_can_be_told_where_to_run_and_what_to_play():
     shared = {"dataset", "runner", "seed", "world", "config", "folder", "bootstrap", "security", "verify"}
-    for system in SYSTEMS:
+    for system in studies():
         assert shared < set(option_names(system))
 
 

@@ -8,7 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hushstream.replay.worlds.catalogue import known_worlds, make_world, world_options
+from hushstream.replay.catalogue.known_worlds import known_worlds
+from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.worlds.movielens import film_world
 from hushstream.replay.worlds.multilabel import chi2_scores, multilabel_world
 from hushstream.replay.worlds.synthetic import synthetic

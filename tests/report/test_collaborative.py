@@ -12,22 +12,22 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hushstream.learners.relation import SocialGraph
 from hushstream.privacy.promise import REPRODUCIBLE
-from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
-from hushstream.replay.report.collaborative import (
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     RegretRow,
     collaborative_table,
     draw_regret,
     write_collaborative_report,
 )
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def made():
         mechanism="negative-digit",
         trust="server",
         users=2,
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        privacy=StatedGuarantee.of(system.promises().releases.under_key(reproducible=True)),
         rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
         mean_reward=0.4375,
         counts={"decided": 20, "release": 5, "records_releases": 6},
@@ -193,7 +193,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"config": {"public_dataset": True}}, "public_dataset: Unexpected keyword argument"),
+        ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"config": {"system": "p2b"}}, "config|context|features"),
         ({"dataset": "synthetic", "world": {}}, "dataset: expected a world of related users"),
         ({"runner": "cloud"}, "runner: expected direct or stream"),
@@ -213,6 +213,6 @@ def test_a_world_that_is_not_public_is_refused_as_regret_is_exact(monkeypatch):
     def private(name, **options):
         return replace(make_world(name, **options), public=False)
 
-    monkeypatch.setattr("hushstream.replay.collaborative_run.make_world", private)
+    monkeypatch.setattr("hushstream.replay.studies.colin.run.make_world", private)
     with pytest.raises(HushstreamError, match="dataset: expected a public one, as regret is an exact figure"):
         run_collaborative(CollaborativeOptions(world=SMALL, rounds_per_phase=3))

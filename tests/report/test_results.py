@@ -4,15 +4,15 @@ import math
 
 import pytest
 
+from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import ArmRow, ArmSummary, CellRow, RoleCheck, StatedGuarantee
-from hushstream.roles.outcomes import Outcome, Refusal
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.topics import TOPICS
+from hushstream.systems.catalogue import kinds
 
 SUMMARY = ArmSummary(0.5, 0.01, 10)
 
@@ -43,7 +43,7 @@ def test_a_live_run_may_show_its_guarantee_its_slots_and_its_speed(live_result):
 
 def test_every_count_of_the_machines_has_a_class():
     names = {str(name) for kind in (Outcome, JoinOutcome, Refusal, Reason) for name in kind}
-    assert names | {f"records_{topic}" for topic in TOPICS} <= set(COUNT_CLASSES)
+    assert names | {f"records_{topic.name}" for kind in kinds().values() for topic in kind.topics} <= set(COUNT_CLASSES)
 
 
 def test_what_tells_something_of_content_is_zone_private():

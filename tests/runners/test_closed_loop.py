@@ -9,14 +9,14 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.replay.closed_loop import ARMS, ClosedLoop, Plan
-from hushstream.replay.population import BLOCK_USERS, BlockedWorld
+from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan
+from hushstream.replay.studies.p2b.population import BLOCK_USERS, BlockedWorld
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -24,7 +24,8 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def system(world):
         release=ReleaseConfig(),
         partitions=PartitionConfig(2, 2),
     )
-    return P2BSystem.fitted(config, public_dataset=True)
+    return declare(P2BSystem.fitted(config, public_dataset=True))
 
 
 def play(world, system, plan, progress=None):
@@ -173,7 +174,7 @@ def test_blocks_keep_every_users_own_eligible_arms():
 
 
 def test_blocks_are_forgotten_and_computed_again_alike(monkeypatch):
-    monkeypatch.setattr("hushstream.replay.population.KEPT_BLOCKS", 2)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.population.KEPT_BLOCKS", 2)
     world = make_world("synthetic", users=10, seed=2)
     blocked = BlockedWorld(world)
     first = [blocked.context(3, r).copy() for r in range(world.rounds)]

@@ -10,11 +10,12 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client import Client
+from hushstream.engine.machine import ReplayMismatch
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.system import declare
 
 KEYS = KeySource(seed=3)
 NONCE = bytes(32)
@@ -26,7 +27,7 @@ def system(rigs):
 
 
 def driver_of(system, log, keys=KEYS):
-    return DirectDriver(log, all_machines(system, keys), NONCE)
+    return DirectDriver(log, all_machines(declare(system), keys), NONCE)
 
 
 async def live(rigs, client, users, first=0, last=3):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hushstream.engine.machine import InputRecord
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord
 
 
 def test_offsets_count_from_zero_in_each_partition_and_log_time_never_goes_back():

@@ -27,6 +27,7 @@ import hushstream.schemas
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.broker import EmbeddedBroker
+from hushstream.engine.declaration import System
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
@@ -36,7 +37,7 @@ from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, load
 from hushstream.schemas.codec import Codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     P2BConfig,
@@ -44,10 +45,9 @@ from hushstream.systems.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.system import System
 
 SEED = "7"
-DIMENSION, PARTITIONS = 3, 2
+DIMENSION, PARTITIONS, WINDOW_SLOTS = 3, 2, 4
 WAIT_SECONDS = 60.0
 QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
 ADDED = {"name": "surface", "type": "string", "default": "", "doc": "Where in the application the arms are shown."}
@@ -109,7 +109,7 @@ class Shop:
 
     async def values(self, topic: str) -> list[bytes]:
         """All values of a topic."""
-        found = await copy_async(self.connection, topics.partition_counts(self.system), {topic}, QUICK)
+        found = await copy_async(self.connection, self.system.partitions, {topic}, QUICK)
         return [record.value for _, part in found.of_topic(topic) for record in part.records]
 
     async def answered(self) -> list[str]:
@@ -131,13 +131,19 @@ class Shop:
         before, self.windows = self.windows, len(await self.values("crowds"))
         return self.windows > before
 
+    async def all_released(self) -> bool:
+        """Whether every window that is full was released: nothing that was sent waits for the shuffler."""
+        sent = [codec.decode(value) for value in await self.values("reports")]
+        slots = {fields["report_id"] for name, fields in sent if name == "SlotReport"}
+        return len(await self.values("crowds")) == len(slots) // WINDOW_SLOTS
+
     async def together(self, *ports: int) -> None:
         """Wait until the workers with these metrics run one learner partition each."""
         await until(lambda: each_holds(dict.fromkeys(ports, 1)), "both learners run side by side")
 
     async def require_that_the_direct_runner_follows(self) -> None:
         """The direct runner over the same logs finds what was published, and has nothing to add."""
-        copied = await copy_async(self.connection, topics.partition_counts(self.system), {*RECOMPUTED, *OTHERS}, QUICK)
+        copied = await copy_async(self.connection, self.system.partitions, {*RECOMPUTED, *OTHERS}, QUICK)
         log = MemoryLog()
         for source, part in copied.parts.items():
             log.load(*source, list(part.records))
@@ -230,13 +236,13 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         40,
         encoder=EncoderConfig(codes=4),
         slot=SlotConfig(after_interactions=1, lifetime_slots=8, settle_seconds=0.0),
-        release=ReleaseConfig(window_slots=4),
+        release=ReleaseConfig(window_slots=WINDOW_SLOTS),
         partitions=PartitionConfig(learner=PARTITIONS, shuffler=1),
     )
     system = prepare(tmp_path / "shop", config, public_dataset="synthetic")
     async with EmbeddedBroker() as broker:
         connection = Connection(broker.bootstrap, "shop.")
-        await topics.apply_async(connection, topics.partition_counts(system))
+        await topics.apply_async(connection, system)
         yield Shop(tmp_path / "shop", system, connection)
 
 
@@ -260,6 +266,7 @@ async def test_an_edition_rolls_out_without_losing_or_changing_anything(
     async with shop.worker("learner2", upgraded, 2), shop.worker("shuffler", upgraded, 2):
         await shop.send(5, edition=2)
         await until(shop.all_answered, "what the first answered is taken over by the second")
+        await until(shop.all_released, "the shuffler released all that was sent")
     assert sorted(await shop.answered()) == sorted(shop.sent), "every context was decided once"
     assert await shop.values("dead-letters-edge") == []
     assert {topic: await shop.editions(topic) for topic in RECOMPUTED} == {topic: {1, 2} for topic in RECOMPUTED}

@@ -4,129 +4,190 @@ import dataclasses
 
 import pytest
 
+from hushstream.engine.declaration import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import LETTER_READERS, TOPICS, Count, PartitionRule, Role, Zone, physical
+from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, PartitionRule, letter_reader, physical
+from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.colin.system import KIND as COLIN
+from hushstream.systems.p2b.system import KIND as P2B
 
-
-def test_every_topic_of_the_design_is_declared():
-    assert set(TOPICS) == {
+TOPICS = {
+    "p2b": {
         "contexts",
         "clicks",
         "decisions",
         "reports",
         "interactions",
-        "rewards",
         "journal-shuffler",
-        "journal-counter",
         "crowds",
-        "releases",
         "lift",
         "ledger-edge",
         "models",
         "ledger",
         "marks-edge",
         "marks-shuffler",
-        "marks-counter",
         "dead-letters-edge",
         "dead-letters-shuffler",
+        "dead-letters-server",
+    },
+    "colin": {
+        "contexts",
+        "clicks",
+        "decisions",
+        "rewards",
+        "journal-counter",
+        "releases",
+        "models",
+        "ledger",
+        "marks-edge",
+        "marks-counter",
+        "dead-letters-edge",
         "dead-letters-counter",
         "dead-letters-server",
-    }
-    assert all(spec.name == name for name, spec in TOPICS.items())
+    },
+}
+OWN = {
+    ("p2b", "edge"): "learner",
+    ("p2b", "shuffler"): "shuffler",
+    ("p2b", "server"): "aggregator",
+    ("colin", "edge"): "learner",
+    ("colin", "counter"): "counter",
+    ("colin", "server"): "aggregator",
+}
+"""Whose workers run in each zone."""
+
+
+@pytest.fixture(params=BUILTIN, ids=lambda kind: kind.name)
+def kind(request):
+    return request.param
+
+
+def topics_in(kind, zone):
+    found = [topic for topic in kind.topics if topic.zone == zone]
+    assert found, f"no topic in zone {zone}"
+    return found
+
+
+def test_every_topic_of_the_design_is_declared(kind):
+    names = [topic.name for topic in kind.topics]
+    assert set(names) == TOPICS[kind.name]
+    assert len(set(names)) == len(names)
 
 
 def test_every_schema_travels_somewhere():
-    assert {schema for spec in TOPICS.values() for schema in spec.schemas} == set(CATALOGUE)
+    assert {schema for kind in BUILTIN for topic in kind.topics for schema in topic.schemas} == set(CATALOGUE)
 
 
-def test_log_time_is_the_brokers_on_every_topic_and_the_largest_value_fits():
-    for spec in TOPICS.values():
-        assert spec.settings()["message.timestamp.type"] == "LogAppendTime"
-        assert spec.max_message_bytes > MAX_VALUE_BYTES
+def test_log_time_is_the_brokers_on_every_topic_and_the_largest_value_fits(kind):
+    for topic in kind.topics:
+        assert topic.settings()["message.timestamp.type"] == "LogAppendTime"
+        assert topic.max_message_bytes > MAX_VALUE_BYTES
 
 
-def test_journals_and_the_ledger_are_never_dropped():
-    for name in ("decisions", "journal-shuffler", "journal-counter", "models", "ledger"):
-        assert TOPICS[name].settings()["retention.ms"] == "-1"
-        assert TOPICS[name].settings()["cleanup.policy"] == "delete"
+def test_journals_and_the_ledgers_are_never_dropped(kind):
+    journals = {role.journal for role in kind.roles}
+    ledgers = {topic.name for topic in kind.topics if topic.is_ledger}
+    assert "ledger" in ledgers
+    assert {topic.name for topic in kind.topics if topic.is_journal} == journals
+    for name in journals | ledgers:
+        assert kind.topic(name).settings()["retention.ms"] == "-1"
+        assert kind.topic(name).settings()["cleanup.policy"] == "delete"
 
 
-def test_marks_are_kept_by_key_and_never_dropped():
-    for name in ("marks-edge", "marks-shuffler", "marks-counter"):
-        spec = TOPICS[name]
-        assert (spec.settings()["cleanup.policy"], spec.settings()["retention.ms"]) == ("compact", "-1")
-        assert spec.lasting
-        assert len(spec.writers) == 1
+def test_marks_are_kept_by_key_and_never_dropped(kind):
+    marks = [topic for topic in kind.topics if "ReleaseMark" in topic.schemas]
+    assert {topic.name for topic in marks} == {role.marks for role in kind.roles} - {None}
+    for topic in marks:
+        assert (topic.settings()["cleanup.policy"], topic.settings()["retention.ms"]) == ("compact", "-1")
+        assert topic.lasting
+        assert len(writers(topic, kind.roles)) == 1
 
 
-def test_no_topic_may_be_led_by_a_broker_that_missed_records():
-    assert {spec.settings()["unclean.leader.election.enable"] for spec in TOPICS.values()} == {"false"}
+def test_no_topic_may_be_led_by_a_broker_that_missed_records(kind):
+    assert {topic.settings()["unclean.leader.election.enable"] for topic in kind.topics} == {"false"}
 
 
-def test_a_journal_has_one_writer_and_begins_with_a_genesis_record():
-    for spec in TOPICS.values():
-        if "Genesis" in spec.schemas:
-            assert len(spec.writers) == 1
-            assert spec.writers[0] in spec.readers
+def test_a_journal_has_one_writer_and_begins_with_a_genesis_record(kind):
+    for topic in kind.topics:
+        if "Genesis" in topic.schemas:
+            written = writers(topic, kind.roles)
+            assert len(written) == 1
+            assert written[0] in readers(topic, kind.roles)
 
 
-def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone():
-    readers = {role for spec in TOPICS.values() if spec.zone is Zone.EDGE for role in spec.readers}
-    assert readers == {Role.CLIENT, Role.LEARNER, Role.LETTERS_EDGE, Role.OPERATOR}
+def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone(kind):
+    found = {who for topic in topics_in(kind, "edge") for who in readers(topic, kind.roles)}
+    assert found == {CLIENT, "learner", letter_reader("edge"), OPERATOR}
+
+
+@pytest.mark.parametrize(("system", "zone"), [place for place in OWN if place[1] != "edge"])
+def test_what_a_zone_holds_is_read_by_its_own_role_alone(system, zone):
+    """But for marks, of which the operator may read that there are some."""
+    kind = {"p2b": P2B, "colin": COLIN}[system]
+    for topic in topics_in(kind, zone):
+        beside = {OPERATOR} if topic.name.startswith("marks-") else {letter_reader(zone)}
+        assert set(readers(topic, kind.roles)) <= {OWN[system, zone]} | beside, topic.name
+
+
+def test_every_zone_of_a_system_is_looked_at_here(kind):
+    assert {topic.zone for topic in kind.topics} - {PUBLISHED} == {zone for system, zone in OWN if system == kind.name}
+
+
+def test_what_the_operator_reads_is_published_or_a_mark(kind):
+    # What the operator may read of marks says that a journal has released, and not how far.
+    read = [topic for topic in kind.topics if OPERATOR in readers(topic, kind.roles)]
+    assert {topic.zone for topic in read if not topic.name.startswith("marks-")} == {PUBLISHED}
+
+
+def test_each_zones_dead_letters_have_one_reader_who_reads_nothing_else(kind):
+    letters = [topic for topic in kind.topics if topic.schemas == ("DeadLetter",)]
+    assert {topic.zone for topic in letters} == {role.zone for role in kind.roles}
+    assert all(topic.holds_dead_letters for topic in letters)
+    for topic in letters:
+        who = f"letters-{topic.zone}"
+        assert readers(topic, kind.roles) == (who,)
+        assert [other.name for other in kind.topics if who in readers(other, kind.roles)] == [topic.name]
+        assert not [other.name for other in kind.topics if who in writers(other, kind.roles)]
+    assert len({topic.zone for topic in letters}) == len(letters)
+
+
+def test_what_leaves_the_edge_holds_no_event_and_no_user(kind):
+    names = {"event_id", "event_ids", "user", "users"}
+    for topic in kind.topics:
+        if topic.zone != "edge":
+            fields = {f["name"] for schema in topic.schemas for f in CATALOGUE[schema][-1].parsed["fields"]}
+            assert not fields & names, topic.name
 
 
 @pytest.mark.parametrize(
-    ("zone", "own"),
-    [(Zone.SHUFFLER, Role.SHUFFLER), (Zone.COUNTER, Role.COUNTER), (Zone.SERVER, Role.AGGREGATOR)],
+    ("kind", "count", "names"),
+    [
+        (P2B, "learner", ("contexts", "clicks", "decisions")),
+        (P2B, "shuffler", ("reports", "journal-shuffler")),
+        (P2B, "lines", ("crowds", "interactions", "models")),
+        (COLIN, "learner", ("contexts", "clicks", "decisions")),
+        (COLIN, "counter", ("rewards", "journal-counter")),
+        (COLIN, "lines", ("releases", "models")),
+    ],
 )
-def test_what_a_zone_holds_is_read_by_its_own_role_alone(zone, own):
-    """But for marks, of which the operator may read that there are some."""
-    for spec in TOPICS.values():
-        if spec.zone is zone:
-            beside = {Role.OPERATOR} if spec.name.startswith("marks-") else {LETTER_READERS[zone]}
-            assert set(spec.readers) <= {own} | beside, spec.name
+def test_topics_that_meet_in_one_role_have_the_same_partitions(kind, count, names):
+    assert {kind.topic(name).count for name in names} == {count}
+    role = next(role for role in kind.roles if set(names) <= {role.journal, *role.inputs})
+    assert role.homes == count
 
 
-def test_what_the_operator_reads_is_published_or_a_mark():
-    # What the operator may read of marks says that a journal has released, and not how far.
-    read = [spec for spec in TOPICS.values() if Role.OPERATOR in spec.readers]
-    assert {spec.zone for spec in read if not spec.name.startswith("marks-")} == {Zone.PUBLISHED}
+def test_no_choice_of_a_partition_tells_a_report_from_another():
+    assert P2B.topic("reports").partition_rule is PartitionRule.ANY
 
 
-def test_each_zones_dead_letters_have_one_reader_who_reads_nothing_else():
-    letters = [spec for spec in TOPICS.values() if spec.schemas == ("DeadLetter",)]
-    assert {spec.zone: spec.readers for spec in letters} == {zone: (who,) for zone, who in LETTER_READERS.items()}
-    assert len({who for spec in letters for who in spec.readers}) == len(letters)
-    assert all(str(spec.readers[0]) == f"letters-{spec.zone}" for spec in letters)
-    for who in LETTER_READERS.values():
-        assert len([spec for spec in TOPICS.values() if who in spec.readers]) == 1
-        assert not [spec for spec in TOPICS.values() if who in spec.writers]
-
-
-def test_what_leaves_the_edge_holds_no_event_and_no_user():
-    names = {"event_id", "event_ids", "user", "users"}
-    for spec in TOPICS.values():
-        if spec.zone is not Zone.EDGE:
-            fields = {f["name"] for schema in spec.schemas for f in CATALOGUE[schema][-1].parsed["fields"]}
-            assert not fields & names, spec.name
-
-
-def test_topics_that_meet_in_one_role_have_the_same_partitions():
-    assert {TOPICS[name].count for name in ("contexts", "clicks", "decisions")} == {Count.LEARNER}
-    assert {TOPICS[name].count for name in ("reports", "journal-shuffler")} == {Count.SHUFFLER}
-    assert {TOPICS[name].count for name in ("rewards", "journal-counter")} == {Count.COUNTER}
-    assert {TOPICS[name].count for name in ("crowds", "interactions", "models")} == {Count.LINES}
-    assert TOPICS["reports"].partition_rule is PartitionRule.ANY
-
-
-def test_the_prefix_stands_before_the_name_of_a_known_topic():
+def test_the_prefix_stands_before_the_name_and_a_topic_that_is_not_declared_has_none(kind):
     assert physical("shop.", "contexts") == "shop.contexts"
     with pytest.raises(HushstreamError, match="'context'"):
-        physical("shop.", "context")
+        kind.topic("context")
 
 
-def test_a_topic_with_an_unknown_schema_is_refused():
+def test_a_topic_with_an_unknown_schema_is_refused(kind):
     with pytest.raises(HushstreamError, match="Nothing"):
-        dataclasses.replace(TOPICS["contexts"], schemas=("Context", "Nothing"))
+        dataclasses.replace(kind.topic("contexts"), schemas=("Context", "Nothing"))

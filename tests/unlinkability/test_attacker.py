@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from hushstream.contribution.recipients import Recipients
-from hushstream.contribution.sealed import SealOpener
-from hushstream.contribution.slots import Report, pack
 from hushstream.privacy.keys import seeded_key
-from hushstream.roles.learner import LearnerMachine
 from hushstream.schemas import codec
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.contribution.sealed import SealOpener
+from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8
 LEAST_PAIRS = 460
@@ -43,7 +43,9 @@ class Played:
 
 def make_system(rigs: Any, sealed: bool) -> P2BSystem:
     slot = {"after_interactions": 1, "settle_seconds": SPAN_SECONDS}
-    system = rigs.make_system(slot=slot, partitions={"shuffler": PARTITIONS}, feedback={"reward_wait_seconds": 5.0})
+    system = rigs.make_system(
+        slot=slot, partitions={"shuffler": PARTITIONS}, feedback={"attribution_window_seconds": 5.0}
+    )
     if not sealed:
         return system
     config = replace(system.config, slot=replace(system.config.slot, sealed=True))

@@ -69,7 +69,7 @@ def came_of(left: Any, raw: Any) -> dict[str, float]:
 def test_every_user_sent_one_slot(left, reports):
     assert sorted(left.user_of[record.value[10:26]] for record in reports) == sorted(left.user_of.values())
     schemas = {codec.decode(record.value)[0] for record in reports}
-    assert schemas == {"SlotReport" if left.system.sealing is None else "SealedSlot"}
+    assert schemas == {"SlotReport" if left.system.core.sealing is None else "SealedSlot"}
 
 
 def test_records_carry_no_key_and_no_headers_and_no_attributes(reports, raw):

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
-from hushstream.agents.prepared import SEALING
-from hushstream.contribution.recipients import Recipients
-from hushstream.contribution.sealed import SealOpener, SlotPlace, seal
-from hushstream.contribution.slots import Report, pack
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.errors import KeyFileError
-from hushstream.privacy.keys import Zone, generate_keys, seeded_key
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.shuffler import ShufflerMachine
+from hushstream.privacy.keys import generate_keys, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.p2b.artefacts import SEALING
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace, seal
+from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")
@@ -189,10 +189,9 @@ def test_prepare_publishes_the_public_half_and_keeps_it(tmp_path):
         prepare(tmp_path / "shop", config)
     with pytest.raises(KeyFileError, match="hushstream keys generate --zone sealing"):
         prepare(tmp_path / "shop", config, keys=KeySource(keys))
-    key = generate_keys(keys, (Zone.SEALING,))[Zone.SEALING]
+    key = generate_keys(keys, ("sealing",))["sealing"]
     system = prepare(tmp_path / "shop", config, keys=KeySource(keys))
-    assert isinstance(system, P2BSystem)
-    assert system.sealing == Recipients.first(key)
+    assert system.core.sealing == Recipients.first(key)
     assert load(tmp_path / "shop").digest == prepare(tmp_path / "shop", config).digest == system.digest
     with pytest.raises(ConfigurationError, match="expected the public half of the sealing key at hand"):
         prepare(tmp_path / "shop", config, keys=KeySource(seed=1))

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.logs import as_records
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import TopicPartition
+from hushstream.engine.machine import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hushstream.agents.recovery import Held
 from hushstream.agents.snapshots import Snapshot
-from hushstream.roles.machine import Machine, Portioned, TopicPartition
+from hushstream.engine.machine import Machine, Portioned, TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from hushstream.schemas.topics import (
     LASTING_COPIES,
     LASTING_IN_SYNC,
     MIN_IN_SYNC,
-    TOPICS,
     UNCLEAN_ELECTION,
+    Topic,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
     """One line for all topics that are kept alike and of which the loss of one broker can take what was acknowledged.
 
     Args:
-        kept: topics that last (`TopicSpec.lasting`).
+        kept: topics that last (`Topic.lasting`).
     """
     alike: dict[tuple[int, int], list[str]] = {}
     for one in sorted(kept, key=lambda one: one.name):
@@ -75,7 +75,7 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
     )
 
 
-async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> None:
+async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) -> None:
     """Refuse topics that would lose records earlier than declared, unseen or not, take no large ones, or compress.
 
     That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
@@ -86,12 +86,12 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         TopicSettingsWrong: names the topic, both values, and what to do.
         AccessDenied: the settings may not be read.
     """
-    names = {settings.physical(topic): topic for topic in topics if topic in TOPICS}
+    names = {settings.physical(topic): topic for topic in topics}
     admin = AIOKafkaAdminClient(**settings.client_options())
     await admin.start()
     try:
         found = await topic_settings(admin, sorted(names))
-        lasting = [] if settings.cluster.on_loopback else [name for name in names if TOPICS[names[name]].lasting]
+        lasting = [] if settings.cluster.on_loopback else [name for name in names if topics[names[name]].lasting]
         described = await admin.describe_topics(lasting) if lasting else []
     finally:
         await admin.close()
@@ -99,7 +99,7 @@ async def check_declared(settings: WorkerSettings, topics: Collection[str]) -> N
         logger.warning("%s", warning)
     same = _SAME if settings.cluster.on_loopback else (*_SAME, _LOG_TIME)
     for name, topic in sorted(names.items()):
-        declared = TOPICS[topic].settings()
+        declared = topics[topic].settings()
         for setting in (*same, *_AT_LEAST):
             wanted, there = declared[setting], found[name][setting]
             if there != wanted and (setting in same or _amount(setting, there) < _amount(setting, wanted)):

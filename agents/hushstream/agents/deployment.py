@@ -1,57 +1,40 @@
 """A deployment on disk: its configuration, what was prepared for it, and its keys.
 
 A deployment's folder holds ``deployment.yaml`` (what an operator writes), what `hushstream prepare` made
-(`hushstream.agents.prepared`) and, per trust zone, a key file. Workers of one role need the folder and the key of
-their own zone, nothing else.
+(`hushstream.engine.declaration.Kind.prepare`) and, per trust zone, a key file. Workers of one role need the folder and
+the key of their own zone, nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from hushstream.agents.prepared import (
-    ENCODER,
-    PUBLIC_DATASET,
-    RELATION,
-    SEALING,
-    read_encoder,
-    read_public_dataset,
-    read_relation,
-    read_sealing,
-    write_encoder,
-    write_public_dataset,
-    write_relation,
-    write_sealing,
-)
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.configuration import new_name
+from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts, DeclarationError, Given, Kind, System
+from hushstream.engine.system import DeploymentValues
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
-from hushstream.privacy.keys import Key, Zone, key_path, seeded_key
+from hushstream.privacy.keys import Key, key_path, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.catalogue import DEFAULT, kind_of
 
 CONFIGURATION = "deployment.yaml"
 KEYS = "keys"
 ENVIRONMENT_PREFIX = "HUSHSTREAM__"
 """``HUSHSTREAM__RELEASE__EPSILON=0.5`` overrides ``release: {epsilon: ...}``."""
 
-AnyConfig: TypeAlias = P2BConfig | CollaborativeConfig
-
-_CONFIGS: Mapping[str, TypeAdapter[Any]] = {"p2b": TypeAdapter(P2BConfig), "colin": TypeAdapter(CollaborativeConfig)}
-_CLASS_NAMES = ("P2BConfig", "CollaborativeConfig")
+ConfigT = TypeVar("ConfigT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +44,25 @@ class KeySource:
     folder: Path | None = None
     seed: int | None = None
 
-    def key(self, zone: Zone) -> Key:
+    def key(self, zone: str) -> Key:
         """The key of one zone.
 
         Raises:
             HushstreamError: no source was given, or the key file is missing, short or readable by others.
         """
         if self.seed is not None:
-            return seeded_key(self.seed, zone.value)
+            return seeded_key(self.seed, zone)
         if self.folder is None:
             raise HushstreamError("keys: expected a key folder; `hushstream keys generate` makes one")
         return load_key(key_path(self.folder, zone))
 
-    def ring(self, zone: Zone) -> KeyRing:
+    def ring(self, zone: str) -> KeyRing:
         """All keys of one zone that are kept, and which one new journals begin with; raises as `key` does."""
         if self.seed is not None or self.folder is None:
             return KeyRing(0, 0, (), self.key(zone))
         return load_ring(key_path(self.folder, zone))
 
-    def of_journal(self, zone: Zone, genesis: bytes) -> Key:
+    def of_journal(self, zone: str, genesis: bytes) -> Key:
         """The key that a journal was begun with, from its first record: keys may have been turned since.
 
         Raises:
@@ -92,42 +75,53 @@ class KeySource:
         return self.ring(zone).named(fields["key_id"])
 
 
-def parse_config(values: Any, source: str = "configuration") -> AnyConfig:
-    """A configuration from plain values; unknown keys are refused.
+@cache
+def _adapter(kind: Kind) -> TypeAdapter[Any]:
+    return TypeAdapter(kind.config)
+
+
+def parse_config(values: Any, source: str = "configuration") -> Any:
+    """A configuration from plain values, of the class of its system; unknown keys are refused.
 
     Raises:
         ConfigurationError: names the first wrong key, what was expected and what came.
     """
-    name = values.get("system", "p2b") if isinstance(values, dict) else "p2b"
-    if name not in _CONFIGS:
-        raise ConfigurationError(f"{source}: system: expected one of {', '.join(_CONFIGS)}, got {name!r}")
+    name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
-        config: AnyConfig = _CONFIGS[name].validate_python(values)
-        return config
+        kind = kind_of(name)
+        return _adapter(kind).validate_python(values)
+    except DeclarationError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
     except ValidationError as error:
-        problems = [
-            f"{source}: {'.'.join(str(part) for part in found['loc'] if part not in _CLASS_NAMES) or 'top level'}: "
-            f"{found['msg']}"
-            for found in error.errors(include_url=False, include_input=False)
-        ]
+        problems = [_problem(source, kind, found) for found in error.errors(include_url=False, include_input=False)]
         raise ConfigurationError("\n".join(problems)) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
 
 
-def parse_p2b(values: Any, source: str = "configuration") -> P2BConfig:
-    """`parse_config` where only p2b will do.
+def _problem(source: str, kind: Kind, found: Mapping[str, Any]) -> str:
+    """A wrong key in words."""
+    place = ".".join(str(part) for part in found["loc"] if part != kind.config.__name__) or "top level"
+    said = found["msg"]
+    if found["type"] == "unexpected_keyword_argument":
+        name = new_name(kind.config, str(found["loc"][-1]))
+        said = "there is no such key" if name is None else f"there is no such key; it is called {name} now"
+    return f"{source}: {place}: {said}"
+
+
+def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
+    """`parse_config` where only the configurations of one system will do, which are of the class ``made``.
 
     Raises:
         ConfigurationError: as `parse_config`; or it is of another system.
     """
     config = parse_config(values, source)
-    if not isinstance(config, P2BConfig):
-        raise ConfigurationError(f"{source}: system: expected p2b, got {config.system}")
+    if not isinstance(config, made):
+        raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {config.system}")
     return config
 
 
-def read_config(path: Path) -> AnyConfig:
+def read_config(path: Path) -> Any:
     """Read ``deployment.yaml``; environment variables override single values.
 
     Raises:
@@ -136,81 +130,82 @@ def read_config(path: Path) -> AnyConfig:
     return parse_config(_overridden(read_yaml(path)), str(path))
 
 
-def read_p2b(path: Path) -> P2BConfig:
-    """`read_config` where only p2b will do.
-
-    Raises:
-        ConfigurationError: as `read_config`; or it is of another system.
-    """
-    return parse_p2b(_overridden(read_yaml(path)), str(path))
-
-
-def write_config(config: AnyConfig, path: Path) -> None:
+def write_config(config: Any, path: Path) -> None:
     """Write a configuration as YAML, complete."""
     path.write_text(yaml.safe_dump(asdict(config), sort_keys=False), encoding="utf-8")
 
 
+def artefacts_of(folder: Path) -> Artefacts:
+    """What lies beside a configuration: the files of its folder that preparation may have made."""
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    return Artefacts(str(folder), {path.name: path.read_bytes() for path in files})
+
+
 def prepare(
     folder: Path,
-    config: AnyConfig,
-    graph: SocialGraph | None = None,
+    config: DeploymentValues,
+    inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
 ) -> System:
-    """Make a deployment's folder: configuration, and what is prepared for it.
+    """Make a deployment's folder: configuration, and what its system prepares for it.
 
-    For p2b that is the encoder (fitted here, which needs the ``replay`` extra); for a collaborative system the
-    relation ``graph`` of its users. Where slots are sealed, the public half of the sealing key among ``keys`` is
-    published in it. What is there already is kept, so that the deployment's digest does not change. A replay names the
-    ``public_dataset`` that it plays.
+    What is there already is kept, so that the deployment's digest does not change.
+
+    Args:
+        folder: the deployment's.
+        config: of any system.
+        inputs: files that its system takes for preparation, by the names of `Kind.inputs`, as (path, text).
+        keys: where keys are, if a public half is to be published.
+        public_dataset: what a replay plays there; a folder stays what it was made for.
 
     Raises:
-        ConfigurationError: the folder belongs to another configuration, graph or sealing key; or slots are sealed and
-            neither it nor ``keys`` says to whom.
+        ConfigurationError: the folder belongs to another configuration, or the system's preparation refuses.
     """
-    make_folder(folder, config, graph, keys, public_dataset)
+    make_folder(folder, config, inputs, keys, public_dataset)
     return load(folder)
 
 
 def make_folder(
     folder: Path,
-    config: AnyConfig,
-    graph: SocialGraph | None = None,
+    config: DeploymentValues,
+    inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
 ) -> None:
-    """`prepare`, for a process that only makes the folder; raises as that does.
-
-    ``public_dataset`` names what a replay plays there. A folder stays what it was made for.
-    """
+    """`prepare`, for a process that only makes the folder; raises as that does."""
+    kind, given = kind_of(config.system), dict(inputs or {})
+    unknown = sorted(set(given) - {one.name for one in kind.inputs})
+    if unknown:
+        known = ", ".join(f"--{one.name}" for one in kind.inputs) or "no file"
+        raise ConfigurationError(f"prepare: expected {known} for system {kind.name}, got --{unknown[0]}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
     _keep_purpose(folder, public_dataset)
+    made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
     write_config(config, path)
-    if isinstance(config, P2BConfig):
-        if config.slot.sealed and keys is not None:
-            write_sealing(keys.key(Zone.SEALING), folder / SEALING)
-        if not (folder / ENCODER).exists():
-            sealing = read_sealing(folder / SEALING) if config.slot.sealed else None
-            write_encoder(P2BSystem.fitted(config, sealing), folder / ENCODER)
-        return
-    if graph is not None:
-        if (folder / RELATION).exists() and read_relation(folder / RELATION).canonical() != graph.canonical():
-            raise ConfigurationError(f"{folder / RELATION}: expected the graph at hand or none, got another one")
-        write_relation(graph, folder / RELATION)
+    for name, content in made.items():
+        write_artefact(folder / name, content)
+
+
+def write_artefact(path: Path, content: bytes) -> None:
+    """Write what was prepared, whole or not at all."""
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_bytes(content)
+    beside.replace(path)
 
 
 def _keep_purpose(folder: Path, public_dataset: str | None) -> None:
     """Mark a new folder as that of a replay, if it is; refuse one that was made for something else."""
-    found = read_public_dataset(folder / PUBLIC_DATASET)
+    found = artefacts_of(folder).public_dataset
     if (folder / CONFIGURATION).exists() and (found is None) != (public_dataset is None):
         kinds = ("a deployment", "a replay of a public dataset")
         expected, got = kinds[public_dataset is not None], kinds[found is not None]
         raise ConfigurationError(f"{folder}: expected the folder of {expected}, got that of {got}")
     if public_dataset is not None:
-        write_public_dataset(public_dataset, folder / PUBLIC_DATASET)
+        write_artefact(folder / PUBLIC_DATASET, json.dumps({"dataset": public_dataset}).encode() + b"\n")
 
 
 def load(folder: Path) -> System:
@@ -220,10 +215,7 @@ def load(folder: Path) -> System:
         ConfigurationError: a file is missing or does not fit the other.
     """
     config = read_config(folder / CONFIGURATION)
-    if isinstance(config, P2BConfig):
-        return read_encoder(config, folder / ENCODER)
-    public = read_public_dataset(folder / PUBLIC_DATASET) is not None
-    return CollaborativeSystem.of(config, read_relation(folder / RELATION), public)
+    return kind_of(config.system).assemble(config, artefacts_of(folder))
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:

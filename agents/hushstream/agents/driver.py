@@ -28,9 +28,9 @@ from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.waiting import turn_loop, within
+from hushstream.engine.machine import Spends, Step, TopicPartition
+from hushstream.engine.outcomes import Outcome
 from hushstream.privacy.ledger import Exhausted
-from hushstream.roles.machine import Spends, Step, TopicPartition
-from hushstream.roles.outcomes import Outcome
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.stream import Stream
-from hushstream.roles.machine import ReplayMismatch, TopicPartition
+from hushstream.engine.machine import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -249,7 +249,9 @@ def _marks(
         return None
     if not isinstance(make_machine, HoldsMarkKeys):
         raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its marks, got none")
-    return ReleaseMarks(settings, topics.marks, topics.evidence, make_machine, stream, HighWater(settings))
+    return ReleaseMarks(
+        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
+    )
 
 
 def _code(reason: HushstreamError) -> str:

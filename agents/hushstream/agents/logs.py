@@ -14,7 +14,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.engine.machine import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500

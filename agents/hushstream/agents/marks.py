@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -33,10 +33,10 @@ from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader, partition_counts
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.machine import Output
+from hushstream.engine.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
 from hushstream.privacy.key_files import KeyRing
-from hushstream.roles.machine import Output
-from hushstream.roles.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
-from hushstream.schemas.topics import TOPICS, PartitionRule
+from hushstream.schemas.topics import PartitionRule, Topic
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class ReleaseMarks:
         settings: of the worker.
         topic: of its zone's marks.
         evidence: topics on which nobody else writes what left the zone (`hushstream.agents.preflight.RoleTopics`).
+        declared: how the role's topics are declared, by name.
         keys: of the zone.
         sender: where marks go.
         files: the marks on this worker's disk.
@@ -76,6 +77,7 @@ class ReleaseMarks:
     settings: WorkerSettings
     topic: str
     evidence: Collection[str]
+    declared: Mapping[str, Topic]
     keys: HoldsMarkKeys
     sender: Sender
     files: HighWater
@@ -170,7 +172,7 @@ class ReleaseMarks:
             JournalLost: broker or disk refused: nothing may be released, and the partition is tried again.
         """
         known = self._written[partition, journal, generation]
-        paid = known.sent.paid or any(_is_debit(output) for output in outputs)
+        paid = known.sent.paid or any(self.declared[output.topic].is_ledger for output in outputs)
         mark = replace(known.sent, sequence=max(sequence, known.sent.sequence), paid=paid)
         noting = asyncio.to_thread(self.files.raise_to, partition, mark)
         if known.acknowledged == mark:
@@ -215,7 +217,7 @@ class ReleaseMarks:
         """Topics that hold what this partition, or another of a zone that has no mark yet, has sent out of the zone."""
         if not self.evidence:
             return []
-        own = {t for t in self.evidence if TOPICS[t].partition_rule is PartitionRule.HOME}
+        own = {t for t in self.evidence if self.declared[t].partition_rule is PartitionRule.HOME}
         counts = await partition_counts(self.settings, {*self.evidence, self.topic} - own)
         siblings = await reader.end_offsets([(self.topic, p) for p in range(counts[self.topic])])
         places = [(topic, partition) for topic in own]
@@ -238,8 +240,3 @@ def _keep(found: dict[tuple[str, int, bool], Mark], mark: Mark) -> None:
     if known is not None:
         mark = replace(mark, sequence=max(mark.sequence, known.sequence), paid=mark.paid or known.paid)
     found[place] = mark
-
-
-def _is_debit(output: Output) -> bool:
-    spec = TOPICS.get(output.topic)
-    return spec is not None and "LedgerEntry" in spec.schemas

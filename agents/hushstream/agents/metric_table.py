@@ -8,13 +8,13 @@ The learner takes in clicks, and a batch of clicks alone shows that there was on
 the lag of its clicks have zone-private metrics of their own (``hushstream_edge_*``); decisions are counted in public.
 
 The shuffler and the counter hold content, too, and yet their times are slot-public: they do the same for a null as for
-a report and the same for any reward (`hushstream.shuffling.release`, `hushstream.systems.collaborative_moments`), so
+a report and the same for any reward, so
 a batch takes as long as its slots are many. An aggregator works on what is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -268,12 +268,12 @@ def _budget(scope_class: str) -> dict[str, RoleGauge]:
     return {f"{scope_class}_{name}": RoleGauge(f"hushstream_budget_{name}", labels) for name in names}
 
 
-ROLE_GAUGES: Mapping[str, RoleGauge] = {
-    "model_version": RoleGauge("hushstream_model_version"),
-    "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
-    "window_slots": RoleGauge("hushstream_window_slots_declared"),
-    **_budget("slot"),
-    **_budget("reward"),
-    **_budget("lift"),
-}
-"""What a role may report about a machine, and the gauge that shows it."""
+def role_gauges_of(scope_classes: Iterable[str]) -> Mapping[str, RoleGauge]:
+    """What a role may report about a machine whose charges are of these classes, and the gauge that shows it."""
+    budgets = {name: gauge for scope_class in scope_classes for name, gauge in _budget(scope_class).items()}
+    return {
+        "model_version": RoleGauge("hushstream_model_version"),
+        "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
+        "window_slots": RoleGauge("hushstream_window_slots_declared"),
+        **budgets,
+    }

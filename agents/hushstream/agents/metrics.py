@@ -19,12 +19,12 @@ from prometheus_client import (
     start_http_server,
 )
 
-from hushstream.agents.metric_table import METRICS, ROLE_GAUGES, MetricClass, MetricSpec
-from hushstream.roles.machine import Output
+from hushstream.agents.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
+from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 
-__all__ = ["METRICS", "OTHER", "ROLE_GAUGES", "Labels", "MetricClass", "MetricSpec", "Metrics"]
+__all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
 # Otherwise every counter has a second series that only says when it was made.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
@@ -32,13 +32,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declar
 OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
-_EDGE_ROLES = frozenset({"learner"})
-"""Roles whose work follows from clicks."""
 _OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of what is measured of that work begin at the edge, and elsewhere."""
+"""How the names of what is measured of a role's work begin where it follows from content, and elsewhere."""
 _WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
-_PRIVATE_INPUTS = frozenset({"clicks"})
-"""Inputs whose number of records is content."""
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
@@ -52,8 +48,11 @@ class Labels:
     """The fixed lists that label values are taken from, and what a worker says of its deployment once and for all.
 
     Attributes:
+        scope_classes: of the charges that the role's gauges show.
         roles: of the deployment.
         edition: in which the worker writes.
+        private_work: whether the role's batches follow from content.
+        private_lag: inputs whose number of records is content.
     """
 
     role: str
@@ -63,6 +62,9 @@ class Labels:
     partitions: int = 0
     roles: Collection[str] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: Collection[str] = ()
+    scope_classes: Collection[str] = ()
 
 
 class Metrics:
@@ -86,11 +88,12 @@ class Metrics:
         self.public = CollectorRegistry()
         self.zone = CollectorRegistry()
         self._labels = labels
+        self._gauges = role_gauges_of(labels.scope_classes)
         self._reason_of = reason_of
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
-        self._work = _OF_WORK[labels.role in _EDGE_ROLES]
+        self._work = _OF_WORK[labels.private_work]
         self._begin_at_zero()
         self._declare()
 
@@ -162,15 +165,17 @@ class Metrics:
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
         metric = (
-            "hushstream_edge_consumer_lag_records" if topic in _PRIVATE_INPUTS else "hushstream_consumer_lag_records"
+            "hushstream_edge_consumer_lag_records"
+            if topic in self._labels.private_lag
+            else "hushstream_consumer_lag_records"
         )
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
     def role_gauges(self, partition: int, values: Mapping[str, float]) -> None:
-        """What a role reports about the machine of one partition, by the names of `ROLE_GAUGES`."""
+        """What a role reports about the machine of one partition, by the names of `role_gauges_of`."""
         self._shown.add(partition)
         for name, value in values.items():
-            gauge = ROLE_GAUGES[name]
+            gauge = self._gauges[name]
             self._of(gauge.metric, partition=self._partition(partition), **gauge.labels).set(value)
 
     def keep_partitions(self, held: Collection[int]) -> None:
@@ -183,7 +188,7 @@ class Metrics:
 
     def _begin_at_zero(self) -> None:
         """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
-        elsewhere = _OF_WORK[self._labels.role not in _EDGE_ROLES]
+        elsewhere = _OF_WORK[not self._labels.private_work]
         never = {elsewhere + name for name in _WORK}
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:

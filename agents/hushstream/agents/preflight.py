@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE, check_rights
+from hushstream.agents.broker_check import check_version, why_unreachable
 from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
 from hushstream.agents.logs import partition_counts
-from hushstream.agents.reach import check_version, why_unreachable
-from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE, check_rights
 from hushstream.agents.settings import WorkerSettings
-from hushstream.schemas.topics import TOPICS
+from hushstream.schemas.topics import Topic
 
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ class RoleTopics:
         writes: everything it writes besides its journal.
         broadcasts: what each of its machines reads beside its inputs.
         partitions: how many partitions the inputs must have; None accepts what is there.
+        declared: how each of them is declared, by name.
         marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
         evidence: those of ``writes`` on which it alone writes what leaves its zone: a new journal finds them empty.
     """
@@ -42,6 +43,7 @@ class RoleTopics:
     writes: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
     partitions: int | None = None
+    declared: Mapping[str, Topic] = field(default_factory=dict)
     marks: str | None = None
     evidence: tuple[str, ...] = ()
 
@@ -82,7 +84,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
     """
     wanted = sorted(topics.all)
     await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
-    needed = {settings.physical(name): operations for name, operations in operations_of(settings.role, topics).items()}
+    needed = {settings.physical(name): operations for name, operations in operations_of(topics).items()}
     await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
     counts = await _answered(settings, lambda: partition_counts(settings, wanted))
     for name in wanted:
@@ -96,14 +98,14 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
-    await _answered(settings, lambda: check_declared(settings, wanted))
+    await _answered(settings, lambda: check_declared(settings, topics.declared))
     return partitions
 
 
-def operations_of(role: str, topics: RoleTopics) -> Mapping[str, set[int]]:
-    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.rights`)."""
+def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
+    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.acl_check`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
-    ticks = {name for name in topics.inputs if name in TOPICS and role in TOPICS[name].writers}
+    ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, *topics.own, *ticks}
     return {
         name: {DESCRIBE_CONFIGS} | ({READ} if name in topics.reads else set()) | ({WRITE} if name in writes else set())

@@ -23,10 +23,9 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.roles.chain import NewerJournal
-from hushstream.roles.epochs import DOUBT_BYTES
-from hushstream.roles.learner_users import KeepsUsers
-from hushstream.roles.machine import (
+from hushstream.engine.chain import NewerJournal
+from hushstream.engine.epochs import DOUBT_BYTES
+from hushstream.engine.machine import (
     Distrusts,
     InputRange,
     InputRecord,
@@ -38,8 +37,9 @@ from hushstream.roles.machine import (
     ReplayMismatch,
     Step,
 )
-from hushstream.roles.marks import Standing
-from hushstream.roles.packed import OtherVersion
+from hushstream.engine.marks import Standing
+from hushstream.engine.packed import OtherVersion
+from hushstream.engine.users_at_rest import KeepsUsers
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Held:
     Attributes:
         genesis: the journal's first record.
         journal_offset: where the journal goes on after that record.
-        generation: of its marks (`hushstream.roles.marks`).
+        generation: of its marks (`hushstream.engine.marks`).
         released: the last record whose outputs are all known to be acknowledged.
         replayed, resent: how many records the last recovery replayed, and outputs it sent again.
     """

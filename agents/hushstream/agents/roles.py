@@ -1,50 +1,38 @@
-"""Which machine each role runs, on which topics, and what it may show in metrics."""
+"""What a worker needs to know of its role, from the declaration of its system and nothing else."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
-from hushstream.agents.role_topics import HOMES, role_topics
 from hushstream.agents.worker import Reporting
-from hushstream.contribution.recipients import Openers
-from hushstream.feedback.join import JoinOutcome
+from hushstream.engine.declaration import (
+    ChainedMachine,
+    Role,
+    RoleKeys,
+    System,
+    inputs_of,
+    role_of,
+    topic_of,
+    writers,
+    writes_of,
+)
+from hushstream.engine.live import require_private
+from hushstream.engine.machine import Machine
+from hushstream.engine.outcomes import Refusal
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key, Zone, seeded_key
-from hushstream.privacy.ledger import Exhausted
-from hushstream.roles.aggregator import AggregatorMachine
-from hushstream.roles.collaborative_aggregator import CollaborativeAggregatorMachine
-from hushstream.roles.collaborative_learner import CollaborativeLearnerMachine
-from hushstream.roles.counter import CounterMachine
-from hushstream.roles.editions import Chained
-from hushstream.roles.learner import LearnerMachine
-from hushstream.roles.machine import Machine
-from hushstream.roles.outcomes import Outcome, Refusal
-from hushstream.roles.shuffler import ShufflerMachine
-from hushstream.roles.spending import Spending
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.live import require_private
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
 
-NO_KEY = seeded_key(0, "nobody")
-"""Stands for a key where a role has none; nothing is ever made from it."""
-
-OUTCOMES = (*map(str, Outcome), *map(str, JoinOutcome))
 REASONS = (*map(str, Reason), *map(str, Refusal))
-
-
-class ChainedMachine(Machine, Chained, Protocol):
-    """A machine whose journal has a chain, and with it an edition."""
+"""Why any role may refuse a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +40,35 @@ class MachineMaker:
     """Makes the machines of a role: for a journal to come under the zone's current key, else under the journal's own.
 
     Attributes:
-        make: from a home partition, a key (ignored by roles that have none), and the zone's key file.
+        role: the role.
+        system: the deployment.
         keys: where keys come from.
-        zone: whose key; None for roles without one.
         edition: in which the machines write (`hushstream.schemas.catalogue`).
     """
 
-    make: Callable[[int, Key, KeyRing | None], ChainedMachine]
+    role: Role
+    system: System
     keys: KeySource
-    zone: Zone | None
     edition: int = FIRST_EDITION
 
     def __post_init__(self) -> None:
-        """Refuse a key that cannot be used before anything is connected.
+        """Refuse keys that cannot be used before anything is connected.
 
         Raises:
             KeyFileError: missing, short, or readable by others.
-            HushstreamError: this release does not know the edition.
+            HushstreamError: this release does not know the edition; or a key does not fit what is published of it.
         """
         codec.require_edition(self.edition)
-        if self.zone is not None:
-            self.keys.key(self.zone)
+        if self.role.key_zones:
+            self(0)
 
     def __call__(self, partition: int) -> Machine:
         """The machine of a home partition whose journal is not known."""
-        if self.zone is None:
-            return self._made(partition, NO_KEY, None)
-        ring = self.keys.ring(self.zone)
-        return self._made(partition, ring.of(ring.current), ring)
+        zone = self.role.key_zone
+        if zone is None:
+            return self.made(partition, RoleKeys(others=self._others()))
+        ring = self.keys.ring(zone)
+        return self.made(partition, RoleKeys(ring.of(ring.current), ring, self._others()))
 
     def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
         """The machine of a home partition, under the key that its journal was begun with.
@@ -90,26 +79,31 @@ class MachineMaker:
         Raises:
             HushstreamError: that key is not at hand any more, or never was.
         """
-        if self.zone is None:
+        zone = self.role.key_zone
+        if zone is None:
             return self(partition)
         try:
-            key = self.keys.of_journal(self.zone, genesis)
+            key = self.keys.of_journal(zone, genesis)
         except RetiredKey:
             if not resumed:
                 raise
             return self(partition)
-        return self._made(partition, key, self.keys.ring(self.zone))
+        return self.made(partition, RoleKeys(key, self.keys.ring(zone), self._others()))
 
     def mark_keys(self) -> KeyRing:
         """The keys under which the marks of the role are sealed (`hushstream.agents.marks`)."""
-        if self.zone is None:
+        if self.role.key_zone is None:
             raise HushstreamError("release marks: expected a role with a key, got one without")
-        return self.keys.ring(self.zone)
+        return self.keys.ring(self.role.key_zone)
 
-    def _made(self, partition: int, key: Key, ring: KeyRing | None) -> Machine:
-        machine = self.make(partition, key, ring)
+    def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
+        """The machine of a home partition under these keys."""
+        machine = self.role.make(self.system.core, partition, keys)
         machine.chain.edition = self.edition
         return machine
+
+    def _others(self) -> Mapping[str, KeyRing]:
+        return {zone: self.keys.ring(zone) for zone in self.role.further_key_zones}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,49 +115,45 @@ class RoleWork:
     reporting: Reporting
 
 
-def role_work(role: RoleName, system: System, keys: KeySource, edition: int = FIRST_EDITION) -> RoleWork:
+def role_topics(role: Role, system: System) -> RoleTopics:
+    """The topics of one role of a deployment; no key is needed to know them."""
+    inputs, writes = inputs_of(role, system), writes_of(role, system)
+    marks = () if role.marks is None else (role.marks,)
+    every = {*inputs, role.journal, *writes, *role.broadcasts, *marks}
+    declared = {topic.name: topic for topic in system.topics if topic.name in every}
+    evidence = _evidence(role, system)
+    return RoleTopics(inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence)
+
+
+def _evidence(role: Role, system: System) -> tuple[str, ...]:
+    """What a role writes out of its zone, where no other role of the system writes, ticks among it."""
+    if role.marks is None:
+        return ()
+    own = topic_of(system, role.marks).zone
+    leaving = (topic_of(system, name) for name in writes_of(role, system) if topic_of(system, name).zone != own)
+    return tuple(topic.name for topic in leaving if writers(topic, system.roles) == (role.name,))
+
+
+def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_EDITION) -> RoleWork:
     """Machines, topics and metrics of one role of a deployment, whose records are written in an edition.
 
     Raises:
         HushstreamError: the deployment has no such role; a key cannot be used, or does not open the slots that are
             sealed; or this release does not know the edition.
     """
-    topics = role_topics(role, system)
-    if isinstance(system, P2BSystem):
-        maker, gauges = _p2b_machines(role, system, keys), _gauges(role)
-    else:
-        assert isinstance(system, CollaborativeSystem)
-        maker, gauges = _collaborative_machines(role, system, keys), _collaborative_gauges(role)
-    reporting = Reporting(OUTCOMES, REASONS, _reason_of, gauges, tuple(system.roles), edition)
-    return RoleWork(replace(maker, edition=edition), topics, reporting)
-
-
-def _p2b_machines(role: RoleName, system: P2BSystem, keys: KeySource) -> MachineMaker:
-    if role == "learner":
-        return MachineMaker(lambda home, key, _: LearnerMachine(system, home, key), keys, Zone.EDGE)
-    if role == "shuffler":
-        sealing = _sealing_keys(system, keys)
-        return MachineMaker(
-            lambda home, key, ring: ShufflerMachine(system, home, key, sealing, ring), keys, Zone.SHUFFLER
-        )
-    return MachineMaker(lambda line, *_: AggregatorMachine(system, line), keys, None)
-
-
-def _sealing_keys(system: P2BSystem, keys: KeySource) -> tuple[Key, ...]:
-    """The keys that open sealed slots; ones that do not fit what is published are refused before all else."""
-    if system.sealing is None:
-        return ()
-    kept = keys.ring(Zone.SEALING).kept()
-    Openers(system.sealing, kept)
-    return kept
-
-
-def _collaborative_machines(role: RoleName, system: CollaborativeSystem, keys: KeySource) -> MachineMaker:
-    if role == "learner":
-        return MachineMaker(lambda home, key, _: CollaborativeLearnerMachine(system, home, key), keys, Zone.EDGE)
-    if role == "counter":
-        return MachineMaker(lambda home, key, ring: CounterMachine(system, home, key, ring), keys, Zone.COUNTER)
-    return MachineMaker(lambda line, *_: CollaborativeAggregatorMachine(system, line), keys, None)
+    role = role_of(system, name)
+    reporting = Reporting(
+        tuple(role.outcomes),
+        (*REASONS, *role.reasons),
+        _reason_of,
+        partial(_gauges, role),
+        system.role_names,
+        edition,
+        role.private_work,
+        frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
+        role.scope_classes,
+    )
+    return RoleWork(MachineMaker(role, system, keys, edition), role_topics(role, system), reporting)
 
 
 def require_live(system: System, keys: KeySource) -> None:
@@ -181,99 +171,21 @@ def require_live(system: System, keys: KeySource) -> None:
             f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
             f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
         )
-    require_private(system.guarantee(), f"deployment {system.config.deployment}")
+    require_private(system.promises.releases, f"deployment {system.config.deployment}")
 
 
 def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:
     """Every machine of a deployment, in the order in which data flows."""
     return [
-        role_work(role, system, keys, edition).make_machine(home)
+        role_work(role.name, system, keys, edition).make_machine(home)
         for role in system.roles
-        for home in range(system.counts[HOMES[role]])
+        for home in range(system.homes(role))
     ]
+
+
+def _gauges(role: Role, machine: Machine) -> Mapping[str, float]:
+    return role.gauges(machine, time.time())
 
 
 def _reason_of(letter: bytes) -> str:
     return str(codec.decode(letter, frozenset({"DeadLetter"}))[1]["reason"])
-
-
-def _gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
-    """What a role's machines may show beside counts; all of it follows from what was released."""
-
-    def learner(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, LearnerMachine)
-        spent = {} if machine.spending is None else _budget("lift", machine.spending, machine.refused)
-        shared = machine.terms.policy.shared("private")
-        if not shared.version:
-            return {**spent, "model_version": 0}
-        age = _age(machine.models[0].published_ms)
-        return {**spent, "model_version": shared.version, "model_age_seconds": age}
-
-    def shuffler(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, ShufflerMachine)
-        # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
-        price = machine.spending.terms.price.cost.epsilon_micro
-        tree = machine.system.window_tree
-        covered: dict[str, float] = {}
-        if tree is not None:
-            covered = {"slot_releases": machine.windows_covered, "slot_releases_limit": tree.horizon}
-        return {
-            **covered,
-            "window_slots": machine.system.config.release.window_slots,
-            "slot_spent_micro_epsilon": machine.spending.renewals * price,
-            "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
-            "slot_price_micro_epsilon": price,
-            "slot_refusing": machine.refused is not None,
-        }
-
-    def aggregator(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, AggregatorMachine)
-        return {"model_version": machine.version}
-
-    gauges: dict[RoleName, Callable[[Machine], Mapping[str, float]]] = {
-        "learner": learner,
-        "shuffler": shuffler,
-        "aggregator": aggregator,
-    }
-    return gauges[role]
-
-
-def _collaborative_gauges(role: RoleName) -> Callable[[Machine], Mapping[str, float]]:
-    """The same for a collaborative system; versions and epochs follow from what was released."""
-
-    def learner(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, CollaborativeLearnerMachine)
-        spent = {} if machine.moments is None else _budget("reward", machine.spending, machine.refused)
-        if not machine.shared.version:
-            return {**spent, "model_version": 0}
-        age = _age(machine.models[0].published_ms)
-        return {**spent, "model_version": machine.shared.version, "model_age_seconds": age}
-
-    def counter(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, CounterMachine)
-        # An epoch that adds noise anew to all rewards before it makes each of them pay again.
-        return _budget("reward", machine.spending, machine.refused)
-
-    def aggregator(machine: Machine) -> Mapping[str, float]:
-        assert isinstance(machine, CollaborativeAggregatorMachine)
-        return {"model_version": machine.version}
-
-    gauges: dict[RoleName, Callable[[Machine], Mapping[str, float]]] = {
-        "learner": learner,
-        "counter": counter,
-        "aggregator": aggregator,
-    }
-    return gauges[role]
-
-
-def _budget(scope_class: str, spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
-    return {
-        f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
-        f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
-        f"{scope_class}_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
-        f"{scope_class}_refusing": refused is not None,
-    }
-
-
-def _age(log_time_ms: int) -> float:
-    return max(0.0, time.time() - log_time_ms / 1000)

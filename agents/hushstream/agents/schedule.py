@@ -1,6 +1,6 @@
 """Which of the records that have arrived make the next batch.
 
-A learner's inputs take their turns by log time (`hushstream.roles.two_inputs_fold`), contexts last at equal log times,
+A learner's inputs take their turns by log time (`hushstream.engine.deciding_fold`), contexts last at equal log times,
 and no batch may hold a context while another input has records left that come before it: then where batches are cut
 changes nothing that leaves. The first of a machine's inputs, here the *leading* one, sets the pace: how many of its
 records make a batch follows from that log alone, never from how many clicks there are, as each of them is private.
@@ -13,7 +13,7 @@ from heapq import merge
 from typing import Protocol
 
 from hushstream.agents.intake import InputBuffer
-from hushstream.roles.machine import InputRecord, InputSlice, TopicPartition
+from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
 
 Turn = tuple[int, bool, TopicPartition]
 """Log time, whether it is of the leading input, source: in this order records of several logs come.

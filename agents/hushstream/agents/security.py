@@ -21,7 +21,7 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.systems.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_SECURITY__"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import JournalLost, WorkerError
-from hushstream.roles.learner_users import StoredUser
+from hushstream.engine.users_at_rest import StoredUser
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class UsersLost(JournalLost):
 
 
 class UserDatabase:
-    """Users at rest of one partition (`hushstream.roles.learner_users.UserStore`).
+    """Users at rest of one partition (`hushstream.engine.users_at_rest.UserStore`).
 
     `save` may run in a thread of its own while the machine calls what `UserStore` has; nothing else may.
     """

@@ -28,7 +28,7 @@ from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.recovery import MachineFactory, Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
-from hushstream.roles.machine import Machine
+from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 
@@ -45,9 +45,12 @@ class Reporting:
     Attributes:
         outcomes, reasons: the fixed lists of label values.
         reason_of: reads the reason code out of a dead letter.
-        gauges: what to show of a machine, by the names of `hushstream.agents.metrics.ROLE_GAUGES`.
+        gauges: what to show of a machine, by the names of `hushstream.agents.metric_table.role_gauges_of`.
         roles: of the deployment.
         edition: in which the machines write.
+        private_work: whether batches follow from content.
+        private_lag: inputs whose number of records is content.
+        scope_classes: of the charges that the gauges show.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -56,6 +59,9 @@ class Reporting:
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
     roles: tuple[str, ...] = ()
     edition: int = FIRST_EDITION
+    private_work: bool = False
+    private_lag: frozenset[str] = frozenset()
+    scope_classes: tuple[str, ...] = ()
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
@@ -226,7 +232,7 @@ class RoleWorker:
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
-            reporting.roles, reporting.edition,
+            reporting.roles, reporting.edition, reporting.private_work, reporting.private_lag, reporting.scope_classes,
         )  # fmt: skip
         return Metrics(labels, reporting.reason_of)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from hushstream.systems.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -153,11 +153,13 @@ class Client:
         Args:
             event_id: names this decision (1 to 128 bytes of UTF-8); the same id always gets the same answer. A
                 timeout is no answer: who asks again later may get the learner's.
-            user: the account, as the application authenticates it; for colin one of the graph's.
-            context: finite numbers, as many as the configuration says; the learner refuses any other length. p2b:
-                (d,), a histogram that sums to 1, d being ``context.dimension``. colin: (arms * d,), d being
-                ``features.dimension``: row a of the (arms, d) matrix is the features of arm a, row after row; where
-                fewer arms are shown, the other rows are there too (as zeros) and ``eligible`` names those shown.
+            user: the account, as the application authenticates it; where users are those of a public graph, one of
+                them.
+            context: finite numbers, as many as the configuration says; the learner refuses any other length. One
+                context for all arms: (d,), a histogram that sums to 1, d being ``context.dimension``. Features of each
+                arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
+                a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
+                names those shown.
             eligible: arms that may be shown, numbered from 0; None for all.
             baseline: what to show when no answer comes within ``timeout``.
             timeout: seconds; None waits for ever.

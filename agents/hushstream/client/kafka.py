@@ -9,11 +9,12 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from hushstream.agents.acl_check import READ, WRITE, check_rights
+from hushstream.agents.broker_check import why_unreachable
 from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.reach import why_unreachable
-from hushstream.agents.rights import READ, WRITE, check_rights
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.client import Client
+from hushstream.engine.conversation import DECISIONS, Conversation
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
@@ -33,6 +34,7 @@ class KafkaEventLog:
         *,
         linger_seconds: float = 0.002,
         security: Security | None = None,
+        topics: Conversation = DECISIONS,
     ) -> None:
         """Name the cluster and the deployment's topic prefix.
 
@@ -41,6 +43,7 @@ class KafkaEventLog:
             prefix: what the deployment's topic names begin with.
             linger_seconds: how long a record may wait for others to share a request.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
+            topics: what is written, and where the answers are.
 
         Raises:
             PlaintextRefused: contexts and clicks would leave this machine unencrypted.
@@ -48,6 +51,7 @@ class KafkaEventLog:
         self._cluster = Cluster(bootstrap, security or Security())
         self._cluster.require_encryption()
         self._prefix = prefix
+        self._topics = topics
         self._linger_ms = round(linger_seconds * 1000)
         self._producer: AIOKafkaProducer | None = None
         self._replacing = asyncio.Lock()
@@ -83,7 +87,8 @@ class KafkaEventLog:
         except BaseException:
             await self.stop()
             raise
-        self._reader = asyncio.create_task(self._read(on_decisions))
+        if self._topics.answers is not None:
+            self._reader = asyncio.create_task(self._read(on_decisions))
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append to a logical topic; returns the offset that the broker acknowledged.
@@ -131,7 +136,7 @@ class KafkaEventLog:
             task.add_done_callback(self._replaced.discard)
 
     def partitions(self) -> int:
-        """Partition count of contexts, clicks and decisions."""
+        """Partition count of what is asked, and so of its answers."""
         return self._partitions
 
     async def stop(self) -> None:
@@ -149,17 +154,19 @@ class KafkaEventLog:
     async def _assign(self) -> None:
         assert self._consumer is not None
         assert self._producer is not None
-        name = physical(self._prefix, "contexts")
+        name = physical(self._prefix, self._topics.asked)
         if name not in await self._consumer.topics():
             raise HushstreamError(
                 f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist (or may not be read); "
                 f"check the deployment's name, or create its topics with `hushstream topics apply`"
             )
         self._partitions = len(await self._producer.partitions_for(name))
-        decisions = physical(self._prefix, "decisions")
-        writes = {physical(self._prefix, topic): {WRITE} for topic in ("contexts", "clicks")}
-        await check_rights(self._cluster, {**writes, decisions: {READ}})
-        assigned = [TopicPartition(decisions, partition) for partition in range(self._partitions)]
+        answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
+        writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
+        await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
+        assigned = [TopicPartition(topic, partition) for topic in answers for partition in range(self._partitions)]
+        if not assigned:
+            return
         self._consumer.assign(assigned)
         await self._consumer.seek_to_end(*assigned)
         for partition in assigned:

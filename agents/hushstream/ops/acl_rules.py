@@ -9,7 +9,7 @@ access rules is a right on the whole cluster, and the administrator's); reading 
 letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was refused follows from content,
 so no account sees it of two zones.
 
-Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.duties`).
+Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.grants`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.preflight import operations_of
-from hushstream.agents.rights import DESCRIBE_CONFIGS, READ, WRITE
-from hushstream.agents.role_topics import role_topics
+from hushstream.agents.roles import role_topics
 from hushstream.agents.settings import group_of
-from hushstream.ops.duties import DUTIES, Operation
+from hushstream.engine.declaration import Role, System, beside_workers, readers, topic_of, writers
+from hushstream.ops.grants import Operation, duty_names, rights_of
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import BESIDE_THE_WORKERS, TOPICS, Role, physical, topics_of
-from hushstream.systems.system import RoleName, System
+from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, physical
+from hushstream.systems.catalogue import kinds
 
 ADMINISTRATOR = "administrator"
 """Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
@@ -34,9 +35,6 @@ Kind = Literal["topic", "group"]
 
 _OPERATIONS: Mapping[int, Operation] = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _EVERYBODY = "User:*"
-_RELAY: Mapping[str, Operation] = {"reports": "Write", "models": "Read"}
-"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
-name it writes their slots and fetches models for them."""
 _CARRIED: Mapping[str, frozenset[str]] = {
     "Read": frozenset({"Describe"}),
     "Write": frozenset({"Describe"}),
@@ -119,9 +117,9 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, who has which of the `DUTIES`, and who administers."""
+    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.grants`), who administers."""
 
-    by_role: Mapping[Role, str]
+    by_role: Mapping[str, str]
     administrators: frozenset[str] = frozenset()
     duties: Mapping[str, str] = field(default_factory=dict)
 
@@ -132,8 +130,9 @@ class Principals:
         Raises:
             HushstreamError: an unknown role, no principal, or one principal for two roles.
         """
-        by_role = {str(role): f"User:{role}" for role in Role}
-        names = (*by_role, *DUTIES, ADMINISTRATOR)
+        by_role = {name: f"User:{name}" for name in account_names()}
+        known = duty_names()
+        names = (*by_role, *known, ADMINISTRATOR)
         administrators = set()
         for text in texts:
             role, _, principal = text.partition("=")
@@ -154,8 +153,8 @@ class Principals:
                     f"--principals: expected a principal of its own for each role, got {principal} for {role}"
                     f"{''.join(f' and {other}' for other in others)}: it could see what each of them may"
                 )
-        duties = {name: by_role.pop(name) for name in DUTIES if name in by_role}
-        return cls({Role(role): one for role, one in by_role.items()}, frozenset(administrators), duties)
+        duties = {name: by_role.pop(name) for name in known if name in by_role}
+        return cls(by_role, frozenset(administrators), duties)
 
 
 def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
@@ -171,28 +170,33 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
             deployment does not have.
     """
     rules = set()
-    for topic in _topics(system):
-        name = physical(prefix, topic)
-        for who in BESIDE_THE_WORKERS:
-            rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who)}
-    if "learner" not in system.roles:
-        relay = principals.by_role[Role.LEARNER]
-        rules |= {Rule(relay, "topic", physical(prefix, topic), one) for topic, one in _RELAY.items()}
+    for topic in system.topics:
+        name = physical(prefix, topic.name)
+        for who in beside_workers(system):
+            rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who, system)}
+    for who, held in system.outside.items():
+        rules |= {Rule(principals.by_role[who], "topic", physical(prefix, used), one) for used, one in held.items()}
     for role in system.roles:
-        principal = principals.by_role[Role(role)]
-        rules.add(Rule(principal, "group", group_of(system.config.deployment, role), "Read"))
-        for topic, operations in _used(system, role).items():
-            rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in operations}
+        principal = principals.by_role[role.name]
+        rules.add(Rule(principal, "group", group_of(system.config.deployment, role.name), "Read"))
+        for used, operations in _used(system, role).items():
+            rules |= {Rule(principal, "topic", physical(prefix, used), one) for one in operations}
     for duty, principal in principals.duties.items():
-        for topic, allowed in DUTIES[duty](system).items():
-            rules |= {Rule(principal, "topic", physical(prefix, topic), one) for one in allowed}
+        for used, allowed in rights_of(duty, system).items():
+            rules |= {Rule(principal, "topic", physical(prefix, used), one) for one in allowed}
     return tuple(sorted(rules))
 
 
-def accounts_of(system: System) -> tuple[Role, ...]:
+def account_names() -> tuple[str, ...]:
+    """Everybody who may need a principal, in any system."""
+    named = [role.name for kind in kinds().values() for role in kind.roles]
+    readers_alone = [topic.reader for kind in kinds().values() for topic in kind.topics if topic.reader is not None]
+    return tuple(dict.fromkeys((CLIENT, *named, OPERATOR, *readers_alone)))
+
+
+def accounts_of(system: System) -> tuple[str, ...]:
     """Who needs a principal by every deployment of this shape: its roles, and who has rights beside the workers."""
-    beside = [who for who in BESIDE_THE_WORKERS if any(_declared(topic, who) for topic in _topics(system))]
-    return (*map(Role, system.roles), *beside)
+    return (*system.role_names, *beside_workers(system))
 
 
 def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:
@@ -214,28 +218,25 @@ def access_differences(
     return tuple(found)
 
 
-def _topics(system: System) -> tuple[str, ...]:
-    return topics_of(system.name, system.roles, system.public_dataset, system.holdout)
-
-
-def _used(system: System, role: RoleName) -> Mapping[str, set[Operation]]:
+def _used(system: System, role: Role) -> Mapping[str, set[Operation]]:
     """What the workers of a role do with each topic."""
     found: dict[str, set[Operation]] = {}
-    for topic, numbers in operations_of(role, role_topics(role, system)).items():
+    for topic, numbers in operations_of(role_topics(role, system)).items():
         found[topic] = {_OPERATIONS[number] for number in numbers}
-        if not found[topic] <= {*_declared(topic, Role(role)), "DescribeConfigs"}:
-            raise HushstreamError(f"topic {topic}: expected {role} to be declared as its reader or writer, it is not")
+        if not found[topic] <= {*_declared(topic_of(system, topic), role.name, system), "DescribeConfigs"}:
+            raise HushstreamError(
+                f"topic {topic}: expected {role.name} to be declared as its reader or writer, it is not"
+            )
     return found
 
 
-def _declared(topic: str, role: Role) -> set[Operation]:
-    spec = TOPICS[topic]
+def _declared(topic: Topic, who: str, system: System) -> set[Operation]:
     operations: set[Operation] = set()
-    if role in spec.writers:
+    if who in writers(topic, system.roles):
         operations.add("Write")
-    if role in spec.readers:
+    if who in readers(topic, system.roles):
         operations.add("Read")
-    if role is Role.OPERATOR:
+    if who == OPERATOR:
         operations |= {"Describe", "DescribeConfigs"}
     return operations
 

@@ -15,9 +15,9 @@ from aiokafka.errors import IncompatibleBrokerVersion, SecurityDisabled, for_cod
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
 
 from hushstream.agents.errors import AccessDenied
+from hushstream.engine.declaration import System
 from hushstream.ops.acl_rules import AccessDifference, Enforced, Principals, Rule, access_differences, missing, rules_of
 from hushstream.ops.connection import BrokerRefused, Connection, guard_code
-from hushstream.systems.system import System
 
 _ANY, _ALLOW, _LITERAL, _PREFIXED = 1, 3, 3, 4
 _KINDS = {2: "topic", 3: "group"}

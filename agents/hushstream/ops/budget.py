@@ -2,7 +2,7 @@
 
 Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
 together is the deployment scope of their partition, under the filter that the roles themselves ask
-(`hushstream.systems.budget` says which charges add up there). A slot is in one window, so windows never add up.
+(`hushstream.engine.budget` says which charges add up there). A slot is in one window, so windows never add up.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hushstream.ops.copies import LogCopy
-from hushstream.ops.ledger_gaps import MARK_TOPICS, Problem, gaps
+from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
+from hushstream.engine.declaration import System
+from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
+from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.budget import BudgetFacts, OwnScope, SpendingTerms, times
-from hushstream.systems.system import System
-
-LEDGER_TOPICS = ("ledger", "ledger-edge")
-
-BUDGET_TOPICS = (*LEDGER_TOPICS, *MARK_TOPICS)
-"""What ``hushstream.ops.live.copy(connection, counts, BUDGET_TOPICS)`` reads for a budget."""
 
 _INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; the figures below are too low."
+
+
+def budget_topics(system: System) -> tuple[str, ...]:
+    """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
+    return (*system.ledgers, *mark_topics(system))
+
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
@@ -179,7 +180,7 @@ def read(logs: LogCopy, system: System) -> Budget:
     """What the ledger topics of a copy say.
 
     Args:
-        logs: a copy that holds `BUDGET_TOPICS`.
+        logs: a copy that holds `budget_topics`.
         system: the deployment.
     """
     contents: dict[bytes, set[bytes]] = {}
@@ -203,7 +204,7 @@ def read(logs: LogCopy, system: System) -> Budget:
                     book.enter(seen.entry)
         deployments += book.deployments()
         charges += book.charges()
-    promise, facts = system.guarantee(), system.budgets
+    promise, facts = system.promises.releases, system.budgets
     lost = tuple(gaps(logs, system))
     return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 

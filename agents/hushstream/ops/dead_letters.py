@@ -6,14 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hushstream.ops.copies import LogCopy
+from hushstream.engine.declaration import System
+from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS
-
-DEAD_LETTER_TOPICS = tuple(name for name, spec in TOPICS.items() if spec.schemas == ("DeadLetter",))
-"""One a zone; ``hushstream.ops.live.copy(connection, counts, DEAD_LETTER_TOPICS)`` reads them from a broker."""
 
 
 class UnknownDeadLetter(HushstreamError):
@@ -74,15 +71,32 @@ class Summary:
         return asdict(self)
 
 
-def read(logs: LogCopy) -> tuple[Letter, ...]:
-    """All dead letters of a copy, by topic, partition and offset; repeats are counted in the first.
+def letter_topics(system: System) -> tuple[str, ...]:
+    """Where a deployment's dead letters are: one topic a zone."""
+    return tuple(topic.name for topic in system.topics if topic.holds_dead_letters)
+
+
+def letters_of(system: System, zone: str) -> str:
+    """The topic of one zone's dead letters.
+
+    Raises:
+        HushstreamError: the deployment has no such zone.
+    """
+    found = {topic.zone: topic.name for topic in system.topics if topic.holds_dead_letters}
+    if zone not in found:
+        raise HushstreamError(f"dead letters: expected a zone of the deployment ({', '.join(found)}), got {zone!r}")
+    return found[zone]
+
+
+def read(logs: LogCopy, topics: Iterable[str]) -> tuple[Letter, ...]:
+    """All dead letters on some topics of a copy, by topic, partition and offset; repeats are counted in the first.
 
     Raises:
         HushstreamError: a record on a dead-letter topic is none.
     """
     letters: dict[tuple[str, int, bytes], Letter] = {}
     times: dict[tuple[str, int, bytes], int] = {}
-    for topic in DEAD_LETTER_TOPICS:
+    for topic in topics:
         for partition, part in logs.of_topic(topic):
             for record in part.records:
                 key = (topic, partition, record.value)

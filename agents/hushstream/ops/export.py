@@ -1,7 +1,7 @@
 """Exporting a deployment's logs into files, and reading such an export back.
 
 An export is a folder with one file a partition (`hushstream.ops.partition_file`) and ``manifest.json``, which is
-written last: a folder without it is not an export. It holds everything, contexts and clicks included; the
+written last: a folder without it is not an export. It holds everything, what users do in clear included; the
 folder and its files can be read by their owner alone, and the manifest says why.
 """
 
@@ -16,20 +16,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.live import Quiet, open_logs
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
-from hushstream.ops.topics import partition_counts
-from hushstream.roles.machine import TopicPartition
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 MANIFEST = "manifest.json"
-NOTICE = (
-    "This folder holds contexts and clicks in clear, and private slots. Its files are readable by their owner "
-    "alone; keep it that way, and delete it when it is no longer needed."
-)
+_NOTICE = "Its files are readable by their owner alone; keep it that way, and delete it when it is no longer needed."
 
 _FORMAT, _VERSION = "hushstream-export", 1
 _FOLDER_MODE = 0o700
@@ -70,7 +66,7 @@ class Manifest:
     counts: Mapping[str, int]
     quiet: bool
     partitions: tuple[ExportedPartition, ...]
-    notice: str = NOTICE
+    notice: str
 
     @property
     def records(self) -> int:
@@ -80,6 +76,14 @@ class Manifest:
     def as_json(self) -> dict[str, Any]:
         """What ``manifest.json`` says."""
         return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
+
+
+def held_in_clear(system: System) -> str:
+    """What an export of all topics holds in clear, in words."""
+    named = [topic.name for topic in system.topics if topic.names_users]
+    if not named:
+        return "what each zone keeps from the others in clear"
+    return f"{' and '.join(filter(None, (', '.join(named[:-1]), named[-1])))} in clear"
 
 
 def export(connection: Connection, system: System, directory: Path, topics: Collection[str] | None = None) -> Manifest:
@@ -107,7 +111,7 @@ async def export_async(
         ExportRefused: the folder holds something, or cannot be made.
         HushstreamError: the topics cannot be read (`open_logs`).
     """
-    counts = partition_counts(system)
+    counts = system.partitions
     async with open_logs(connection, counts, topics, quiet) as logs:
         _prepare(directory)
         lines = []
@@ -125,7 +129,7 @@ def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
     Raises:
         ExportRefused: the folder holds something, or cannot be made.
     """
-    counts = partition_counts(system)
+    counts = system.partitions
     declared = ((topic, partition) for topic, count in counts.items() for partition in range(count))
     _prepare(directory)
     lines = []
@@ -203,7 +207,8 @@ def _line(source: TopicPartition, low: int, high: int, written: Written) -> Expo
 def _finish(
     directory: Path, system: System, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
 ) -> Manifest:
-    manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines))
+    notice = f"This folder holds {held_in_clear(system)}, and what follows from it. {_NOTICE}"
+    manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines), notice)
     with _writing(directory):
         handle = os.open(directory / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ The tombstone is a record among the contexts of the user's partition. So the era
 a learner that replays it gives up the same state at the same moment, and `verify` finds what it published
 equal for as long as retention keeps the inputs. Nothing here prints the user's name.
 
-Where a counter is trusted with rewards in clear (colin), the learner passes the tombstone on to it. What a counter, or
+Where a counter is trusted with rewards in clear, the learner passes the tombstone on to it. What a counter, or
 a learner with counters, holds of the user goes, and his noised sums are never released again: under the noise of
 before, sums without what was erased would tell it by a subtraction.
 """
@@ -19,31 +19,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.conversation import asked_of, conversation_of
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy, PartitionCopy
 from hushstream.ops.export import ExportRefused, export_copy, open_export
-from hushstream.ops.topics import partition_counts
-from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
-from hushstream.schemas.topics import TOPICS
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
 
 ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _EVER_MS = 1 << 62
-_NAMES_USERS = ("contexts", "clicks", "rewards")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +46,19 @@ class Forgotten:
 
     Attributes:
         deployment: where.
-        partition, offset: of the tombstone, on contexts.
-        folded: whether the learner was seen to have folded it.
+        topic, partition, offset: of the tombstone.
+        role: which reads it.
+        folded: whether the role was seen to have folded it; None where applications cannot see that.
         stays: what is not erased, and why.
         waits: what is gone only later, and when.
     """
 
     deployment: str
+    topic: str
     partition: int
     offset: int
-    folded: bool
+    role: str
+    folded: bool | None
     stays: tuple[str, ...]
     waits: tuple[str, ...]
 
@@ -71,114 +68,83 @@ class Forgotten:
 
     def as_text(self) -> str:
         """One line a fact."""
-        done = "the learner has dropped the user's state" if self.folded else "no learner has folded it yet"
-        lines = [f"forget {self.deployment}: tombstone at contexts/{self.partition} offset {self.offset}; {done}"]
+        place = f"{self.topic}/{self.partition} offset {self.offset}"
+        lines = [f"forget {self.deployment}: tombstone at {place}; {self._done()}"]
         lines += [f"  stays: {fact}" for fact in self.stays]
         lines += [f"  waits: {fact}" for fact in self.waits]
         return "\n".join(lines) + "\n"
 
+    def _done(self) -> str:
+        if self.folded is None:
+            return f"whether the {self.role} has folded it is for its own zone to see"
+        return f"the {self.role} has dropped the user's state" if self.folded else f"no {self.role} has folded it yet"
+
 
 def forget(connection: Connection, system: System, user: str, wait_seconds: float = 10.0) -> Forgotten:
     """`forget_async` on a broker, for code without an event loop; needs the rights of the client."""
-    log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security)
+    _require_learners(system)
+    topics = conversation_of(system)
+    log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security, topics=topics)
     return asyncio.run(forget_async(log, system, user, wait_seconds))
 
 
 async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float) -> Forgotten:
-    """Append the tombstone of a user, and wait until the learner has folded it.
+    """Append the tombstone of a user, and wait until who reads it has folded it, where applications can see that.
 
     Args:
         log: the deployment's log, not started.
         system: the deployment.
         user: the account to erase, whether it is known or not.
-        wait_seconds: how long to wait for the learner.
+        wait_seconds: how long to wait.
 
     Raises:
         HushstreamError: no user's name, or the log refuses.
     """
     _require_user(user)
     _require_learners(system)
+    topics = conversation_of(system)
     seen: dict[int, int] = {}
     folded = asyncio.Event()
     place: list[int] = []
 
-    def on_decisions(partition: int, offset: int, value: bytes) -> None:
-        seen[partition] = max(seen.get(partition, 0), _contexts_high(value))
+    def on_answers(partition: int, offset: int, value: bytes) -> None:
+        seen[partition] = max(seen.get(partition, 0), _read_to(value, topics.asked))
         if place and seen.get(place[0], 0) > place[1]:
             folded.set()
 
-    await log.start(on_decisions)
+    await log.start(on_answers)
     try:
         partition = partition_of(user, log.partitions())
         value = codec.encode("Forget", {"user": user, "config_digest": system.digest})
-        offset = await log.append("contexts", partition, value)
+        offset = await log.append(topics.asked, partition, value)
         place[:] = (partition, offset)
         if seen.get(partition, 0) > offset:
             folded.set()
-        done = await _within(folded, wait_seconds)
+        done = None if topics.answers is None else await _within(folded, wait_seconds)
     finally:
         await log.stop()
-    return Forgotten(system.config.deployment, partition, offset, done, what_stays(system), what_waits(system))
+    role = asked_of(system, topics.asked).name
+    stays, waits = system.erasure.stays, what_waits(system)
+    return Forgotten(system.config.deployment, topics.asked, partition, offset, role, done, stays, waits)
 
 
 def _require_learners(system: System) -> None:
-    if "learner" not in system.roles:
+    if system.outside:
         raise HushstreamError(
             "forget: expected a deployment with learner workers, got kind edge, where all of a user's state is on the "
             "user's device: the application drops the agent there"
         )
 
 
-def what_stays(system: System) -> tuple[str, ...]:
-    """What an erasure leaves, for good."""
-    events = "event ids in the decisions journal, which names no user; an event id should not name one either"
-    if isinstance(system, CollaborativeSystem):
-        exact = system.config.release.mechanism == "exact"
-        released = (
-            "without noise, as the deployment is on public data" if exact else "with noise; his guarantee covers it"
-        )
-        return (
-            f"his running sums as they were released, {released}; no release names him again",
-            "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
-            "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
-            "him, and no allowance is refilled",
-            events,
-        )
-    return (
-        "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
-        "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
-        events,
-    )
-
-
 def what_waits(system: System) -> tuple[str, ...]:
     """What is gone only after a while."""
-    kept = {name: (TOPICS[name].retention_ms or 0) / _DAY_MS for name in _named_on(system)}
-    records = (f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items())
-    copies = "copies outside (exports, backups): `hushstream forget --export` rewrites an export"
-    if not isinstance(system, P2BSystem):
-        holders = "the learner's data directory"
-        if "rewards" in kept:
-            holders = "the counter until it has read what the learner passes on, and in both data directories"
-        return (
-            *records,
-            f"the tombstone itself, with his name: {kept['contexts']:g} days",
-            f"his open rows and exact sums in {holders}: until the next snapshot",
-            copies,
-        )
+    kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in system.topics if topic.names_users}
     return (
-        *records,
-        f"the tombstone itself, with his name: {kept['contexts']:g} days",
-        f"a slot that he owes, and his name with it: sent as null within {system.config.slot.settle_seconds:g} s of "
-        f"log time",
-        "his state in the learner's data directory: until its next snapshot",
-        copies,
+        *(f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
+        f"the tombstone itself, with his name: {kept[conversation_of(system).asked]:g} days",
+        *system.erasure.waits,
+        "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
-
-
-def _named_on(system: System) -> tuple[str, ...]:
-    """The topics of a deployment whose records are of single users."""
-    return tuple(name for name in _NAMES_USERS if name in partition_counts(system))
 
 
 def erase_export(directory: Path, system: System, user: str) -> int:
@@ -193,19 +159,20 @@ def erase_export(directory: Path, system: System, user: str) -> int:
     """
     _require_user(user)
     logs = open_export(directory)
-    contexts = (record for _, part in logs.of_topic("contexts") for record in part.records)
-    until_ms = max((record.timestamp_ms for record in contexts if _is_tombstone(record, user)), default=None)
+    asked = (record for _, part in logs.of_topic(conversation_of(system).asked) for record in part.records)
+    until_ms = max((record.timestamp_ms for record in asked if _is_tombstone(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(
             f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
         )
-    node = system.graph.index.get(user) if isinstance(system, CollaborativeSystem) else None
+    passed_on = system.erasure.passed_on
+    named = [topic.name for topic in system.topics if topic.names_users]
+    last_of = {name: _EVER_MS if name in passed_on else until_ms for name in named}
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0
     for source, part in logs.parts.items():
-        # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
-        last_ms = {"contexts": until_ms, "clicks": until_ms, "rewards": _EVER_MS}.get(source[0], 0)
-        records = [_without(r, user, node) if r.timestamp_ms <= last_ms else r for r in part.records]
+        last_ms = last_of.get(source[0], 0)
+        records = [_without(r, user, system) if r.timestamp_ms <= last_ms else r for r in part.records]
         number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
         erased[source] = PartitionCopy(part.low, part.high, records)
     _replace(directory, LogCopy(erased, logs.quiet), system)
@@ -225,19 +192,17 @@ def _replace(directory: Path, logs: LogCopy, system: System) -> None:
         raise ExportRefused(f"{directory}: cannot be rewritten ({error.strerror})") from None
 
 
-def _without(record: InputRecord, user: str, node: int | None) -> InputRecord:
-    return record._replace(value=ERASED) if _names(record, user, node) else record
+def _without(record: InputRecord, user: str, system: System) -> InputRecord:
+    return record._replace(value=ERASED) if _names(record, user, system) else record
 
 
-def _names(record: InputRecord, user: str, node: int | None) -> bool:
-    """Whether a record is of this user, who has this number in the relation graph; a tombstone is of nobody."""
+def _names(record: InputRecord, user: str, system: System) -> bool:
+    """Whether a record is of this user; a tombstone is of nobody."""
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
         return False
-    if name == "Rewards":
-        return node in np.frombuffer(fields["nodes"], "<i4").tolist()
-    return name != "Forget" and (fields.get("user") == user or user in fields.get("users", ()))
+    return name != "Forget" and system.erasure.names(name, fields, user)
 
 
 def _is_tombstone(record: InputRecord, user: str) -> bool:
@@ -248,14 +213,14 @@ def _is_tombstone(record: InputRecord, user: str) -> bool:
     return name == "Forget" and fields["user"] == user
 
 
-def _contexts_high(value: bytes) -> int:
-    """How far a decisions record covers its contexts; 0 for what is none."""
+def _read_to(value: bytes, topic: str) -> int:
+    """How far a journal record covers a topic; 0 for what is none."""
     try:
-        name, fields = codec.decode(value, frozenset({"Decisions", "Genesis"}))
+        _, fields = codec.decode(value)
     except CodecError:
         return 0
-    inputs: list[Mapping[str, Any]] = fields["head"]["inputs"] if name == "Decisions" else []
-    return max((int(part["high"]) for part in inputs if part["topic"] == "contexts"), default=0)
+    inputs: list[Mapping[str, Any]] = fields["head"]["inputs"] if "head" in fields else []
+    return max((int(part["high"]) for part in inputs if part["topic"] == topic), default=0)
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.agents.role_topics import role_topics
-from hushstream.ops.copies import LogCopy
-from hushstream.roles.marks import Mark, MarkUnreadable, read_public
-from hushstream.schemas.topics import TOPICS
-from hushstream.systems.system import System
+from hushstream.agents.roles import role_topics
+from hushstream.engine.declaration import System
+from hushstream.engine.marks import Mark, MarkUnreadable, read_public
+from hushstream.ops.log_copy import LogCopy
 
-MARK_TOPICS = tuple(spec.name for spec in TOPICS.values() if spec.schemas == ("ReleaseMark",))
+
+def mark_topics(system: System) -> tuple[str, ...]:
+    """Where the roles of a deployment note how far they have released."""
+    return tuple(role.marks for role in system.roles if role.marks is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def gaps(logs: LogCopy, system: System) -> Iterator[Problem]:
     """Where marks say that more was spent than the ledger holds.
 
     Args:
-        logs: a copy that holds the ledger topics and `MARK_TOPICS`.
+        logs: a copy that holds the ledger topics and `mark_topics`.
         system: the deployment.
     """
     for role in system.roles:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from hushstream.agents.errors import PartitionCountWrong, TopicMissing
 from hushstream.agents.logs import LogReader
 from hushstream.agents.logs import partition_counts as counts_on_broker
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, told
-from hushstream.ops.copies import LogCopy, PartitionCopy
-from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.topics import physical
 
 _OFFSETS_AT_ONCE = 512
@@ -64,7 +64,7 @@ async def open_logs(
 
     Args:
         connection: where the deployment is.
-        counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
+        counts: its partitions by logical topic (`System.partitions`).
         topics: the topics to look at; None for all of them.
         quiet: how long to wait for a quiet moment.
 

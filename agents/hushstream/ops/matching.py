@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hushstream.ops.copies import PartitionCopy
+from hushstream.engine.machine import TopicPartition
 from hushstream.ops.findings import Status, Tally
-from hushstream.ops.walk import Expected, output_digest
-from hushstream.roles.machine import TopicPartition
+from hushstream.ops.journal_check import Expected, output_digest
+from hushstream.ops.log_copy import PartitionCopy
+from hushstream.schemas.topics import Topic
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ _Places = dict[bytes, list[tuple[Writer, int]]]
 
 def match(
     tally: Tally,
+    topic: Topic,
     part: PartitionCopy,
     writers: Sequence[Writer],
     also_allowed: frozenset[bytes],
@@ -41,6 +43,7 @@ def match(
 
     Args:
         tally: counts and findings go here.
+        topic: what the partition is of.
         part: the partition.
         writers: who writes to it.
         also_allowed: digests of values that anyone may append (ticks).
@@ -49,7 +52,7 @@ def match(
     """
     places = _places(writers)
     for record in part.records:
-        digest = output_digest(tally.source[0], record.value)
+        digest = output_digest(topic, record.value)
         if digest in places:
             _meet(tally, places[digest], record.offset, part.low)
         elif digest in also_allowed:

@@ -27,8 +27,8 @@ from typing import Final, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.ops.copies import PartitionCopy
-from hushstream.roles.machine import InputRecord, TopicPartition
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 
 FILE_MODE = 0o600

@@ -25,18 +25,18 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.logs import LogReader
+from hushstream.engine.chain import Digester, PublicDigester
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.live import Quiet, open_logs
-from hushstream.privacy.keys import Zone
-from hushstream.roles.chain import Digester, PublicDigester
-from hushstream.roles.machine import InputRecord, TopicPartition
-from hushstream.roles.refusals import WHOLE_RECORD
 from hushstream.schemas import codec
 from hushstream.schemas.batches import FLOAT32, FLOAT64, INT32, INT64
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, physical
+from hushstream.schemas.topics import physical
 
 _DOING = "requeue"
 _OFFSETS_AT_ONCE = 512
@@ -76,15 +76,15 @@ class Requeued:
         return f"{self.topic}/{self.partition} offset {self.refused_offset}{row}: {end}, at offset {self.offset}"
 
 
-async def requeue_async(connection: Connection, counts: Mapping[str, int], letter: Letter, keys: KeySource) -> Requeued:
+async def requeue_async(connection: Connection, system: System, letter: Letter, keys: KeySource) -> Requeued:
     """Put one refused record (or row) on its topic again, unless it is there again already.
 
     Needs the right to read and to write that topic, which no role has: it is given by zone to a principal of its own
-    (`hushstream.ops.duties`).
+    (`hushstream.ops.grants`).
 
     Args:
         connection: where the deployment is.
-        counts: its partitions by logical topic (`hushstream.ops.topics.partition_counts`).
+        system: the deployment.
         letter: its dead letter (`hushstream.ops.dead_letters.read`).
         keys: where the zone's keys are, under one of which the dead letter was made.
 
@@ -94,18 +94,19 @@ async def requeue_async(connection: Connection, counts: Mapping[str, int], lette
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
-    if letter.topic not in counts or "Genesis" in TOPICS[letter.topic].schemas:
+    known = {topic.name: topic for topic in system.topics}
+    if letter.topic not in known or known[letter.topic].is_journal:
         raise HushstreamError(
             f"{_DOING}: expected a record of an input, got one of {letter.topic}, which its role alone writes"
         )
     source: TopicPartition = (letter.topic, letter.partition)
-    async with open_logs(connection, counts, {letter.topic}, _NOW) as logs:
+    async with open_logs(connection, system.partitions, {letter.topic}, _NOW) as logs:
         low, high = logs.cut.bounds[source]
     require_there(letter, low, high)
     async with told(connection, _DOING), LogReader(connection.settings()) as reader:
         reader.open({source: letter.offset})
         found = await reader.read(source, letter.offset, letter.offset + 1)
-        value = _wanted(letter, _verified(letter, found, _digesters(letter, keys)))
+        value = _wanted(letter, _verified(letter, found, _digesters(letter, system, keys)))
         for start in range(letter.offset + 1, high, _OFFSETS_AT_ONCE):
             for record in await reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE)):
                 if record.value == value:
@@ -113,9 +114,9 @@ async def requeue_async(connection: Connection, counts: Mapping[str, int], lette
     return _requeued(letter, await _append(connection, source, value), written=True)
 
 
-def requeue(connection: Connection, counts: Mapping[str, int], letter: Letter, keys: KeySource) -> Requeued:
+def requeue(connection: Connection, system: System, letter: Letter, keys: KeySource) -> Requeued:
     """`requeue_async`, for code without an event loop."""
-    return asyncio.run(requeue_async(connection, counts, letter, keys))
+    return asyncio.run(requeue_async(connection, system, letter, keys))
 
 
 def one_event(value: bytes, row: int) -> bytes:
@@ -199,10 +200,10 @@ def _wanted(letter: Letter, value: bytes) -> bytes:
     return value if letter.row == WHOLE_RECORD else one_event(value, letter.row)
 
 
-def _digesters(letter: Letter, keys: KeySource) -> tuple[Digester, ...]:
+def _digesters(letter: Letter, system: System, keys: KeySource) -> tuple[Digester, ...]:
     """One of them made the dead letter: a journal's letters are under the key that the journal is under."""
-    keyed = letter.zone in [str(zone.value) for zone in Zone]
-    return keys.ring(Zone(letter.zone)).kept() if keyed else (PublicDigester(),)
+    keyed = letter.zone in [role.key_zone for role in system.roles]
+    return keys.ring(letter.zone).kept() if keyed else (PublicDigester(),)
 
 
 async def _append(connection: Connection, source: TopicPartition, value: bytes) -> int:

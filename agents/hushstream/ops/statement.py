@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from hushstream.ops.statement_topics import content_facts, has_learners, reader_facts, retention_facts, trust_model
+from hushstream.engine.declaration import System
+from hushstream.ops.statement_topics import content_facts, reader_facts, retention_facts
 from hushstream.ops.statement_words import verdict, worked_example
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 NOT_STATED = "not stated by the operator"
 _COMPOSITIONS = {
@@ -25,7 +25,6 @@ _COMPOSITIONS = {
     "zcdp": "zero-concentrated differential privacy",
     "renyi": "Renyi differential privacy at one order",
 }
-_KEY_ZONES = {"learner": "edge", "shuffler": "shuffler", "counter": "counter"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Statement:
 def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
     """What a deployment must tell its data-protection officer, and he his users."""
     operator = operator or OperatorFacts()
-    promises = system.promises()
+    promises = system.promises
     # What a replay of a public dataset draws is from a seed always.
     promises = replace(promises, releases=promises.releases.under_key(system.public_dataset))
     promise = promises.releases
@@ -120,7 +119,7 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
             Section("What that means, by an example", tuple(worked_example(system, promises))),
             Section("Where content of persons stands", tuple(content_facts(system, promises))),
             _algorithm(system, promise),
-            *_lift(promises.lift),
+            *_lift(system, promises.lift),
             _trust(system, promise),
             _keys(system),
             Section("Retention and erasure", tuple(retention_facts(system))),
@@ -141,11 +140,8 @@ def _who(system: System, operator: OperatorFacts) -> Section:
             ("purpose", operator.purpose),
             ("legal basis", operator.legal_basis),
             ("deployment", f"{system.config.deployment} (configuration {system.digest.hex()})"),
-            ("data", "public" if system.public_dataset else "personal: contexts, clicks and decisions of users"),
-            (
-                "what the result is",
-                "a model that recommends; it is personalised, so what one user is shown follows from his own data too",
-            ),
+            ("data", "public" if system.public_dataset else f"personal: {system.words.result.data}"),
+            ("what the result is", system.words.result.what),
         ),
     )
 
@@ -162,7 +158,7 @@ def _parameters(system: System, promises: Promises) -> Section:
     facts += [
         ("unit", promise.unit),
         ("neighbours", promise.relation),
-        ("one value against another", str(promise.report_against_report)),
+        ("one value against another", str(promise.replace_one)),
         ("epsilon and delta over a life", f"{promise.lifetime.cost}, for {promise.units_in_life}"),
     ]
     if lift is not None:
@@ -206,7 +202,7 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
                 "who gives few or rare interactions is served less by a private model than others are; compare groups "
                 "before relying on it",
             ),
-            ("system", system.name),
+            ("system", system.kind),
         ),
     )
 
@@ -219,7 +215,7 @@ def _words(promise: Guarantee) -> tuple[tuple[str, str], ...]:
     return (("leaves and nodes", means),)
 
 
-def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
+def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
     """The lift's own guarantee; empty where there is no hold-out."""
     if promise is None:
         return ()
@@ -232,7 +228,7 @@ def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
         ("mechanism of the lift", promise.mechanism),
         *_words(promise),
         ("sensitivity of the lift", f"{promise.sensitivity}, {promise.norm}"),
-        ("adds the lift's noise", _adds_noise(promise)),
+        ("adds the lift's noise", _adds_noise(system, promise)),
         *_open_facts(promise),
     ]
     return (Section("The lift over a hold-out, beside it", tuple(facts)),)
@@ -241,27 +237,35 @@ def _lift(promise: Guarantee | None) -> tuple[Section, ...]:
 def _trust(system: System, promise: Guarantee) -> Section:
     return Section(
         "Who can read raw data",
-        (("model of trust", trust_model(system)), ("adds the noise", _adds_noise(promise)), *reader_facts(system)),
+        (
+            ("model of trust", system.words.trust),
+            ("adds the noise", _adds_noise(system, promise)),
+            *reader_facts(system),
+        ),
     )
 
 
-def _adds_noise(promise: Guarantee) -> str:
-    workers = ": the operator's learner workers" if (promise.zone, promise.deployment) == ("edge", "hosted") else ""
-    return f"the {promise.zone} zone{workers}"
+def _adds_noise(system: System, promise: Guarantee) -> str:
+    """The zone that adds it, and whose workers, where they are those that see what users do."""
+    written = {topic.name for topic in system.topics if topic.client == "writes"}
+    workers = [role.name for role in system.roles if role.key_zone == promise.zone and written & set(role.inputs)]
+    named = f": the operator's {' and '.join(workers)} workers" if workers else ""
+    return f"the {promise.zone} zone{named}"
 
 
 def _keys(system: System) -> Section:
-    zones = [_KEY_ZONES[role] for role in system.roles if role in _KEY_ZONES]
+    zones = [role.key_zone for role in system.roles if role.key_zone is not None]
+    keyless = [role.name for role in system.roles if role.key_zone is None]
     facts = [
         (f"key of the {zone} zone", "a file or mounted secret that this zone alone may read (mode 600 or refused)")
         for zone in dict.fromkeys(zones)
     ]
-    if not has_learners(system):
+    if system.outside:
         facts.append(
             ("key of each user", "on the user's device, made there; the deployment has no key of the edge zone")
         )
     facts += [
-        ("without a key", "the aggregator and whoever reads published topics"),
+        ("without a key", " and ".join((*(f"the {name}" for name in keyless), "whoever reads published topics"))),
         ("whoever holds a zone's key", "can take its noise away again: a key is as sensitive as the data"),
         ("end of an epoch", "keys are turned by a one-way ratchet; a retired key is destroyed, and its noise is final"),
     ]
@@ -286,7 +290,7 @@ def _checks(system: System) -> Section:
             ("what was spent", "hushstream budget"),
             ("attack the noise", "hushstream audit --all"),
             ("who may read what", "hushstream topics check"),
-            ("roles", ", ".join(system.roles)),
+            ("roles", ", ".join(system.role_names)),
         ),
     )
 
@@ -300,9 +304,9 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
         "deployment name": system.config.deployment,
         "data curator": operator.operator,
         "intended use": operator.purpose,
-        "data product": "continually updated recommendation model",
-        "release type": "interactive to the operator's learners, repeated; published topics",
-        "model of differential privacy": trust_model(system),
+        "data product": system.words.result.product,
+        "release type": system.words.result.release,
+        "model of differential privacy": system.words.trust,
         "verdict": verdict(promises),
         "content that leaves un-noised": ", ".join(promises.releases.unnoised) or "none",
         "flavour": "pure epsilon with a stated residue" if pure else "(epsilon, delta)",

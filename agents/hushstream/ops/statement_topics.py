@@ -5,26 +5,15 @@ It is read from the guarantee's own list (`Guarantee.contents`) and from the dec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hushstream.engine.declaration import System, beside_workers, readers, topic_of, writers
 from hushstream.privacy.promise import Promises
-from hushstream.schemas.topics import TOPICS, Role, TopicSpec, Zone, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.system import ALL_ROLES, System
+from hushstream.schemas.topics import PUBLISHED, Topic
 
 Fact = tuple[str, str]
 
 _DAY_MS = 24 * 60 * 60 * 1000
-_PRIVATE_ZONES = {Zone.EDGE, Zone.SHUFFLER, Zone.COUNTER}
-_COLLABORATIVE_TRUST = {
-    "edge": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
-    "them sees noised values",
-    "server": "central, at the counter; hosted: the operator's learner workers, then the trusted counter, see rewards "
-    "in clear; everybody after them sees noised sums",
-}
-
-
-def deployed_topics(system: System) -> list[TopicSpec]:
-    """The topics that a deployment has."""
-    return [TOPICS[name] for name in topics_of(system.name, system.roles, system.public_dataset, system.holdout)]
 
 
 def content_facts(system: System, promises: Promises) -> list[Fact]:
@@ -33,88 +22,48 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
     facts = []
     for content in contents:
         leaves = "; LEAVES UN-NOISED: no figure of this statement speaks of it" if content.leaves_unnoised else ""
-        readable = f"{content.zone} zone{leaves}; {kept(TOPICS[content.topic])}"
+        readable = f"{content.zone} zone{leaves}; {kept(topic_of(system, content.topic))}"
         facts.append((f"{content.topic}, {content.form}: {content.what}", readable))
     held = {content.topic for content in contents}
-    others = [spec.name for spec in deployed_topics(system) if spec.name not in held]
+    others = [spec.name for spec in system.topics if spec.name not in held]
     reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
     return [*facts, (f"on {', '.join(others)}", reason)]
 
 
 def reader_facts(system: System) -> list[Fact]:
     """Who may read and write the topics of the private zones, and which ones are published."""
-    topics = deployed_topics(system)
+    private = [topic for topic in system.topics if topic.zone in {role.key_zone for role in system.roles}]
     facts = [
         (
-            f"topic {spec.name}",
-            f"readable by {_names(system, spec.readers)}; written by {_names(system, spec.writers)}",
+            f"topic {topic.name}",
+            f"readable by {_names(system, topic, readers(topic, system.roles), 'Read')}; "
+            f"written by {_names(system, topic, writers(topic, system.roles), 'Write')}",
         )
-        for spec in topics
-        if spec.zone in _PRIVATE_ZONES
+        for topic in private
     ]
-    return [*facts, ("published topics", ", ".join(spec.name for spec in topics if spec.zone is Zone.PUBLISHED))]
+    published = ", ".join(topic.name for topic in system.topics if topic.zone == PUBLISHED)
+    return [*facts, ("published topics", published)]
 
 
 def retention_facts(system: System) -> list[Fact]:
     """How long each topic is kept, and what an erasure does."""
-    facts = [(f"topic {spec.name}", f"{kept(spec)}; zone: {spec.zone}") for spec in deployed_topics(system)]
+    facts = [(f"topic {spec.name}", f"{kept(spec)}; zone: {spec.zone}") for spec in system.topics]
     return [
         *facts,
-        ("erasure of a user", _erasure(system)),
+        ("erasure of a user", system.words.erasure),
         ("another retention", "set on the broker is reported by hushstream topics check"),
     ]
 
 
-def kept(spec: TopicSpec) -> str:
+def kept(spec: Topic) -> str:
     """How long a topic keeps its records."""
     if spec.retention_ms is None:
         return "kept for the life of the deployment"
     return f"deleted after {spec.retention_ms // _DAY_MS} days"
 
 
-def trust_model(system: System) -> str:
-    """Who is trusted with what, in a sentence."""
-    if isinstance(system, CollaborativeSystem):
-        release = system.config.release
-        if release.mechanism == "exact":
-            return "none: rewards are public data, and their sums are published without noise"
-        return _COLLABORATIVE_TRUST[release.trust]
-    if has_learners(system):
-        return (
-            "shuffled, with a trusted curator at the shuffler; hosted: the operator's workers hold contexts and clicks "
-            "in clear"
-        )
-    return (
-        "shuffled, with a trusted curator at the shuffler; edge: learners are agents on users' devices, and only "
-        "padded slots leave them; no topic of the deployment holds contexts, clicks or decisions"
-    )
-
-
-def has_learners(system: System) -> bool:
-    """Whether workers of the operator run the learners; else they are agents on users' devices."""
-    return "learner" in system.roles
-
-
-def _erasure(system: System) -> str:
-    if isinstance(system, CollaborativeSystem):
-        return (
-            "hushstream forget drops the user's state; the user's records go with their topics' retention; what was "
-            "released stays, and no release names the user again; the erasure stays known, by the user's number in the "
-            "public graph"
-        )
-    if has_learners(system):
-        return (
-            "hushstream forget drops the user's state; the user's records go with their topics' retention; what was "
-            "released stays, noised; that the allowance is spent stays, under a keyed hash"
-        )
-    return (
-        "the application drops the user's agent, on the device that holds all of the user's state; slots name no user "
-        "and go with their topic's retention; what was released stays, noised"
-    )
-
-
-def _names(system: System, roles: tuple[Role, ...]) -> str:
-    """Those of them that the deployment has: the roles that it runs, and whoever is not a role of any system."""
-    relay = {} if has_learners(system) else {Role.LEARNER: "whoever relays for users' devices"}
-    absent = {str(role) for role in ALL_ROLES} - set(system.roles)
-    return ", ".join(relay.get(role, str(role)) for role in roles if role in relay or str(role) not in absent)
+def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> str:
+    """Who does something with a topic; before the workers, whoever does it under the name of a role without any."""
+    relays = ["whoever relays for users' devices" for held in system.outside.values() if held.get(topic.name) == right]
+    told = [name for name in named if name in system.role_names or name in beside_workers(system)]
+    return ", ".join([*relays, *told])

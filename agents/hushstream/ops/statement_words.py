@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Decimal
 
+from hushstream.engine.declaration import System
 from hushstream.privacy.amounts import DELTA_ONE, Cost, delta_text, epsilon_value
 from hushstream.privacy.promise import Guarantee, Promises
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.system import System
 
 _CERTAIN = 16
 """From this epsilon on the odds are beyond a million to one."""
@@ -31,7 +30,7 @@ def verdict(promises: Promises) -> str:
 def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
     """What the figures let an onlooker learn of somebody, from even odds."""
     promise = promises.releases
-    fact = _fact(system)
+    fact = system.words.example
     if promise.unnoised:
         told = f"whoever reads {', '.join(promise.unnoised)} reads it there: no figure bounds what they learn"
         return [("example", f"somebody wonders whether {fact}: {told}")]
@@ -46,12 +45,6 @@ def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
     if promise.cost.delta_units:
         lines.append(("and delta", _delta(promise)))
     return lines
-
-
-def _fact(system: System) -> str:
-    if isinstance(system, CollaborativeSystem):
-        return "one certain reward of Ann's was 1 and not 0"
-    return "Ann's slot reports that she clicked arm 3 in some situation, and is not empty"
 
 
 def _after(cost: Cost) -> str:

@@ -16,10 +16,10 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
 from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import LASTING_IN_SYNC, MIN_IN_SYNC, TOPICS, physical, topics_of
-from hushstream.systems.system import System
+from hushstream.schemas.topics import LASTING_IN_SYNC, MIN_IN_SYNC, physical
 
 ANY_REPLICATION = -1
 """The broker's own default replication factor."""
@@ -70,41 +70,35 @@ class Difference:
         return f"topic {self.name}: expected {self.what} {self.expected}, found {self.found}"
 
 
-def partition_counts(system: System) -> dict[str, int]:
-    """How many partitions each topic of a deployment has, by logical name, in the order of the declaration."""
-    counts = system.counts
-    names = topics_of(system.name, system.roles, system.public_dataset, system.holdout)
-    return {name: counts[TOPICS[name].count] for name in names}
-
-
-def plan(counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:
+def plan(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:
     """What must be created.
 
     Args:
-        counts: partitions by logical name (`partition_counts`).
+        system: the deployment.
         existing: what there is, by logical name (`describe`).
         prefix: of the deployment.
     """
     return tuple(
-        Creation(topic, physical(prefix, topic), count, TOPICS[topic].settings())
-        for topic, count in counts.items()
-        if topic not in existing
+        Creation(topic.name, physical(prefix, topic.name), system.partitions[topic.name], topic.settings())
+        for topic in system.topics
+        if topic.name not in existing
     )
 
 
 def differences(
-    counts: Mapping[str, int], existing: Mapping[str, Existing], prefix: str, least_in_sync: int = 1
+    system: System, existing: Mapping[str, Existing], prefix: str, least_in_sync: int = 1
 ) -> tuple[Difference, ...]:
     """What is not as declared: missing topics, other partition counts, other settings.
 
     Args:
-        counts: partitions by logical name (`partition_counts`).
+        system: the deployment.
         existing: what there is, by logical name (`describe`).
         prefix: of the deployment.
         least_in_sync: how many copies of what lasts must have a record before it counts as written.
     """
     found = []
-    for topic, count in counts.items():
+    for declared in system.topics:
+        topic, count = declared.name, system.partitions[declared.name]
         name = physical(prefix, topic)
         there = existing.get(topic)
         if there is None:
@@ -112,23 +106,23 @@ def differences(
             continue
         if there.partitions != count:
             found.append(Difference(topic, name, "partitions", str(count), str(there.partitions)))
-        for setting, wanted in TOPICS[topic].settings().items():
+        for setting, wanted in declared.settings().items():
             value = there.settings.get(setting, "no such setting")
             if value != wanted:
                 found.append(Difference(topic, name, setting, wanted, value))
         in_sync = int(there.settings.get(MIN_IN_SYNC, "1"))
-        if TOPICS[topic].lasting and in_sync < least_in_sync:
+        if declared.lasting and in_sync < least_in_sync:
             found.append(Difference(topic, name, MIN_IN_SYNC, f"{least_in_sync} or more", str(in_sync)))
     return tuple(found)
 
 
-async def describe_async(connection: Connection, counts: Mapping[str, int]) -> dict[str, Existing]:
+async def describe_async(connection: Connection, system: System) -> dict[str, Existing]:
     """Which of a deployment's topics exist, by logical name, with their settings.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
-    names = {physical(connection.prefix, topic): topic for topic in counts}
+    names = {physical(connection.prefix, topic.name): topic.name for topic in system.topics}
     doing = "describe topics"
     async with connection.admin(doing) as admin:
         # All topics of the cluster: asking for one by name could create it, on a broker that does so.
@@ -150,7 +144,7 @@ async def describe_async(connection: Connection, counts: Mapping[str, int]) -> d
 
 async def apply_async(
     connection: Connection,
-    counts: Mapping[str, int],
+    system: System,
     replication: int = ANY_REPLICATION,
     min_in_sync: int | None = None,
 ) -> tuple[Creation, ...]:
@@ -158,7 +152,7 @@ async def apply_async(
 
     Args:
         connection: where the deployment is.
-        counts: partitions by logical name (`partition_counts`).
+        system: the deployment.
         replication: copies of each partition, or `ANY_REPLICATION`.
         min_in_sync: how many copies must have a record before it counts as written; None for the broker's default.
 
@@ -171,7 +165,7 @@ async def apply_async(
             f"create topics: expected at most as many copies in sync as there are ({replication}), got {min_in_sync}: "
             f"nothing could be written"
         )
-    wanted = plan(counts, await describe_async(connection, counts), connection.prefix)
+    wanted = plan(system, await describe_async(connection, system), connection.prefix)
     if not wanted:
         return ()
     async with connection.admin("create topics") as admin:
@@ -196,23 +190,21 @@ def _request(new: Creation, replication: int, min_in_sync: int | None) -> NewTop
     return request
 
 
-async def check_async(
-    connection: Connection, counts: Mapping[str, int], one_in_sync: bool = False
-) -> tuple[Difference, ...]:
+async def check_async(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
     """What on the broker is not as declared; empty when all is well.
 
     Args:
         connection: where the deployment is.
-        counts: partitions by logical name (`partition_counts`).
+        system: the deployment.
         one_in_sync: take it that where there are several brokers, one copy of what lasts is enough for a record to
             count: the loss of one broker can then roll a journal back.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
-    there = await describe_async(connection, counts)
+    there = await describe_async(connection, system)
     least = LASTING_IN_SYNC if not one_in_sync and await _brokers(connection) > 1 else 1
-    return differences(counts, there, connection.prefix, least)
+    return differences(system, there, connection.prefix, least)
 
 
 async def _brokers(connection: Connection) -> int:
@@ -220,7 +212,7 @@ async def _brokers(connection: Connection) -> int:
         return len((await admin.describe_cluster())["brokers"])
 
 
-async def warnings_async(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ...]:
+async def warnings_async(connection: Connection, system: System) -> tuple[str, ...]:
     """What is as declared and yet unsafe: logs that last, and the loss of one broker could take; one line each.
 
     Nothing is said of a broker on this machine, which is for development.
@@ -230,34 +222,35 @@ async def warnings_async(connection: Connection, counts: Mapping[str, int]) -> t
     """
     if connection.cluster.on_loopback:
         return ()
+    described = await describe_async(connection, system)
     lasting = {
-        topic: there for topic, there in (await describe_async(connection, counts)).items() if TOPICS[topic].lasting
+        topic.name: described[topic.name] for topic in system.topics if topic.lasting and topic.name in described
     }
     return loss_warnings(
         [Kept.of(physical(connection.prefix, topic), there.copies, there.settings) for topic, there in lasting.items()]
     )
 
 
-def describe(connection: Connection, counts: Mapping[str, int]) -> dict[str, Existing]:
+def describe(connection: Connection, system: System) -> dict[str, Existing]:
     """`describe_async`, for code without an event loop."""
-    return asyncio.run(describe_async(connection, counts))
+    return asyncio.run(describe_async(connection, system))
 
 
 def apply(
     connection: Connection,
-    counts: Mapping[str, int],
+    system: System,
     replication: int = ANY_REPLICATION,
     min_in_sync: int | None = None,
 ) -> tuple[Creation, ...]:
     """`apply_async`, for code without an event loop."""
-    return asyncio.run(apply_async(connection, counts, replication, min_in_sync))
+    return asyncio.run(apply_async(connection, system, replication, min_in_sync))
 
 
-def warnings(connection: Connection, counts: Mapping[str, int]) -> tuple[str, ...]:
+def warnings(connection: Connection, system: System) -> tuple[str, ...]:
     """`warnings_async`, for code without an event loop."""
-    return asyncio.run(warnings_async(connection, counts))
+    return asyncio.run(warnings_async(connection, system))
 
 
-def check(connection: Connection, counts: Mapping[str, int], one_in_sync: bool = False) -> tuple[Difference, ...]:
+def check(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
     """`check_async`, for code without an event loop."""
-    return asyncio.run(check_async(connection, counts, one_in_sync))
+    return asyncio.run(check_async(connection, system, one_in_sync))

@@ -12,38 +12,27 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
-from hushstream.agents.role_topics import JOURNALS, role_topics
-from hushstream.agents.roles import MachineMaker, role_work
+from hushstream.agents.roles import MachineMaker, role_topics, role_work
+from hushstream.engine.chain import Digester, PublicDigester
+from hushstream.engine.declaration import Role, System, role_of, topic_of
+from hushstream.engine.machine import TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified
+from hushstream.ops.journal_check import Walk, value_digest, walk
 from hushstream.ops.live import copy
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.matching import Writer, match
-from hushstream.ops.topics import partition_counts
-from hushstream.ops.walk import Walk, value_digest, walk
 from hushstream.privacy.errors import KeyFileError, RetiredKey
-from hushstream.privacy.keys import Zone, key_path
-from hushstream.roles.chain import Digester, PublicDigester
-from hushstream.roles.machine import TopicPartition
+from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import TOPICS, PartitionRule
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName, System
-
-ZONE_OF_ROLE: Mapping[RoleName, Zone | None] = {
-    "learner": Zone.EDGE,
-    "shuffler": Zone.SHUFFLER,
-    "counter": Zone.COUNTER,
-    "aggregator": None,
-}
-"""Whose key a role's journal is checked with."""
+from hushstream.schemas.topics import PartitionRule, Topic
 
 
-def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[RoleName] | None = None) -> Verified:
+def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
     """Verify what roles published.
 
     Args:
@@ -59,17 +48,15 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[Rol
     tallies: list[Tally] = []
     unchecked = []
     for role in _asked(system, roles):
-        if lacking := _lacking(role, system, keys):
-            unchecked.append(role)
+        if lacking := _lacking(role, keys):
+            unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
             tallies += _role(role, system, keys, logs)
     return Verified(system.config.deployment, tuple(tallies), tuple(unchecked))
 
 
-def verify_export(
-    directory: Path, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
-) -> Verified:
+def verify_export(directory: Path, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
     """Verify an export (`hushstream.ops.export`).
 
     Raises:
@@ -88,7 +75,7 @@ def verify_export(
 
 
 def verify_live(
-    connection: Connection, system: System, keys: KeySource, roles: Collection[RoleName] | None = None
+    connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None = None
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
@@ -96,10 +83,10 @@ def verify_live(
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
     topics = verified_topics(system, roles)
-    return verify(copy(connection, partition_counts(system), topics), system, keys, roles)
+    return verify(copy(connection, system.partitions, topics), system, keys, roles)
 
 
-def verified_topics(system: System, roles: Collection[RoleName] | None = None) -> frozenset[str]:
+def verified_topics(system: System, roles: Collection[str] | None = None) -> frozenset[str]:
     """The topics that a check of these roles reads, or of all (None).
 
     Raises:
@@ -108,94 +95,89 @@ def verified_topics(system: System, roles: Collection[RoleName] | None = None) -
     return frozenset().union(*(role_topics(role, system).recomputed for role in _asked(system, roles)))
 
 
-def _asked(system: System, roles: Collection[RoleName] | None) -> list[RoleName]:
+def _asked(system: System, names: Collection[str] | None) -> list[Role]:
     """In the order in which data flows."""
-    for role in roles or ():
-        role_topics(role, system)
-    return [role for role in system.roles if roles is None or role in roles]
+    wanted = None if names is None else [role_of(system, name) for name in names]
+    return [role for role in system.roles if wanted is None or role in wanted]
 
 
-def _lacking(role: RoleName, system: System, keys: KeySource) -> list[Zone]:
-    """The keys that a check of the role needs and that are not at hand."""
-    zone = ZONE_OF_ROLE[role]
-    needed = [] if zone is None else [zone]
-    if role == "shuffler" and isinstance(system, P2BSystem) and system.sealing is not None:
-        needed.append(Zone.SEALING)
+def _lacking(role: Role, keys: KeySource) -> list[str]:
+    """The zones whose keys a check of the role needs and that are not at hand."""
     if keys.seed is not None:
         return []
-    return [zone for zone in needed if keys.folder is None or not key_path(keys.folder, zone).exists()]
+    return [zone for zone in role.key_zones if keys.folder is None or not key_path(keys.folder, zone).exists()]
 
 
-def _without_key(role: RoleName, system: System, lacking: Collection[Zone], logs: LogCopy) -> list[Tally]:
+def _without_key(role: Role, system: System, lacking: Collection[str], logs: LogCopy) -> list[Tally]:
     tallies = []
-    topic = JOURNALS[role]
-    for partition in range(partition_counts(system)[topic]):
-        tally = Tally(role, (topic, partition))
-        reason = f"not at hand: the key of {' and of '.join(zone.value for zone in lacking)}"
+    for partition in range(system.partitions[role.journal]):
+        tally = Tally(role.name, (role.journal, partition))
+        reason = f"not at hand: the key of {' and of '.join(lacking)}"
         tally.find(Status.UNCHECKABLE, None, reason, len(logs.part(tally.source).records))
         tallies.append(tally)
     return tallies
 
 
-def _role(role: RoleName, system: System, keys: KeySource, logs: LogCopy) -> list[Tally]:
-    zone = ZONE_OF_ROLE[role]
-    digester = PublicDigester() if zone is None else keys.key(zone)
-    work = role_work(role, system, keys)
-    homes = range(partition_counts(system)[JOURNALS[role]])
-    walks = {home: _walk(role, home, work.make_machine, digester, logs) for home in homes}
+def _role(role: Role, system: System, keys: KeySource, logs: LogCopy) -> list[Tally]:
+    digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
+    work = role_work(role.name, system, keys)
+    topics = work.topics.declared
+    homes = range(system.partitions[role.journal])
+    walks = {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
     tallies = [found.tally for found in walks.values()]
     tallies += _homeless(role, len(homes), logs)
     for topic in work.topics.writes:
         there = {(topic, partition) for partition, _ in logs.of_topic(topic)}
         due = {source for found in walks.values() for source in found.expected if source[0] == topic}
-        declared = {(topic, partition) for partition in range(partition_counts(system)[topic])}
+        declared = {(topic, partition) for partition in range(system.partitions[topic])}
         tallies += [_outputs(role, source, walks, system, logs) for source in sorted(there | due | declared)]
     return tallies
 
 
-def _walk(role: RoleName, home: int, make: MachineMaker, digester: Digester, logs: LogCopy) -> Walk:
+def _walk(
+    role: Role, home: int, make: MachineMaker, digester: Digester, logs: LogCopy, topics: Mapping[str, Topic]
+) -> Walk:
     """Follow one journal under the key that it was begun with, if its first record still says which."""
-    journal = logs.part((JOURNALS[role], home))
-    zone = ZONE_OF_ROLE[role]
+    journal = logs.part((role.journal, home))
+    zone = role.key_zone
     if zone is None or journal.low > 0 or not journal.records:
-        return walk(role, make(home), (digester,), logs)
+        return walk(role.name, make(home), (digester,), logs, topics)
     try:
-        begun_with = make.keys.of_journal(zone, journal.records[0].value)
+        machine = make.of_journal(home, journal.records[0].value)
     except (RetiredKey, KeyFileError, CodecError) as error:
-        tally = Tally(role, (JOURNALS[role], home))
+        tally = Tally(role.name, (role.journal, home))
         status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
         tally.find(status, journal.low, str(error), len(journal.records))
         return Walk(tally, complete=False)
-    ring = make.keys.ring(zone)
-    return walk(role, make.make(home, begun_with, ring), ring.kept(), logs)
+    return walk(role.name, machine, make.keys.ring(zone).kept(), logs, topics)
 
 
-def _homeless(role: RoleName, homes: int, logs: LogCopy) -> list[Tally]:
+def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
     """Journals of home partitions that the deployment does not have."""
     tallies = []
-    for partition, part in logs.of_topic(JOURNALS[role]):
+    for partition, part in logs.of_topic(role.journal):
         if partition >= homes and part.records:
-            tally = Tally(role, (JOURNALS[role], partition))
+            tally = Tally(role.name, (role.journal, partition))
             tally.find(Status.CHANGED, None, f"expected {homes} partitions, found records here", len(part.records))
             tallies.append(tally)
     return tallies
 
 
-def _outputs(role: RoleName, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy) -> Tally:
+def _outputs(role: Role, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy) -> Tally:
     """Check one output partition."""
-    topic, partition = source
-    if TOPICS[topic].partition_rule is PartitionRule.HOME:
+    topic, partition = topic_of(system, source[0]), source[1]
+    if topic.partition_rule is PartitionRule.HOME:
         walks = {home: found for home, found in walks.items() if home == partition}
     writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in walks.values()]
-    tally = Tally(role, source)
+    tally = Tally(role.name, source)
     complete = all(found.complete for found in walks.values())
-    match(tally, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet)
+    match(tally, topic, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet)
     return tally
 
 
-def _also_allowed(topic: str, system: System) -> frozenset[bytes]:
+def _also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
     """Ticks: they hold nothing but the configuration's digest, and whoever reads the topic may append them."""
-    if topic not in ("reports", "rewards"):
+    if not topic.ticks:
         return frozenset()
     fields = {"config_digest": system.digest}
     editions = range(FIRST_EDITION, codec.NEWEST_EDITION + 1)

@@ -60,7 +60,7 @@ def counter_guarantee(
         relation=neighbours.relation,
         unit=neighbours.unit,
         cost=cost,
-        report_against_report=cost if neighbours.any_content else budget.twice(changed_draws, residue),
+        replace_one=cost if neighbours.any_content else budget.twice(changed_draws, residue),
         lifetime=Lifetime(units_in_life, 1, budget.many(units_in_life, changed_draws, residue)),
         sensitivity=sensitivity,
         norm=norm,

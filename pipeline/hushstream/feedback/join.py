@@ -10,10 +10,10 @@ gets it from either. So how many decisions a user has made, and when he owes a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,10 @@ class JoinOutcome(StrEnum):
     OTHER_ARM = "other_arm"
     EXPIRED_AS_ZERO = "expired_as_zero"
     NEVER_SHOWN = "never_shown"
+
+
+JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, JoinOutcome), "zone-private")
+"""All of them tell of clicks."""
 
 
 class OpenDecision:

@@ -66,7 +66,7 @@ class PastDecision(NamedTuple):
     expired: bool = False
 
 
-class ParkedClick(NamedTuple):
+class FeedbackRow(NamedTuple):
     """Feedback that waits for its context: what it said, where it lies in the log, and its log time."""
 
     rewarded: bool
@@ -79,7 +79,7 @@ class ParkedClick(NamedTuple):
     time_ms: int
 
 
-class Parking:
+class EarlyFeedback:
     """Feedback that arrived before its context, in order of arrival, bounded."""
 
     __slots__ = ("_by_event", "_capacity", "_size")
@@ -87,16 +87,16 @@ class Parking:
     def __init__(self, capacity: int) -> None:
         """Hold at most ``capacity`` pieces of feedback."""
         self._capacity = capacity
-        self._by_event: dict[str, list[ParkedClick]] = {}
+        self._by_event: dict[str, list[FeedbackRow]] = {}
         self._size = 0
 
     def __len__(self) -> int:
         """How many pieces of feedback wait."""
         return self._size
 
-    def park(self, click: ParkedClick) -> list[ParkedClick]:
+    def hold(self, click: FeedbackRow) -> list[FeedbackRow]:
         """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room)."""
-        evicted: list[ParkedClick] = []
+        evicted: list[FeedbackRow] = []
         if self._size >= self._capacity:
             oldest = next(iter(self._by_event))
             evicted = self._by_event.pop(oldest)
@@ -105,12 +105,12 @@ class Parking:
         self._size += 1
         return evicted
 
-    def claim(self, event_id: str) -> list[ParkedClick]:
+    def claim(self, event_id: str) -> list[FeedbackRow]:
         """Take what waits for an event that has now been decided, in order of arrival."""
         clicks = self._by_event.pop(event_id, [])
         self._size -= len(clicks)
         return clicks
 
-    def all(self) -> list[ParkedClick]:
+    def all(self) -> list[FeedbackRow]:
         """Everything that waits, oldest event first (for snapshots)."""
         return [click for clicks in self._by_event.values() for click in clicks]

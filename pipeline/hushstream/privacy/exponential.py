@@ -103,7 +103,7 @@ def exponential_guarantee(
         relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
         unit="one choice",
         cost=one,
-        report_against_report=_cost(2 * micro, 2 * exponential_residue(candidates)),
+        replace_one=_cost(2 * micro, 2 * exponential_residue(candidates)),
         lifetime=Lifetime(choices, 1, _cost(choices * micro, choices * exponential_residue(candidates))),
         sensitivity=sensitivity,
         norm="largest change of any single utility",

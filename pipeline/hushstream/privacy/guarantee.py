@@ -1,4 +1,4 @@
-"""The guarantees of P2B's three releases, each with its proof.
+"""The guarantees of three releases of slots, each with its proof.
 
 All three use the null-slot relation (rule 2): that a slot came, and when, is public; its content is not.
 """
@@ -92,7 +92,7 @@ def slot_sums_guarantee(
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
-        report_against_report=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
+        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
         lifetime=_lifetime(lifetime_slots, devices, micro, _residue_delta(2 * total * error, total * micro)),
         sensitivity=levels,
         norm="joint L1 distance of the two sums of one cell, in reward levels",
@@ -153,7 +153,7 @@ def tuples_guarantee(
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
-        report_against_report=Cost(2 * micro, min(DELTA_ONE, 2 * delta)),
+        replace_one=Cost(2 * micro, min(DELTA_ONE, 2 * delta)),
         lifetime=_lifetime(
             lifetime_slots,
             devices,
@@ -212,7 +212,7 @@ def paper_guarantee(
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
-        report_against_report=Cost(2 * micro, delta),
+        replace_one=Cost(2 * micro, delta),
         lifetime=_lifetime(lifetime_slots, devices, micro, _units(1 - (1 - chance) ** total)),
         sensitivity=1,
         norm="count of one code, where the whole tuple would have to be counted",

@@ -303,7 +303,7 @@ def k_norm_guarantee(
         relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
         unit="one slot of one user",
         cost=one,
-        report_against_report=_cost(2 * micro, 2 * residue),
+        replace_one=_cost(2 * micro, 2 * residue),
         lifetime=Lifetime(vectors, 1, _cost(vectors * micro, vectors * residue)),
         sensitivity=sensitivity,
         norm="L2 distance of the vector, in steps of its lattice",

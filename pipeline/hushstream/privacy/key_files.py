@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hushstream.privacy.errors import KeyFileError, RetiredKey
-from hushstream.privacy.keys import Key, Zone, key_from_line, key_line, key_path, read_key_file
+from hushstream.privacy.keys import Key, key_from_line, key_line, key_path, read_key_file
 
 LARGEST_EPOCH = 1 << 20
 """Each step is one HMAC; a key that turns once a minute gets there after two years."""
@@ -233,20 +233,20 @@ class KeyCheck:
         epochs: oldest epoch that is kept, and the current one.
     """
 
-    zone: Zone
+    zone: str
     path: Path
     key_id: str | None
     problem: str | None
     epochs: tuple[int, int] | None = None
 
 
-def check(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> tuple[KeyCheck, ...]:
+def check(directory: str | Path, zones: Iterable[str]) -> tuple[KeyCheck, ...]:
     """Look at the key files of a directory as the workers will, and at what none of them sees alone.
 
     Two zones with one key are a problem: each could then undo the other's protection.
     """
     results: list[KeyCheck] = []
-    seen: dict[bytes, Zone] = {}
+    seen: dict[bytes, str] = {}
     for zone in zones:
         path = key_path(directory, zone)
         try:
@@ -256,6 +256,6 @@ def check(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFL
             continue
         key = ring.of(ring.current)
         first = seen.setdefault(key.key_id, zone)
-        problem = None if first is zone else f"expected a key of its own, got the key of zone {first.value}"
+        problem = None if first == zone else f"expected a key of its own, got the key of zone {first}"
         results.append(KeyCheck(zone, path, key.key_id.hex(), problem, (ring.oldest, ring.current)))
     return tuple(results)

@@ -13,7 +13,6 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,16 +24,6 @@ DIGEST_BYTES = 16
 _HEX_CHARACTERS = 2 * KEY_BYTES
 _LARGEST_FILE_BYTES = 1 << 20
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
-
-
-class Zone(StrEnum):
-    """The trust zones that hold a key; the aggregator and the server hold none."""
-
-    EDGE = "edge"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    SEALING = "sealing"
-    """The shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
 
 class Key:
@@ -148,9 +137,9 @@ def seeded_key(seed: int, zone: str) -> Key:
     return Key(hashlib.sha256(encode("hushstream seeded key", seed, str(zone))).digest(), reproducible=True)
 
 
-def key_path(directory: str | Path, zone: Zone) -> Path:
+def key_path(directory: str | Path, zone: str) -> Path:
     """Where the key of a zone lies in a key directory."""
-    return Path(directory) / f"{zone.value}.key"
+    return Path(directory) / f"{zone}.key"
 
 
 def write_key(path: str | Path) -> Key:
@@ -234,7 +223,7 @@ def _require_private(source: Path, status: os.stat_result) -> None:
         raise KeyFileError(f"key file {source}: expected mode 600 (its owner alone), got {mode:03o}; `chmod 600` it")
 
 
-def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zone.SHUFFLER)) -> dict[Zone, Key]:
+def generate_keys(directory: str | Path, zones: Iterable[str]) -> dict[str, Key]:
     """Write one new key per zone into ``directory`` (created for its owner alone if it is missing).
 
     Raises:
@@ -246,7 +235,7 @@ def generate_keys(directory: str | Path, zones: Iterable[Zone] = (Zone.EDGE, Zon
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise KeyFileError(f"key directory {folder}: expected a directory, got: {error.strerror}") from None
-    present = [zone.value for zone in wanted if key_path(folder, zone).exists()]
+    present = [str(zone) for zone in wanted if key_path(folder, zone).exists()]
     if present:
         raise KeyFileError(
             f"key directory {folder}: expected no key of these zones, got {', '.join(present)};"

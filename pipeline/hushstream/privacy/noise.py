@@ -36,7 +36,7 @@ from hushstream.privacy.tables import BASE_BITS, laplace_tables
 
 VERSION = 2
 """Version of the address encoding and of every rule that turns words into draws; a journal stays with its own
-(`hushstream.roles.chain`)."""
+(`hushstream.engine.chain`)."""
 
 NONCE_BYTES = 32
 WORD_BYTES = 8
@@ -54,7 +54,7 @@ class NoiseAddress:
         purpose: what is drawn ("release-noise", "sampling", ...).
         deployment: the deployment's id.
         genesis_nonce: the 32 random bytes of the journal's first record: a wiped broker is a new world.
-        system: for instance "p2b".
+        system: its name.
         mechanism: for instance "slot-sums".
         parameters: every noise parameter by name (epsilon in millionths, levels, cells, ...).
         config_digest: digest of the whole configuration.

@@ -1,7 +1,7 @@
 """A guarantee is an object (rule 1): what is promised, about what, to whom, and what is not.
 
 Every mechanism returns one, each system composes its own, and whatever prints privacy prints it from here.
-All amounts are integers that were rounded up. `hushstream.privacy.guarantee` makes them for P2B's releases.
+All amounts are integers that were rounded up. `hushstream.privacy.guarantee` makes them for releases of slots.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Guarantee:
         relation: which inputs are neighbours.
         unit: what differs between neighbours.
         cost: epsilon and delta for one unit, over all that is ever released of it.
-        report_against_report: epsilon and delta between two reports, where null is not one of them.
+        replace_one: epsilon and delta between two reports, where null is not one of them.
         lifetime: for all units of one person.
         sensitivity: how far one unit moves the exact result.
         norm: in which norm.
@@ -122,7 +122,7 @@ class Guarantee:
     relation: str
     unit: str
     cost: Cost
-    report_against_report: Cost
+    replace_one: Cost
     lifetime: Lifetime
     sensitivity: int
     norm: str
@@ -219,7 +219,7 @@ class Guarantee:
             "relation": self.relation,
             "unit": self.unit,
             "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
-            "report_against_report": _amounts(self.report_against_report),
+            "replace_one": _amounts(self.replace_one),
             "deployment": self.deployment,
             "zone": self.zone,
             "sensitivity": self.sensitivity,
@@ -257,7 +257,7 @@ class Guarantee:
             f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
             *self._renewal_lines(),
             f"Relation: {self.relation}.",
-            f"One report against another report: {self.report_against_report}.",
+            f"One report against another report: {self.replace_one}.",
             f"Lifetime: {self.lifetime.cost} for {self.units_in_life}.",
             *_warned(self.warning),
             f"Sensitivity: {self.sensitivity}, {self.norm}.",
@@ -335,7 +335,9 @@ def _warned(warning: str | None) -> list[str]:
 
 
 def _noun(unit: str) -> str:
-    return "reward" if unit.startswith("one reward") else "slot" if unit.startswith("one slot") else "unit"
+    """The one word for a unit whose text begins with ``one WORD``."""
+    first, *others = unit.split()
+    return others[0] if first == "one" and others else "unit"
 
 
 def _amounts(cost: Cost) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class RandomisedResponse:
             relation="replace one value: neighbours differ in one value of one user, any two categories",
             unit="one response of one user",
             cost=one,
-            report_against_report=one,
+            replace_one=one,
             lifetime=Lifetime(responses, devices, Cost(responses * devices * self.epsilon_micro)),
             sensitivity=1,
             norm="one category against another",

@@ -122,7 +122,7 @@ class LocalReward:
             relation="replace one reward: neighbours differ in one reward of one user, any two values",
             unit="one reward",
             cost=one,
-            report_against_report=one,
+            replace_one=one,
             lifetime=Lifetime(rewards, devices, self._cost(rewards * devices)),
             sensitivity=self.levels,
             norm="distance of one reward, in steps",

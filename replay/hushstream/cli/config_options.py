@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -18,19 +17,10 @@ from rich.text import Text
 from hushstream.agents.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
 from hushstream.cli.deployments import config_app
 from hushstream.cli.options import AsJson, show
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.configuration import P2BConfig
+from hushstream.systems.catalogue import kind_of, kinds
 
-CONFIGURATIONS: dict[str, type] = {"p2b": P2BConfig, "colin": CollaborativeConfig}
 _PLAIN = {int: "whole number", float: "number", bool: "true | false", str: "text", NoneType: "null"}
 _ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
-
-
-class SystemChoice(StrEnum):
-    """Whose configuration."""
-
-    P2B = "p2b"
-    COLIN = "colin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +50,11 @@ def register(app: typer.Typer) -> None:
 
 
 def options(
-    system: Annotated[SystemChoice | None, typer.Option(help="Whose (default: of both).")] = None, json: AsJson = False
+    system: Annotated[str | None, typer.Option(help="Of which system (default: of all).")] = None, json: AsJson = False
 ) -> None:
     """Every setting of a deployment.yaml: type, default and meaning."""
-    systems = list(CONFIGURATIONS) if system is None else [system.value]
-    found = {name: settings(CONFIGURATIONS[name]) for name in systems}
+    asked = kinds().values() if system is None else [kind_of(system)]
+    found = {kind.name: settings(kind.config) for kind in asked}
     example = f"{ENVIRONMENT_PREFIX}RELEASE__EPSILON=0.5"
     show(
         {name: [one.as_json() for one in each] for name, each in found.items()},

@@ -1,56 +1,47 @@
-"""Commands before anything runs: configuration, encoder, keys, and what they promise."""
+"""Commands before anything runs: configuration, what is prepared, keys, and what they promise."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hushstream.agents.deployment import CONFIGURATION, KEYS, AnyConfig, prepare, read_config, read_p2b
+from hushstream.agents.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.agents.prepared import (
-    ENCODER,
-    PUBLIC_DATASET,
-    RELATION,
-    SEALING,
-    publish_sealing,
-    read_edge_list,
-    read_public_dataset,
-    read_relation,
-)
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
-from hushstream.contribution.grid import grid_size
+from hushstream.cli.own_flags import OwnFlags
+from hushstream.engine.declaration import Kind
+from hushstream.engine.live import require_private
+from hushstream.engine.system import DeploymentValues
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
-from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.budget import BudgetFacts
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_budget import budget_facts, release_guarantee
-from hushstream.systems.collaborative_configuration import CollaborativeConfig
-from hushstream.systems.configuration import P2BConfig
-from hushstream.systems.live import require_private
-from hushstream.systems.p2b import P2BSystem, require_record_sizes
-from hushstream.systems.p2b_promise import budgets_of, promises_of, resolve_codes, window_tree_of
-from hushstream.systems.system import System
-from hushstream.systems.values import ConfigurationError
+from hushstream.systems.catalogue import kind_of, kinds
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
 
 ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
-ZoneName = Annotated[Zone, typer.Argument(help="Whose key.")]
-NewZones = Annotated[list[Zone] | None, typer.Option("--zone", help="Only these zones (default: edge and shuffler).")]
-DemandedZones = Annotated[
-    list[Zone] | None, typer.Option("--zone", help="These zones, whose keys must be there (default: whichever are).")
+ZoneName = Annotated[str, typer.Argument(callback=one_of(key_zones), help="Whose key.")]
+NewZones = Annotated[
+    list[str] | None,
+    typer.Option("--zone", callback=one_of(key_zones), help="Only these zones (default: those of the default system)."),
 ]
-
+DemandedZones = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--zone", callback=one_of(key_zones), help="These zones, whose keys must be there (default: whichever are)."
+    ),
+]
 
 _COMPRESSION = (
     "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
@@ -62,7 +53,7 @@ _COMPRESSION = (
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(guarantee)
-    app.command(name="prepare")(prepare_command)
+    app.command(name="prepare", cls=OwnFlags)(prepare_command)
     app.command()(statement)
     app.add_typer(config_app, name="config")
     app.add_typer(keys_app, name="keys")
@@ -75,16 +66,18 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     deltas from 1e-5 to 1e-9, for one unit and for all of one user), and what the lift over a hold-out costs beside it.
     """
     path = config_file(config)
-    promises, budgets = _promises(path)
-    rows, ridge = conversion_rows(promises.releases), _ridge(path)
+    values = read_config(path)
+    kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
+    promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
+    rows, facts = conversion_rows(promises.releases), kind.facts(values, artefacts)
     if json:
         found = {"budgets": [one.as_json() for one in budgets], "conversions": [row.as_json() for row in rows]}
-        print_json({**promises.as_json(), **found, **({} if ridge is None else {"ridge": ridge})})
+        print_json({**promises.as_json(), **found, **{fact.name: fact.value for fact in facts}})
         return
     typer.echo(promises.releases.as_text(), nl=False)
     typer.echo("\n".join(one.as_text() for one in budgets))
-    if ridge is not None:
-        typer.echo(f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy).")
+    for fact in facts:
+        typer.echo(fact.text)
     typer.echo(conversion_text(rows), nl=False)
     typer.echo(promises.beside_text(), nl=False)
 
@@ -117,34 +110,49 @@ def statement(
 
 
 def prepare_command(
+    context: typer.Context,
     config: Annotated[Path, typer.Argument(help="A deployment.yaml.")],
     folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
-    graph: Annotated[
-        Path | None, typer.Option(help="Collaborative systems: public edge list, user,user[,weight] a line.")
-    ] = None,
-    users: Annotated[Path | None, typer.Option(help="With --graph: all users, one a line.")] = None,
     keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Make a deployment's folder: check the configuration, fit the encoder or take over the graph of users.
+    """Make a deployment's folder: check the configuration, and prepare what its system needs.
 
-    Where slots are sealed, the public half of the sealing key is published in it; workers and agents need no more.
+    A system may take files for it: related users are given with --graph EDGES, one user,user[,weight] a line, and
+    --users NAMES for those without ties. Where slots are sealed, the public half of the sealing key is published in the
+    folder; workers and agents need no more.
     """
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
-    if isinstance(values, P2BConfig) and (graph is not None or users is not None):
-        raise ConfigurationError("prepare: expected --graph for a collaborative system only, got one for p2b")
-    if not isinstance(values, P2BConfig) and graph is None and not (folder / RELATION).exists():
-        raise ConfigurationError("prepare: expected --graph with the users' public ties, got none")
-    published = keys is None and (folder / SEALING).exists()
+    kind = kind_of(values.system)
+    inputs = _inputs(kind, context.args)
+    public = kind.published_key
+    published = public is None or (keys is None and (folder / public.artefact).exists())
     source = None if published else key_source(folder, keys, None)
-    system = prepare(folder, values, None if graph is None else read_edge_list(graph, users), source)
-    made = {"deployment": system.config.deployment, **_sizes(system), "digest": system.digest.hex()}
+    system = prepare(folder, values, inputs, source)
+    made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
     if json:
         print_json(made)
     else:
         typer.echo(f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
+
+
+def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The files that preparation is given, from what a command line holds beside its options."""
+    known = {f"--{one.name}": one.name for one in kind.inputs}
+    found: dict[str, tuple[str, str]] = {}
+    words = iter(left)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag not in known:
+            raise ConfigurationError(f"prepare: expected {', '.join(known) or 'no file'} for {kind.name}, got {word}")
+        path = Path(value if equals else next(words, ""))
+        try:
+            found[known[flag]] = (str(path), path.read_text(encoding="utf-8-sig"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: expected a readable list, got {type(error).__name__}") from None
+    return found
 
 
 @config_app.command(name="check")
@@ -153,93 +161,53 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
-    resolved: dict[str, str | float] = {"deployment": values.deployment}
-    if isinstance(values, P2BConfig):
-        resolved["codes"] = resolve_codes(values)
-    _, budgets = _promises(path)
-    if any((path.parent / name).exists() for name in (ENCODER, RELATION)):
+    kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
+    resolved: dict[str, str | float] = {"deployment": values.deployment, **kind.resolved(values)}
+    budgets, notes = kind.budgets(values, artefacts), [_COMPRESSION, *kind.notes(values)]
+    if any(artefacts.has(name) for name in kind.artefacts):
         system = load_deployment(path.parent)
-        resolved |= {**_sizes(system), "digest": system.digest.hex()}
+        resolved |= {**system.facts, "digest": system.digest.hex()}
     if json:
-        print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": _notes(values)})
+        print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": notes})
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
-        typer.echo("\n".join([*(one.as_text() for one in budgets), *_notes(values)]))
+        typer.echo("\n".join([*(one.as_text() for one in budgets), *notes]))
 
 
-def _promises(path: Path) -> tuple[Promises, tuple[BudgetFacts, ...]]:
-    """What a configuration promises, and its budget; a collaborative one may be asked before its graph is there."""
-    values = read_config(path)
-    if isinstance(values, P2BConfig):
-        public = read_public_dataset(path.parent / PUBLIC_DATASET) is not None
-        return promises_of(values, public), budgets_of(values)
-    nodes = len(read_relation(path.parent / RELATION).users) if (path.parent / RELATION).exists() else 1
-    settings = (values.release, values.features, nodes, values.budget)
-    return Promises(release_guarantee(*settings)), (budget_facts(*settings),)
+def _require_possible(config: DeploymentValues, path: Path) -> None:
+    """Refuse what each value allows and all together do not: too many codes, too large records, no privacy."""
+    kind, artefacts = kind_of(config.system), artefacts_of(path.parent)
+    try:
+        kind.check(config)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    if artefacts.public_dataset is None:
+        require_private(kind.promises(config, artefacts).releases, str(path))
 
 
-def _ridge(path: Path) -> float | None:
-    """Lambda of a collaborative deployment's models, once its graph is there."""
-    values, graph = read_config(path), path.parent / RELATION
-    if isinstance(values, P2BConfig) or not graph.exists():
-        return None
-    return CollaborativeSystem.of(values, read_relation(graph)).ridge
-
-
-def _notes(config: AnyConfig) -> list[str]:
-    """What a configuration cannot say and must hold, and what it allows and serves nobody."""
-    own = _window_notes(config) if isinstance(config, P2BConfig) else _horizon_notes(config)
-    return [_COMPRESSION, *own]
-
-
-def _horizon_notes(config: CollaborativeConfig) -> list[str]:
-    """A horizon that the rewards of a user cannot need."""
-    if config.release.leaves == config.release.rewards_per_user:
-        return []
-    return [
-        f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
-        f"{config.release.rewards_per_user} of his rewards count at most; leave the horizon out to have no more noise "
-        "than these need"
-    ]
-
-
-def _window_notes(config: P2BConfig) -> list[str]:
-    """A counter whose windows the clock may use up."""
-    release = config.release
-    if release.window_seconds is None or (tree := window_tree_of(config, resolve_codes(config))) is None:
-        return []
-    hours = tree.horizon * release.window_seconds / 3600
-    return [
-        f"release.windows: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
-        f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
-        f"as many as the deployment's life has, or sums: fresh"
-    ]
-
-
-def _sizes(system: System) -> dict[str, str | float]:
-    if isinstance(system, CollaborativeSystem):
-        return {"users": system.nodes, "algorithm": system.config.learner.algorithm, "ridge": round(system.ridge, 6)}
-    assert isinstance(system, P2BSystem)
-    return {"codes": system.codes}
+def _default_zones() -> tuple[str, ...]:
+    """The zones whose keys the first system of the catalogue needs, whatever its configuration says."""
+    first = next(iter(kinds().values()))
+    return tuple(dict.fromkeys(role.key_zone for role in first.roles if role.key_zone is not None))
 
 
 @keys_app.command(name="generate")
 def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, json: AsJson = False) -> None:
     """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
-    made = generate_keys(folder, zones or (Zone.EDGE, Zone.SHUFFLER))
+    made = generate_keys(folder, zones or _default_zones())
     if json:
-        print_json([{"zone": zone.value, "key_id": key.key_id.hex()} for zone, key in made.items()])
+        print_json([{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()])
         return
     for zone, key in made.items():
-        typer.echo(f"{folder / zone.value}.key: key {key.key_id.hex()}")
+        typer.echo(f"{key_path(folder, zone)}: key {key.key_id.hex()}")
 
 
 @keys_app.command(name="check")
 def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
     """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
-    there = [zone for zone in Zone if key_path(folder, zone).exists()]
+    there = [zone for zone in key_zones() if key_path(folder, zone).exists()]
     if not zones and not there:
-        names = ", ".join(key_path(folder, zone).name for zone in Zone)
+        names = ", ".join(key_path(folder, zone).name for zone in key_zones())
         raise HushstreamError(
             f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
         )
@@ -247,7 +215,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
     if json:
         print_json(
             [
-                {"zone": item.zone.value, "key_id": item.key_id, "epochs": item.epochs, "problem": item.problem}
+                {"zone": item.zone, "key_id": item.key_id, "epochs": item.epochs, "problem": item.problem}
                 for item in found
             ]
         )
@@ -265,7 +233,7 @@ def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson 
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:
-        print_json({"zone": zone.value, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
+        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
     else:
         typer.echo(f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}")
 
@@ -281,19 +249,23 @@ def keys_publish(
 ) -> None:
     """Have slots sealed to the current sealing key, from the first report period after so many hours on.
 
-    It is written to the deployment's sealing.json, vouched for by the key before it.
+    It is written beside the configuration, vouched for by the key before it.
     """
-    config = read_p2b(deployment / CONFIGURATION)
-    period_ms = round(config.slot.period_seconds * 1000)
+    config = read_config(deployment / CONFIGURATION)
+    public = kind_of(config.system).published_key
+    if public is None:
+        raise HushstreamError(f"keys: expected a system that publishes the public half of a key, got {config.system}")
+    period_ms = public.period_ms(config)
     from_period = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
-    ring = key_source(deployment, keys, None).ring(Zone.SEALING)
-    published = publish_sealing(ring, deployment / SEALING, from_period).keys[-1]
+    ring = key_source(deployment, keys, None).ring(public.zone)
+    content, half = public.publish(artefacts_of(deployment), ring, from_period)
+    write_artefact(deployment / public.artefact, content)
     begins = datetime.fromtimestamp(from_period * period_ms / 1000, UTC).isoformat(timespec="seconds")
     if json:
-        print_json({"public_key": published.public_key.hex(), "from_period": from_period, "begins": begins})
+        print_json({"public_key": half.hex(), "from_period": from_period, "begins": begins})
     else:
         typer.echo(
-            f"{deployment / SEALING}: slots are sealed to {published.public_key.hex()[:16]}... from {begins} on; give "
+            f"{deployment / public.artefact}: slots are sealed to {half.hex()[:16]}... from {begins} on; give "
             f"the file to every worker before that, shufflers first"
         )
 
@@ -308,30 +280,9 @@ def keys_retire(
     """Destroy the keys of a sealed epoch and before: nobody can derive those releases again, nor verify them."""
     ring = retire(key_path(folder, zone), epoch)
     if json:
-        print_json({"zone": zone.value, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
+        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
     else:
         typer.echo(
             f"{key_path(folder, zone)}: retired up to epoch {epoch}; kept from epoch {ring.oldest}."
             " Destroy backups and snapshots of the file, too"
         )
-
-
-def _require_possible(config: AnyConfig, path: Path) -> None:
-    """Refuse what each value allows and all together do not: too many codes, too large records, no privacy."""
-    if isinstance(config, P2BConfig):
-        _require_sizes(config, path)
-    if read_public_dataset(path.parent / PUBLIC_DATASET) is None:
-        require_private(_promises(path)[0].releases, str(path))
-
-
-def _require_sizes(config: P2BConfig, path: Path) -> None:
-    codes, context = resolve_codes(config), config.context
-    most = grid_size(context.dimension, context.digits)
-    if codes > most:
-        raise ConfigurationError(
-            f"{path}: encoder.codes: expected at most the {most} contexts of the grid, got {codes}"
-        )
-    try:
-        require_record_sizes(config, codes)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path}: {error}") from None

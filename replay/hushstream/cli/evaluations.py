@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -25,14 +24,10 @@ from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Effort
-
-
-class Mechanism(StrEnum):
-    """The mechanisms that can be audited."""
-
-    SLOT_SUMS = "slot-sums"
 
 
 def register(app: typer.Typer) -> None:
@@ -68,10 +63,10 @@ def evaluate(
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
-    from hushstream.replay.closed_loop import ARMS
-    from hushstream.replay.evaluate_run import EvaluateOptions, evaluate_with
+    from hushstream.replay.study import studies
 
-    options = EvaluateOptions(
+    judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
+    options: dict[str, Any] = dict(
         log=log,
         mapping=mapping,
         dataset=dataset,
@@ -79,7 +74,6 @@ def evaluate(
         dataset_options=assignments(dataset_options or [], "--option"),
         runner=runner.value,
         seed=seed,
-        arms=tuple(arms) if arms else tuple(ARMS),
         contributors=contributors,
         config=nested(assignments(settings or [], "--set"), "--set"),
         folder=folder,
@@ -90,12 +84,13 @@ def evaluate(
         limit=limit,
         first=first,
         least_propensity=least_propensity,
+        **({"arms": tuple(arms)} if arms else {}),
     )
     if out is not None:
         require_folder(out)
     with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)
-        found = evaluate_with(
+        found = judge(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
     written = [] if out is None else found.write(out)
@@ -105,7 +100,7 @@ def evaluate(
 
 
 def audit(
-    mechanism: Annotated[Mechanism | None, typer.Argument(help="Whose noise is attacked.")] = None,
+    mechanism: Annotated[str | None, typer.Argument(help="Whose noise is attacked.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
     ] = False,
@@ -145,7 +140,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
         task = bar.add_task("attacking", total=count_audits(names))
         for row in run_audits(names, effort, false_alarm):
             rows.append(row)
-            bar.update(task, advance=1, description=row.audit.name)
+            bar.update(task, advance=1, description=row.name)
     if json:
         print_json(as_json(rows, effort))
     else:
@@ -154,7 +149,7 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
 
 
 def _audit_one(
-    mechanism: Mechanism | None,
+    mechanism: str | None,
     config: Path | None,
     epsilon: float | None,
     levels: int | None,
@@ -167,10 +162,8 @@ def _audit_one(
     if config is not None:
         report = _audit_config(mechanism, config, runs, false_alarm)
     elif mechanism is not None:
-        from hushstream.replay.audits.slot_sums import audit as run_audit
-
-        report = run_audit(
-            mechanism.value, 1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
+        report = _mechanism(mechanism)(
+            1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
         )
     else:
         raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
@@ -181,22 +174,31 @@ def _audit_one(
     raise typer.Exit(0 if report.result.passed else 1)
 
 
-def _audit_config(mechanism: Mechanism | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
-    from hushstream.agents.deployment import read_config
-    from hushstream.agents.prepared import PUBLIC_DATASET, read_public_dataset
-    from hushstream.replay.audits.configured import audit_config
+def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
+    from hushstream.replay.study import studies
+
+    known = {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
+    if name not in known:
+        raise typer.BadParameter(f"expected one of {', '.join(known)}, got {name!r}", param_hint="'mechanism'")
+    return known[name]
+
+
+def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
+    from hushstream.agents.deployment import artefacts_of, read_config
+    from hushstream.replay.audits.catalogue import audit_config
+    from hushstream.systems.catalogue import kind_of
 
     path = config_file(config)
-    values = read_config(path)
-    if values.system == "p2b" and read_public_dataset(path.parent / PUBLIC_DATASET) is not None:
+    values, artefacts = read_config(path), artefacts_of(path.parent)
+    if artefacts.public_dataset is not None and kind_of(values.system).promises(values, artefacts).releases.unnoised:
         raise HushstreamError(
             f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
             f"un-noised beside the release, so no bound on the release's noise speaks of them"
         )
-    if mechanism is not None and (values.system != "p2b" or values.release.mode != mechanism.value):
-        got = values.release.mode if values.system == "p2b" else f"system {values.system}"
+    found = audit_config(values, runs, false_alarm)
+    if mechanism is not None and found.mechanism != mechanism:
         raise HushstreamError(
-            f"{config}: expected release.mode {mechanism.value}, got {got}; without the mechanism's name "
+            f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "
             f"(hushstream audit --config {config}) the configuration's own is attacked"
         )
-    return audit_config(values, runs, false_alarm)
+    return found

@@ -11,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from hushstream.cli.names import ALL, letter_zones, one_of, roles_or_all
 from hushstream.cli.options import (
     Acls,
     AsJson,
@@ -25,22 +26,12 @@ from hushstream.cli.places import Place, at_place
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
-from hushstream.systems.system import ALL_ROLES, RoleName
+from hushstream.schemas.errors import HushstreamError
 
 topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
 
 Found = TypeVar("Found")
-
-
-class RoleOrAll(StrEnum):
-    """A role, or all of them (for the owner of all keys)."""
-
-    LEARNER = "learner"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    AGGREGATOR = "aggregator"
-    ALL = "all"
 
 
 class BenchSubject(StrEnum):
@@ -50,16 +41,7 @@ class BenchSubject(StrEnum):
     STREAM = "stream"
 
 
-class ZoneChoice(StrEnum):
-    """Whose dead letters."""
-
-    EDGE = "edge"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    SERVER = "server"
-
-
-LetterZone = Annotated[ZoneChoice, typer.Argument(help="Whose dead letters.")]
+LetterZone = Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Whose dead letters.")]
 RefusedTopic = Annotated[str, typer.Argument(help="The topic of the refused record.")]
 RefusedPartition = Annotated[int, typer.Argument(help="Its partition.")]
 RefusedOffset = Annotated[int, typer.Argument(help="Its offset.")]
@@ -85,12 +67,11 @@ def topics_plan(
 ) -> None:
     """What `topics apply` would create."""
     from hushstream.ops.acls import plan as plan_rules
-    from hushstream.ops.topics import describe, partition_counts, plan
+    from hushstream.ops.topics import describe, plan
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
-    wanted = plan(counts, describe(connection, counts), connection.prefix)
+    wanted = plan(system, describe(connection, system), connection.prefix)
     rules = _told(plan_rules(connection, system, who)) if acls else ()
     _show_topics(wanted, rules, "would create", json)
 
@@ -115,13 +96,12 @@ def topics_apply(
     Where the loss of one broker could take what cannot be made again, it warns, as `topics check` does.
     """
     from hushstream.ops.acls import apply as apply_rules
-    from hushstream.ops.topics import apply, partition_counts, warnings
+    from hushstream.ops.topics import apply, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
-    created = apply(connection, counts, replication, min_in_sync)
-    _warn(warnings(connection, counts))
+    created = apply(connection, system, replication, min_in_sync)
+    _warn(warnings(connection, system))
     rules = _told(apply_rules(connection, system, who)) if acls else ()
     _show_topics(created, rules, "created", json)
 
@@ -140,13 +120,12 @@ def topics_check(
     Access rules are for an administrator of the cluster to see; anybody else says --no-acls.
     """
     from hushstream.ops.acls import check as check_rules
-    from hushstream.ops.topics import check, partition_counts, warnings
+    from hushstream.ops.topics import check, warnings
 
     who = Principals.of(principals or ())
     _, system, connection = place
-    counts = partition_counts(system)
-    found: list[Difference | AccessDifference] = [*check(connection, counts, one_in_sync)]
-    _warn(warnings(connection, counts))
+    found: list[Difference | AccessDifference] = [*check(connection, system, one_in_sync)]
+    _warn(warnings(connection, system))
     found += _told(check_rules(connection, system, who)) if acls else ()
     if json:
         print_json([difference.as_json() for difference in found])
@@ -162,14 +141,17 @@ def topics_check(
 @at_place
 def topics_export(
     place: Place,
-    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold contexts and clicks in clear.")],
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold what users do in clear.")],
     role: Annotated[
-        RoleOrAll, typer.Option(help="Only what `verify --role` of this role reads; `all` is every topic.")
-    ] = RoleOrAll.ALL,
+        str,
+        typer.Option(
+            callback=one_of(roles_or_all), help="Only what `verify --role` of this role reads; `all` is every topic."
+        ),
+    ] = ALL,
     json: AsJson = False,
 ) -> None:
     """Write topics to files, readable by the owner alone, for `verify --log` and (all of them) the direct runner."""
-    from hushstream.ops.export import export
+    from hushstream.ops.export import export, held_in_clear
     from hushstream.ops.verify import verified_topics
 
     _, system, connection = place
@@ -178,7 +160,7 @@ def topics_export(
     if json:
         print_json(manifest.as_json())
     else:
-        holds = "contexts and clicks in clear" if roles is None else f"what {role.value} sees: keep it in that zone"
+        holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
         typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
 
 
@@ -207,15 +189,17 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
         typer.echo("all topics are there")
 
 
-def _one_or_all(role: RoleOrAll) -> tuple[RoleName, ...] | None:
+def _one_or_all(role: str) -> tuple[str, ...] | None:
     """None for all roles that the deployment has."""
-    return None if role is RoleOrAll.ALL else tuple(name for name in ALL_ROLES if name == role.value)
+    return None if role == ALL else (role,)
 
 
 @at_place
 def verify_command(
     place: Place,
-    role: Annotated[RoleOrAll, typer.Option(help="Whose output; `all` needs the keys of all zones.")] = RoleOrAll.ALL,
+    role: Annotated[
+        str, typer.Option(callback=one_of(roles_or_all), help="Whose output; `all` needs the keys of all zones.")
+    ] = ALL,
     log: Annotated[Path | None, typer.Option(help="An export to read in place of the broker.")] = None,
     keys: KeyFolder = None,
     seed: KeySeed = None,
@@ -252,12 +236,11 @@ def budget(
     Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, lacks what marks say was spent, or a
     scope is overspent; 3 a budget is exhausted: nothing more is released out of it, and the roles go on without.
     """
-    from hushstream.ops.budget import BUDGET_TOPICS, read
+    from hushstream.ops.budget import budget_topics, read
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
 
     _, system, connection = place
-    found = read(copy(connection, partition_counts(system), BUDGET_TOPICS), system)
+    found = read(copy(connection, system.partitions, budget_topics(system)), system)
     if json:
         print_json(found.as_json())
     else:
@@ -272,15 +255,20 @@ def lift(
 ) -> None:
     """What the model is worth over the hold-out, with an interval, from released counts alone.
 
-    For deployments of p2b that set `lift: {holdout: 0.1}` or the like.
+    For deployments that set `lift: {holdout: 0.1}` or the like.
     """
-    from hushstream.ops.lift import LIFT_TOPICS, read_lift, require_lift
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
 
     _, system, connection = place
-    require_lift(system)
-    found = read_lift(copy(connection, partition_counts(system), LIFT_TOPICS), system)
+    view = system.holdout
+    if view is None:
+        raise HushstreamError(
+            f"lift: expected a deployment with a hold-out, got one of {system.kind} without; a configuration is fixed, "
+            f"so set lift: {{holdout: 0.1}} for a new deployment of a system that has it"
+        )
+    logs = copy(connection, system.partitions, view.topics)
+    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
+    found = view.read(record.value for part in parts for record in part.records)
     if json:
         print_json(found.as_json())
     else:
@@ -348,12 +336,11 @@ def letters_requeue(
     """
     from hushstream.ops.dead_letters import of_record
     from hushstream.ops.requeue import requeue
-    from hushstream.ops.topics import partition_counts
 
     found = of_record(_letters(place, zone), topic, partition, offset)
     _, system, connection = place
-    source, counts = key_source(place.folder, keys, seed), partition_counts(system)
-    done = [requeue(connection, counts, letter, source) for letter in found]
+    source = key_source(place.folder, keys, seed)
+    done = [requeue(connection, system, letter, source) for letter in found]
     if json:
         print_json([one.as_json() for one in done])
     else:
@@ -361,13 +348,13 @@ def letters_requeue(
             typer.echo(str(one))
 
 
-def _letters(place: Place, zone: ZoneChoice) -> tuple[Letter, ...]:
-    from hushstream.ops.dead_letters import read
+def _letters(place: Place, zone: str) -> tuple[Letter, ...]:
+    from hushstream.ops.dead_letters import letters_of, read
     from hushstream.ops.live import copy
-    from hushstream.ops.topics import partition_counts
 
     _, system, connection = place
-    return read(copy(connection, partition_counts(system), {f"dead-letters-{zone.value}"}))
+    topic = letters_of(system, zone)
+    return read(copy(connection, system.partitions, {topic}), (topic,))
 
 
 def bench(
@@ -380,8 +367,7 @@ def bench(
     json: AsJson = False,
 ) -> None:
     """Measure what the project promises to reach; ratios within one run, medians."""
-    from hushstream.replay.bench.on_kafka import kafka_rows
-    from hushstream.replay.bench.report import bench_table, run_bench, write_bench
+    from hushstream.replay.bench.report import bench_table, run_bench, run_kafka_bench
 
     def progress(text: str) -> None:
         typer.echo(text, err=True)
@@ -389,8 +375,7 @@ def bench(
     if bootstrap is not None and only is BenchSubject.COMPUTE:
         raise typer.BadParameter("expected it without --only compute, which needs no broker", param_hint="--bootstrap")
     if bootstrap is not None:
-        rows = kafka_rows(bootstrap, progress, rounds)
-        write_bench(rows, out)
+        rows = run_kafka_bench(bootstrap, out, rounds=rounds, progress=progress)
     else:
         rows = run_bench(out, [s.value for s in BenchSubject if only in (None, s)], rounds=rounds, progress=progress)
     if json:

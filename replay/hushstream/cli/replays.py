@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import RenderableType
 
 from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, require_folder, show
+from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import progress_bar
 from hushstream.schemas.errors import HushstreamError
-
-if TYPE_CHECKING:
-    from hushstream.replay.report.collaborative import CollaborativeResult
-    from hushstream.replay.report.results import RunResult
-    from hushstream.replay.run import RunOptions
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
 
@@ -35,17 +29,6 @@ WorldSettings = Annotated[
 ]
 
 
-_PLAY_OPTIONS = {
-    "contributors": "--contributors",
-    "first": "--from",
-    "pace": "--pace",
-    "in_flight": "--in-flight",
-    "arms": "--arm",
-    "rounds": "--rounds",
-}
-"""How an option that only one system has is typed, by its name there."""
-
-
 class RunnerChoice(StrEnum):
     """Where the machines run."""
 
@@ -56,7 +39,7 @@ class RunnerChoice(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(demo)
-    app.command()(replay)
+    app.command(cls=OwnFlags)(replay)
     app.command()(experiment)
     app.add_typer(datasets_app, name="datasets")
 
@@ -69,66 +52,43 @@ def demo(
     json: AsJson = False,
 ) -> None:
     """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
-    from hushstream.replay.p2b_run import P2BOptions
+    from hushstream.replay.study import studies
 
-    options = P2BOptions(
-        dataset="synthetic",
-        runner="stream",
-        seed=seed,
-        contributors=1400,
-        evaluated=600,
-        world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
-        config={"deployment": "demo", "encoder": {"codes": 8}, "release": {"epsilon": 1.0}},
-        bootstrap=bootstrap,
-        security=security,
-    )
-    _run_and_report(options, report, json)
+    make = next(study.demo for study in studies().values() if study.demo is not None)
+    _run_and_report(make(seed, bootstrap, security), report, json)
 
 
 def replay(
-    system: Annotated[str, typer.Argument(help="Which system: p2b or colin.")] = "p2b",
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="A dataset (default: synthetic for p2b, colin for colin).")
-    ] = None,
+    context: typer.Context,
+    system: Annotated[str | None, typer.Argument(help="Which system (default: the first of the catalogue).")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset (default: the system's own).")] = None,
     runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
     seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Users in all (default: those of the dataset).")] = None,
-    contributors: Annotated[int | None, typer.Option(help="p2b: users who contribute (default: 70 %).")] = None,
-    first: Annotated[
-        int | None, typer.Option("--from", help="p2b: contributors before this one were played already.")
-    ] = None,
-    pace: Annotated[
-        float | None, typer.Option(help="p2b: interactions a second (default: as fast as possible).")
-    ] = None,
-    in_flight: Annotated[int | None, typer.Option(help="p2b: users that act at the same time (default: 512).")] = None,
-    arms: Annotated[list[str] | None, typer.Option("--arm", help="p2b: only these arms of the comparison.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="colin: interactions of each user (default: all).")] = None,
     settings: Settings = None,
     world: WorldSettings = None,
     data_dir: DataDir = None,
     report: ReportDir = Path("report"),
     json: AsJson = False,
 ) -> None:
-    """Play a dataset through a system, as an application would, and write a report."""
-    from hushstream.replay.run import options_of
+    """Play a dataset through a system, as an application would, and write a report.
 
-    given: dict[str, Any] = {
-        "contributors": contributors,
-        "first": first,
-        "pace": pace,
-        "in_flight": in_flight,
-        "arms": tuple(arms) if arms else None,
-        "rounds": rounds,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
-    _require_own(system, given)
+    Each system has options of its own beside these, which a wrong one is answered with.
+    """
+    from hushstream.cli.own_options import own_options
+    from hushstream.replay.run import options_of
+    from hushstream.replay.study import study_of
+    from hushstream.systems.catalogue import DEFAULT
+
+    study = study_of(system or DEFAULT)
+    given = own_options(study, context.args)
     if dataset is not None:
         given["dataset"] = dataset
     options = options_of(
-        system,
+        study.system,
         given
         | {
             "runner": runner.value,
@@ -143,29 +103,13 @@ def replay(
     _run_and_report(replace(options, world=values), report, json)
 
 
-def _require_own(system: str, given: Mapping[str, Any]) -> None:
-    """Refuse options of the other system, which would be without effect.
-
-    Raises:
-        HushstreamError: there is no such system; options that it does not have, each as it was typed.
-    """
-    from hushstream.replay.run import SYSTEMS, option_names
-
-    foreign = [name for name in given if name not in option_names(system)]
-    if foreign:
-        owner = next(other for other in SYSTEMS if foreign[0] in option_names(other))
-        own = ", ".join(flag for name, flag in _PLAY_OPTIONS.items() if name in option_names(system))
-        flags = ", ".join(_PLAY_OPTIONS[name] for name in foreign)
-        raise HushstreamError(f"replay {system}: expected no option of {owner}, got {flags}; its own are {own}")
-
-
 def _world_values(dataset: str, values: dict[str, Any], limit: int | None, data_dir: Path | None) -> dict[str, Any]:
     """The options of a world, with those that have an option of the command.
 
     Raises:
         HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
     """
-    from hushstream.replay.worlds.catalogue import world_options
+    from hushstream.replay.catalogue.worlds import world_options
 
     known = world_options(dataset)
     if limit is not None and "users" not in known:
@@ -215,8 +159,8 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from rich import box
     from rich.table import Table
 
+    from hushstream.replay.catalogue.players import players
     from hushstream.replay.datasets.store import list_datasets
-    from hushstream.replay.players import players
 
     found = list(list_datasets(data_dir))
     rows = [
@@ -258,33 +202,20 @@ def datasets_inspect(
     show(summary, json, "\n".join(f"{key:12} {value}" for key, value in summary.items()))
 
 
-def _run_and_report(options: RunOptions, report: Path, json: bool) -> None:
-    from hushstream.replay.run import run_with
+def _run_and_report(options: Any, report: Path, json: bool) -> None:
+    from hushstream.replay.run import run_with, study_for
 
     require_folder(report)
+    study = study_for(options)
     started = time.perf_counter()
     with progress_bar(json) as bar:
         task = bar.add_task("starting", total=None)
         result = run_with(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
-    document, table, paths = _written(result, report)
+    paths = study.report(result, report)
     seconds = time.perf_counter() - started
-    show(document, json, table, f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files")
+    ending = f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files"
+    show(study.document(result), json, study.table(result), ending)
     if any(check.changed for check in (result.verify or {}).values()):
         raise HushstreamError("verify: what was published does not follow from the logs; see the report")
-
-
-def _written(
-    result: RunResult | CollaborativeResult, report: Path
-) -> tuple[dict[str, Any], RenderableType, list[Path]]:
-    """The result as a document and for the terminal, and the files of its report."""
-    from hushstream.replay.report.collaborative import collaborative_table, write_collaborative_report
-    from hushstream.replay.report.document import as_json
-    from hushstream.replay.report.folder import write_report
-    from hushstream.replay.report.results import RunResult
-    from hushstream.replay.report.table import terminal_table
-
-    if isinstance(result, RunResult):
-        return as_json(result), terminal_table(result), write_report(result, report)
-    return result.as_json(), collaborative_table(result), write_collaborative_report(result, report)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +26,9 @@ def forget(
     export: Annotated[
         Path | None, typer.Option(help="Take his records out of this export, made after his tombstone, and no more.")
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the learner has folded it.")] = 10.0,
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait until it is folded, where that can be seen.")
+    ] = 10.0,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -50,7 +51,7 @@ def forget(
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     done = append(connection, system, name, wait)
     show(done.as_json(), json, done.as_text())
-    raise typer.Exit(0 if done.folded or not wait else 1)
+    raise typer.Exit(1 if done.folded is False and wait else 0)
 
 
 def soak(
@@ -65,8 +66,9 @@ def soak(
 ) -> None:
     """Give many users their interactions on one learner, and print its memory against a cap."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.replay.bench.soak import SoakSizes, run_soak, soak_table
+    from hushstream.replay.study import studies
 
-    sizes = SoakSizes(users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
-    found = run_soak(sizes, progress=lambda text: typer.echo(text, err=True))
-    show(asdict(found), json, soak_table(found, sizes))
+    measure = next(study.soak for study in studies().values() if study.soak is not None)
+    sizes = (users, visits, interactions, dimension, arms, resident or None, round(cap * _GIGABYTE))
+    document, table = measure(sizes, lambda text: typer.echo(text, err=True))
+    show(document, json, table)

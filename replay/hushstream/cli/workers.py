@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from hushstream.agents.settings import WorkerSettings, group_of
+from hushstream.cli.names import one_of, role_names
 from hushstream.cli.options import (
     Bootstrap,
     DeploymentFolder,
@@ -23,15 +23,6 @@ from hushstream.cli.options import (
 )
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
-
-
-class RoleChoice(StrEnum):
-    """The roles that have a worker."""
-
-    LEARNER = "learner"
-    SHUFFLER = "shuffler"
-    COUNTER = "counter"
-    AGGREGATOR = "aggregator"
 
 
 def _default(setting: str) -> Any:
@@ -48,7 +39,9 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    role: Annotated[RoleChoice, typer.Argument(help="Which role this process runs.")],
+    role: Annotated[
+        str, typer.Argument(callback=one_of(role_names), help="Which role of the deployment this process runs.")
+    ],
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     keys: KeyFolder = None,
@@ -109,9 +102,11 @@ def worker(
     from hushstream.agents.roles import require_live, role_work
     from hushstream.agents.security import read_security
     from hushstream.agents.worker import run_worker
+    from hushstream.engine.declaration import role_of
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
+    role_of(system, role)
     if seed is not None and not system.public_dataset:
         raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
     source = key_source(deployment, keys, seed)
@@ -119,11 +114,11 @@ def worker(
     name = system.config.deployment
     settings = WorkerSettings(
         bootstrap=bootstrap,
-        role=role.value,
-        group=group_of(name, role.value) if group is None else group,
+        role=role,
+        group=group_of(name, role) if group is None else group,
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
-        datadir=deployment / "state" / role.value if state is None else state,
+        datadir=deployment / "state" / role if state is None else state,
         paid_marks=paid_marks,
         accept_loss=tuple(accept_loss or ()),
         security=read_security(security),
@@ -139,7 +134,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role.value, system, source, edition)
+    work = role_work(role, system, source, edition)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

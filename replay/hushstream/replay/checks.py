@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from hushstream.agents.deployment import KeySource
-from hushstream.ops.copies import LogCopy
+from hushstream.engine.declaration import System
 from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.replay.report.results import RoleCheck
-from hushstream.systems.system import System
 
 
 def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
@@ -19,9 +19,9 @@ def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck
     for role in system.roles:
         counts: Counter[Status] = Counter()
         for tally in found.tallies:
-            if tally.role == role:
+            if tally.role == role.name:
                 counts.update(tally.counts)
-        checks[role] = RoleCheck(
+        checks[role.name] = RoleCheck(
             equal=counts[Status.EQUAL],
             ties=counts[Status.FLOAT_TIE],
             changed=counts[Status.CHANGED],

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Literal, overload
+from typing import Any
 
-from hushstream.replay.closed_loop import Progress
-from hushstream.replay.collaborative_run import CollaborativeOptions, run_collaborative
-from hushstream.replay.p2b_run import P2BOptions, run_p2b
-from hushstream.replay.report.collaborative import CollaborativeResult
-from hushstream.replay.report.results import RunResult
+from hushstream.replay.progress import Progress
+from hushstream.replay.study import Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
-
-RunOptions = P2BOptions | CollaborativeOptions
-
-SYSTEMS: dict[str, type[P2BOptions] | type[CollaborativeOptions]] = {"p2b": P2BOptions, "colin": CollaborativeOptions}
-"""The options of a run, by system."""
+from hushstream.systems.catalogue import DEFAULT
 
 
-@overload
-def run(system: Literal["p2b"] = "p2b", *, progress: Progress | None = None, **options: Any) -> RunResult: ...
-@overload
-def run(system: Literal["colin"], *, progress: Progress | None = None, **options: Any) -> CollaborativeResult: ...
-@overload
-def run(system: str, *, progress: Progress | None = None, **options: Any) -> RunResult | CollaborativeResult: ...
-def run(system: str = "p2b", *, progress: Progress | None = None, **options: Any) -> RunResult | CollaborativeResult:
+def run(system: str = DEFAULT, *, progress: Progress | None = None, **options: Any) -> Any:
     """Play a dataset through a system and return rows, guarantee, counts and throughput.
 
     Args:
-        system: which system ("p2b" or "colin").
+        system: which system (`hushstream.systems.catalogue`).
         progress: called with (interactions done, interactions in all, what is going on).
-        options: see `P2BOptions` and `CollaborativeOptions`.
+        options: see the class of options of its `Study`.
 
     Raises:
         HushstreamError: an unknown system, dataset, runner or option, or an option of another system; a wrong
@@ -39,7 +26,7 @@ def run(system: str = "p2b", *, progress: Progress | None = None, **options: Any
     return run_with(options_of(system, options), progress)
 
 
-def options_of(system: str, given: dict[str, Any]) -> RunOptions:
+def options_of(system: str, given: dict[str, Any]) -> Any:
     """The options of a run of this system.
 
     Args:
@@ -53,7 +40,7 @@ def options_of(system: str, given: dict[str, Any]) -> RunOptions:
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise HushstreamError(f"run: expected options of {system} ({', '.join(known)}); got {', '.join(unknown)}")
-    return SYSTEMS[system](**given)
+    return study_of(system).options(**given)
 
 
 def option_names(system: str) -> tuple[str, ...]:
@@ -62,13 +49,21 @@ def option_names(system: str) -> tuple[str, ...]:
     Raises:
         HushstreamError: there is no such system.
     """
-    if system not in SYSTEMS:
-        raise HushstreamError(f"system: expected {' or '.join(SYSTEMS)}, got {system!r}")
-    return tuple(one.name for one in fields(SYSTEMS[system]))
+    return tuple(one.name for one in fields(study_of(system).options))
 
 
-def run_with(options: RunOptions, progress: Progress | None = None) -> RunResult | CollaborativeResult:
+def run_with(options: Any, progress: Progress | None = None) -> Any:
     """`run` for options that were put together already."""
-    if isinstance(options, P2BOptions):
-        return run_p2b(options, progress)
-    return run_collaborative(options, progress)
+    return study_for(options).play(options, progress)
+
+
+def study_for(options: Any) -> Study:
+    """Whose options these are.
+
+    Raises:
+        HushstreamError: nobody's.
+    """
+    for study in studies().values():
+        if type(options) is study.options:
+            return study
+    raise HushstreamError(f"run: expected the options of a system, got {type(options).__name__}")

@@ -15,7 +15,7 @@ out without stopping anything, in two steps:
 
 A role's outputs are recomputed byte for byte, by `verify` and by each worker that takes over. So every journal record
 names its edition (`JournalHead`), it and what is released after it are written in that one, and they are recomputed in
-it whatever the reader itself writes (`hushstream.roles.chain`). What is not recomputed may be of any edition.
+it whatever the reader itself writes (`hushstream.engine.chain`). What is not recomputed may be of any edition.
 
 The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
 unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was
@@ -120,17 +120,17 @@ def _read(root: Traversable, *parts: str) -> dict[str, Any]:
     return schema
 
 
-def _imported(root: Traversable, schema: Mapping[str, Any], into: dict[str, Any]) -> dict[str, Any]:
+def _imported(shared: Traversable, schema: Mapping[str, Any], into: dict[str, Any]) -> dict[str, Any]:
     for item in schema.get("imports", ()):
         name, version = item.split("/")
-        found = _read(root, _SHARED, name, f"{version}.avsc")
+        found = _read(shared, _SHARED, name, f"{version}.avsc")
         if into.setdefault(name, found) != found:
             raise SchemaError(f"{schema['name']}: two versions of {name} in one schema")
-        _imported(root, found, into)
+        _imported(shared, found, into)
     return into
 
 
-def _versions(root: Traversable, name: str) -> Iterator[SchemaVersion]:
+def _versions(root: Traversable, shared: Traversable, name: str) -> Iterator[SchemaVersion]:
     numbers = sorted(int(entry.name[1:-5]) for entry in (root / name).iterdir() if entry.name.endswith(".avsc"))
     if numbers != list(range(1, len(numbers) + 1)):
         raise SchemaError(f"{name}: expected versions 1, 2, ... without a gap, found {numbers}")
@@ -138,7 +138,7 @@ def _versions(root: Traversable, name: str) -> Iterator[SchemaVersion]:
         schema = _read(root, name, f"v{number}.avsc")
         if schema.get("name") != name:
             raise SchemaError(f"{name}/v{number}.avsc: expected the name {name}, found {schema.get('name')}")
-        yield make_schema_version(name, number, inline(schema, _imported(root, schema, {}), set()))
+        yield make_schema_version(name, number, inline(schema, _imported(shared, schema, {}), set()))
 
 
 def check_editions(versions: Sequence[SchemaVersion]) -> None:
@@ -152,8 +152,12 @@ def check_editions(versions: Sequence[SchemaVersion]) -> None:
         raise SchemaError(f"{versions[0].name}: expected editions that grow from {FIRST_EDITION} on, found {found}")
 
 
-def load(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
+def load(root: Traversable, shared: Traversable | None = None) -> dict[str, tuple[SchemaVersion, ...]]:
     """Read a folder of schemas.
+
+    Args:
+        root: the folder.
+        shared: the folder whose shared types they use; their own by default.
 
     Returns:
         All versions of every record that travels on its own, oldest first, by name.
@@ -162,16 +166,42 @@ def load(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
         SchemaError: a file is missing, misnamed, of an edition out of order, or has the fingerprint of another one.
     """
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name != _SHARED)
-    found = {name: tuple(_versions(root, name)) for name in names}
+    found = {name: tuple(_versions(root, shared or root, name)) for name in names}
     for versions in found.values():
         check_editions(versions)
+    _require_own_fingerprints(found)
+    return found
+
+
+def _require_own_fingerprints(found: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
     marks: dict[bytes, SchemaVersion] = {}
     for version in (version for versions in found.values() for version in versions):
         other = marks.setdefault(version.fingerprint, version)
         if other is not version:
             raise SchemaError(f"{version.name}/v{version.version} has the fingerprint of {other.name}/v{other.version}")
-    return found
 
 
-CATALOGUE: Mapping[str, tuple[SchemaVersion, ...]] = load(files("hushstream.schemas") / "avro")
-"""All versions of every record schema, oldest first, by name."""
+_OWN = files("hushstream.schemas") / "avro"
+
+CATALOGUE: dict[str, tuple[SchemaVersion, ...]] = load(_OWN)
+"""All versions of every record schema, oldest first, by name; systems may add theirs (`hushstream.schemas.codec`)."""
+
+
+def added(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
+    """Put the schemas of a folder beside those that are there; they may use our shared types.
+
+    Returns:
+        Those that were new: a folder that was added before adds nothing.
+
+    Raises:
+        SchemaError: as `load`; or another schema of that name or fingerprint is there.
+    """
+    found = load(root, _OWN)
+    for name, versions in found.items():
+        there = CATALOGUE.get(name, versions)
+        if [one.fingerprint for one in there] != [one.fingerprint for one in versions]:
+            raise SchemaError(f"{name}: expected one schema of this name, got two")
+    new = {name: versions for name, versions in found.items() if name not in CATALOGUE}
+    _require_own_fingerprints({**CATALOGUE, **new})
+    CATALOGUE.update(new)
+    return new

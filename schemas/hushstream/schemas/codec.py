@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources.abc import Traversable
 from io import BytesIO
 from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from hushstream.schemas.catalogue import CATALOGUE, FIRST_EDITION, SchemaVersion, check_editions
+from hushstream.schemas.catalogue import CATALOGUE, FIRST_EDITION, SchemaVersion, added, check_editions
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -167,9 +168,15 @@ class Codec:
     __slots__ = ("_readers", "_writers", "newest_edition")
 
     def __init__(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
-        self._writers = {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
-        self._readers = {form.header: form for forms in self._writers.values() for form in forms}
+        self._writers: dict[str, tuple[_Form, ...]] = {}
+        self._readers: dict[bytes, _Form] = {}
+        self.add(catalogue)
         self.newest_edition = max(form.edition for form in self._readers.values())
+
+    def add(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
+        """Know more schemas."""
+        self._writers |= {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
+        self._readers = {form.header: form for forms in self._writers.values() for form in forms}
 
     def encode(self, name: str, record: Mapping[str, Any], edition: int = FIRST_EDITION) -> bytes:
         """Write a record in an edition; a field with a default may be left out.
@@ -293,6 +300,15 @@ narrow = _CODEC.narrow
 edition_of = _CODEC.edition_of
 NEWEST_EDITION = _CODEC.newest_edition
 """The newest edition that this release knows."""
+
+
+def register(root: Traversable) -> None:
+    """Know the schemas of a system that brings its own, in a folder as `hushstream.schemas.catalogue` describes.
+
+    Raises:
+        SchemaError: see `hushstream.schemas.catalogue.added`.
+    """
+    _CODEC.add(added(root))
 
 
 def require_edition(edition: int) -> int:

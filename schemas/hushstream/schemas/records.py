@@ -224,7 +224,7 @@ class Model(TypedDict):
 
 
 class Rewards(TypedDict):
-    """n shown arms and their rewards in clear, for the trusted counter of a collaborative system."""
+    """n shown arms and their rewards in clear, for a trusted counter."""
 
     batch_id: bytes
     config_digest: bytes

@@ -19,27 +19,27 @@ from hushstream_test_accountant_oracle import Coin, Crowd, Gaussian, KNorm, Lapl
 from hushstream_test_accountant_settings import Found
 from scipy import stats
 
-from hushstream.agents.deployment import AnyConfig
 from hushstream.counting import Plan
 from hushstream.counting.blt import BufferedToeplitz
+from hushstream.engine.budget import FILTER_NAMES, BudgetConfig, filter_of
+from hushstream.engine.system import DeploymentValues
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import Cost, delta_value
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.filters import RenyiFilter
 from hushstream.privacy.noise import laplace_scale
-from hushstream.systems.budget import FILTER_NAMES, BudgetConfig, filter_of
-from hushstream.systems.collaborative_budget import release_guarantee
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.collaborative_release import lattice_sensitivity, local_reward_of, plan_of
-from hushstream.systems.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.lift import lift_guarantee, lift_tree
-from hushstream.systems.p2b_promise import (
+from hushstream.systems.colin.budget import release_guarantee
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
+from hushstream.systems.p2b.promise import (
     guarantee_of,
     resolve_codes,
     resolve_threshold,
     slot_terms_of,
     window_tree_of,
 )
-from hushstream.systems.values import ConfigurationError
 
 NODES = 10
 LARGEST_FACTORISATION = 256
@@ -106,7 +106,7 @@ def _p2b(release: ReleaseConfig) -> P2BConfig:
     return P2BConfig("all", 5, ContextConfig(4), expected_slots=20_000, encoder=EncoderConfig(codes=4), release=release)
 
 
-def _of_deployment(config: AnyConfig) -> Iterator[Case]:
+def _of_deployment(config: DeploymentValues) -> Iterator[Case]:
     if isinstance(config, CollaborativeConfig):
         yield from _of_rewards(config.release, config.features, config.budget)
         return

@@ -20,11 +20,12 @@ from typing import Any
 
 import yaml
 
-from hushstream.agents.deployment import AnyConfig, parse_config
+from hushstream.agents.deployment import parse_config
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import LiftConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
+from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig, SlotConfig
 
 ROOT = Path(__file__).parents[3]
 KINDS = {kind.__name__: kind for kind in (ReleaseConfig, ContinualConfig, LiftConfig, BudgetConfig, FeatureConfig,
@@ -39,7 +40,7 @@ _SOURCES = ("tests", "deploy", "replay/hushstream/replay")
 class Found:
     """Whole configurations, and settings by kind; each once."""
 
-    whole: tuple[AnyConfig, ...]
+    whole: tuple[DeploymentValues, ...]
     by_kind: Mapping[str, tuple[Any, ...]]
 
 
@@ -47,7 +48,7 @@ class Found:
 def all_settings() -> Found:
     """Walk the repository."""
     found: dict[str, dict[Any, None]] = {name: {} for name in KINDS}
-    whole: dict[AnyConfig, None] = dict.fromkeys(_deployments())
+    whole: dict[DeploymentValues, None] = dict.fromkeys(_deployments())
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text("utf-8"))
@@ -60,7 +61,7 @@ def all_settings() -> Found:
     return Found(tuple(whole), {name: tuple(settings) for name, settings in found.items()})
 
 
-def _deployments() -> Iterator[AnyConfig]:
+def _deployments() -> Iterator[DeploymentValues]:
     for path in sorted([*ROOT.glob("*/**/*.yaml"), *ROOT.glob("**/*.md")]):
         if ".venv" in path.parts:
             continue
@@ -70,7 +71,7 @@ def _deployments() -> Iterator[AnyConfig]:
                 yield parse_config(yaml.safe_load(block), str(path))
 
 
-def _in_strings(tree: ast.AST) -> Iterator[AnyConfig]:
+def _in_strings(tree: ast.AST) -> Iterator[DeploymentValues]:
     """Deployments that a test writes to a file."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _DEPLOYMENT.search(node.value):

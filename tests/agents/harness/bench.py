@@ -29,8 +29,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.commits import journal_name
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.roles.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
-from hushstream.roles.marks import Mark, MarkSeal
+from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
+from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 
 Place = tuple[str, int]
@@ -469,6 +469,13 @@ class Deployment:
             if partition in self.copied_journals and self.with_marks:
                 await self.note(partition, values[0], len(values) - 1)
         await self.append(logs)
+
+    async def note_chains(self) -> None:
+        """Note every journal as far as its chain goes: nothing followed from records beside it."""
+        async with LogReader(self.settings) as reader:
+            for partition in range(self._partitions):
+                _, accepted, _ = await self._replay(reader, partition, {})
+                await self.note(partition, accepted[0], len(accepted) - 1)
 
     async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:
         """Append a mark: what followed from a journal's records so far may have been sent."""

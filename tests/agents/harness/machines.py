@@ -11,9 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from hushstream.agents.preflight import RoleTopics
-from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import seeded_key
-from hushstream.roles.machine import (
+from hushstream.engine.machine import (
     InputRange,
     InputSlice,
     JournalEntry,
@@ -24,7 +22,10 @@ from hushstream.roles.machine import (
     Step,
     TopicPartition,
 )
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import PartitionRule, Topic
 
 Place = TopicPartition
 
@@ -328,18 +329,34 @@ class Window(ChainedMachine):
         return Step(value, (output,), counts={"window": 1, "slot": self._size})
 
 
+def made_topics(
+    inputs: tuple[str, ...], role: str, writes: tuple[str, ...], broadcasts: tuple[str, ...] = ()
+) -> RoleTopics:
+    """The topics of a small machine, all declared; the schemas are as good as any, since values are JSON here."""
+    journal, marks = f"journal-{role}", f"marks-{role}"
+    names = (*inputs, journal, *writes, *broadcasts)
+    declared = {name: declaration(name) for name in names} | {marks: declaration(marks, cleanup="compact")}
+    return RoleTopics(inputs, journal, writes, broadcasts, declared=declared, marks=marks)
+
+
+def declaration(name: str, cleanup: str = "delete") -> Topic:
+    """Kept for ever, and no ledger."""
+    return Topic(
+        name=name, schemas=("Tick",), zone="small", partition_rule=PartitionRule.HOME, count="homes", retention_ms=None,
+        noised=False, names_users=False, tombstones=False, ticks=False, private_lag=False, cleanup=cleanup,
+    )  # fmt: skip
+
+
 def counting(deployment: str = "test", targets: int = 2) -> Making:
-    topics = RoleTopics(("events",), "journal-counting", writes=("counts", "dead"), marks="marks-counting")
+    topics = made_topics(("events",), "counting", ("counts", "dead"))
     return Maker(lambda partition: Counting(partition, deployment, targets)), topics
 
 
 def joining(deployment: str = "test") -> Making:
-    topics = RoleTopics(
-        ("left", "right"), "journal-joining", writes=("joined",), broadcasts=("rules",), marks="marks-joining"
-    )
+    topics = made_topics(("left", "right"), "joining", ("joined",), ("rules",))
     return Maker(lambda partition: Joining(partition, deployment)), topics
 
 
 def window(deployment: str = "test", size: int = 10) -> Making:
-    topics = RoleTopics(("slots",), "journal-window", writes=("sums",), marks="marks-window")
+    topics = made_topics(("slots",), "window", ("sums",))
     return Maker(lambda partition: Window(partition, deployment, size)), topics

@@ -19,7 +19,6 @@ from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
-from hushstream.systems.system import RoleName
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
 DISK_KIBIBYTES = 2048
@@ -46,7 +45,7 @@ class Subject:
     """
 
     kind: str
-    role: RoleName
+    role: str
     frozen: Any
     key_seed: int
     make: Callable[..., Any]
@@ -204,7 +203,9 @@ class Disturbed:
             else:
                 outputs[place] = [(1, value) for value in values]
         self._copies.append(self._run)
+        older.with_marks = False  # a journal in which two owners wrote holds more records than its chain
         self._run = await older.__aenter__()
+        await self._run.note_chains()
         await self._run.append(outputs)
         before = await self._run.output_ends()
         await self._refused(self._run, "the topics were wiped or replaced")
@@ -264,7 +265,7 @@ class Disturbed:
         found = {}
         for home in self._undisturbed.journals:
             users = None
-            if self._subject.role == "learner" and self._subject.frozen.system.name == "p2b":
+            if self._subject.role == "learner" and self._subject.frozen.system.kind == "p2b":
                 if not store.path(home).with_suffix(".users").exists():
                     continue
                 users = store.users(home)

@@ -18,23 +18,21 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
-    FeedbackConfig,
     P2BConfig,
-    PartitionConfig,
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -50,7 +48,7 @@ ROUNDS = 8
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
 
-INPUTS: Mapping[RoleName, tuple[str, ...]] = {
+INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "shuffler": ("reports",),
     "aggregator": ("crowds", "interactions"),
@@ -62,19 +60,19 @@ class Frozen:
     """The logs, and what is true of them.
 
     Attributes:
-        folder: of the deployment.
+        folder, system: of the deployment.
         logs: every input partition of every role.
         events: per learner partition, the event ids that must be decided, each once.
         dead: per learner partition, how many rows must be refused at least.
     """
 
     folder: Path
-    system: P2BSystem
+    system: System
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
     dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
 
-    def of(self, role: RoleName) -> dict[TopicPartition, Log]:
+    def of(self, role: str) -> dict[TopicPartition, Log]:
         """The inputs of one role."""
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
@@ -93,7 +91,7 @@ def configuration() -> P2BConfig:
         expected_slots=1000,
         encoder=EncoderConfig(codes=6),
         slot=SlotConfig(after_interactions=2, lifetime_slots=4, settle_seconds=20.0, period_seconds=200.0),
-        feedback=FeedbackConfig(reward_wait_seconds=40.0, parked_clicks=6, remembered_events=400),
+        feedback=FeedbackConfig(attribution_window_seconds=40.0, early_feedback=6, remembered_events=400),
         release=ReleaseConfig(epsilon=1.0, window_slots=14, window_seconds=12.0, sums="fresh"),
         partitions=PartitionConfig(LEARNERS, SHUFFLERS),
     )
@@ -102,7 +100,6 @@ def configuration() -> P2BConfig:
 def freeze(folder: Path, seed: int = 1, config: P2BConfig | None = None) -> Frozen:
     """Play the population and keep what each role read, with bad records between."""
     system = prepare(folder, config or configuration(), public_dataset="synthetic")
-    assert isinstance(system, P2BSystem)
     frozen = Frozen(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)
     log = MemoryLog(lambda: next(ticks))

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.contribution.slots import unpack
+from hushstream.engine.machine import InputRecord
 from hushstream.feedback.memory import BoundedMap
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b_models import PrivateTotals
+from hushstream.systems.p2b.contribution.slots import unpack
+from hushstream.systems.p2b.models import PrivateTotals
 
 PERIODS_ACCEPTED = 2
 
@@ -66,7 +66,7 @@ async def _learner(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequ
 
 
 async def _shuffler(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]]) -> None:
-    system = frozen.system
+    system = frozen.system.core
     crowds = one_content_an_id("Crowd", written["crowds", 0], "window_id")
     entries: dict[str, dict[str, Any]] = {}
     noises: list[bytes] = []
@@ -105,7 +105,7 @@ class _Window:
 
 def _true_sums(frozen: Any, partition: int, journal: Sequence[bytes]) -> list[_Window]:
     """What each journaled window holds, read from the reports by this module's own reading of the rules."""
-    system, arms = frozen.system, frozen.system.config.arms
+    system, arms = frozen.system.core, frozen.system.config.arms
     cells = system.codes * arms
     period_ms = round(system.config.slot.period_seconds * 1000)
     windows: list[_Window] = []
@@ -166,7 +166,7 @@ async def _aggregator(run: Any, audit: Any, frozen: Any, written: Mapping[Any, S
         models = [codec.decode(value)[1] for value in values[1:]]
         assert [model["version"] for model in models] == list(range(1, len(models) + 1))
         if line == 0:
-            totals = PrivateTotals(frozen.system)
+            totals = PrivateTotals(frozen.system.core)
             distinct: BoundedMap[None] = BoundedMap(1000)
             for fields in _decoded_if("Crowd", (value for _, value in frozen.logs["crowds", 0])):
                 name = fields["window_id"].hex()

@@ -15,12 +15,13 @@ from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputSlice, Machine
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.roles.machine import InputSlice, Machine
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import RoleName
+from hushstream.ops.topics import apply_async
+from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.system import declare
 
 WAIT_SECONDS = 90.0
 
@@ -84,11 +85,10 @@ class Surroundings:
         arguments += ["--state", str(self._folder / prefix)]
         return [*arguments, "--seed", str(self._seed if seed is None else seed)]
 
-    async def _topics(self, name: str, system: P2BSystem | None = None) -> str:
+    async def _topics(self, name: str, system: System | None = None) -> str:
         """Create a deployment's topics; returns their prefix."""
         prefix = f"{self._token}.refused.{name}."
-        counts = partition_counts(self._frozen.system if system is None else system)
-        await apply_async(Connection(self._bootstrap, prefix), counts)
+        await apply_async(Connection(self._bootstrap, prefix), system or self._frozen.system)
         return prefix
 
     async def _begun(self, name: str) -> str:
@@ -98,7 +98,7 @@ class Surroundings:
             await self._append(prefix, machine.journal, [machine.genesis(bytes(32))])
         return prefix
 
-    def _machines(self, role: RoleName, keys: KeySource) -> list[Machine]:
+    def _machines(self, role: str, keys: KeySource) -> list[Machine]:
         work = role_work(role, self._frozen.system, keys)
         return [work.make_machine(home) for home in range(work.topics.partitions or 0)]
 
@@ -110,7 +110,7 @@ class Surroundings:
     async def _other_counts(self) -> Refusal:
         config = self._frozen.system.config
         fewer = dataclasses.replace(config, partitions=dataclasses.replace(config.partitions, learner=2))
-        system = P2BSystem.of(fewer, self._frozen.system.encoder.lattice, public_dataset=True)
+        system = declare(P2BSystem.of(fewer, self._frozen.system.core.encoder.lattice, public_dataset=True))
         prefix = await self._topics("counts", system)
         return Refusal(self._worker("learner", prefix), f"topic {prefix}contexts: expected 3 partitions, found 2")
 
@@ -134,9 +134,9 @@ class Surroundings:
             ("world-readable key file", "expected mode 600"),
         ):
             keys = self._folder / name.replace(" ", "-")
-            path = key_path(keys, Zone.EDGE)
+            path = key_path(keys, "edge")
             if name != "missing key file":
-                generate_keys(keys)
+                generate_keys(keys, ("edge",))
             if name == "short key file":
                 path.write_text("0123456789")
             if name == "world-readable key file":
@@ -184,7 +184,7 @@ class Surroundings:
             await self._append(prefix, machine.journal, [bytes(genesis)])
         return Refusal(self._worker("shuffler", prefix), "its first record was altered")
 
-    def _snapshot(self, role: RoleName, prefix: str, machine: Machine, genesis: bytes) -> None:
+    def _snapshot(self, role: str, prefix: str, machine: Machine, genesis: bytes) -> None:
         """Leave what a worker leaves that has folded the first half of its inputs."""
         machine.start(genesis)
         topic, home = machine.inputs[0]

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.collaborative_configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
-from hushstream.systems.system import RoleName
+from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.relation import SocialGraph
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -42,7 +42,7 @@ ROUNDS = 12
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
 
-INPUTS: Mapping[RoleName, tuple[str, ...]] = {
+INPUTS: Mapping[str, tuple[str, ...]] = {
     "learner": ("contexts", "clicks", "models"),
     "counter": ("rewards",),
     "aggregator": ("releases",),
@@ -54,19 +54,19 @@ class Related:
     """The logs, and what is true of them.
 
     Attributes:
-        folder: of the deployment.
+        folder, system: of the deployment.
         logs: every input partition of every role.
         events: per learner partition, the event ids that must be decided, each once.
         dead: per learner partition, how many records must be refused at least.
     """
 
     folder: Path
-    system: CollaborativeSystem
+    system: System
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     events: dict[int, list[str]] = field(default_factory=lambda: {p: [] for p in range(LEARNERS)})
     dead: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(LEARNERS), 0))
 
-    def of(self, role: RoleName) -> dict[TopicPartition, Log]:
+    def of(self, role: str) -> dict[TopicPartition, Log]:
         """The inputs of one role."""
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
@@ -78,7 +78,7 @@ def configuration(trust: str) -> CollaborativeConfig:
         arms=ARMS,
         features=FeatureConfig(DIMENSION),
         settle_seconds=15.0,
-        feedback=FeedbackConfig(reward_wait_seconds=15.0, parked_clicks=6, remembered_events=300),
+        feedback=FeedbackConfig(attribution_window_seconds=15.0, early_feedback=6, remembered_events=300),
         release=ContinualConfig(
             trust=trust,  # type: ignore[arg-type]
             horizon=64,
@@ -94,8 +94,7 @@ def configuration(trust: str) -> CollaborativeConfig:
 def freeze(folder: Path, trust: str, seed: int = 1) -> Related:
     """Play the population and keep what each role read, with bad records between."""
     ties = [(one, other, 1.0) for one, other in pairwise(USERS)]
-    system = prepare(folder, configuration(trust), SocialGraph.of_edges(ties, USERS))
-    assert isinstance(system, CollaborativeSystem)
+    system = prepare(folder, configuration(trust), inputs_of(SocialGraph.of_edges(ties, USERS)))
     frozen = Related(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)
     log = MemoryLog(lambda: next(ticks))

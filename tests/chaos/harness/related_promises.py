@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.learners.textbook import TextbookCollaborative
-from hushstream.roles.machine import InputRecord
+from hushstream.engine.machine import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.textbook import TextbookCollaborative
 
 Written = Mapping[Any, Sequence[InputRecord]]
 
@@ -115,7 +115,7 @@ def _rows_that_count(frozen: Any, high: int) -> Counter[tuple[int, bytes]]:
             continue
         rewards, features = np.frombuffer(fields["rewards"], "<f8"), np.frombuffer(fields["contexts"], "<f4")
         lengths = np.linalg.norm(features.reshape(len(rewards), -1).astype(np.float64), axis=1)
-        if rewards.max() > 1 or lengths.max() > 1 or max(n for n, _ in _rows_of(fields)) >= frozen.system.nodes:
+        if rewards.max() > 1 or lengths.max() > 1 or max(n for n, _ in _rows_of(fields)) >= frozen.system.core.nodes:
             continue
         known.add(fields["batch_id"])
         for node, row in _rows_of(fields):
@@ -128,7 +128,7 @@ def _rows_that_count(frozen: Any, high: int) -> Counter[tuple[int, bytes]]:
 def _aggregator(audit: Any, frozen: Any, _: Written, __: Written) -> None:
     models = [codec.decode(value)[1] for value in audit.journals[0][1:]]
     assert [model["version"] for model in models] == list(range(1, len(models) + 1))
-    system = frozen.system
+    system = frozen.system.core
     textbook = TextbookCollaborative(system.relation, system.features.dimension, system.ridge)
     moment = np.zeros((system.nodes, system.features.dimension))
     known: set[bytes] = set()

@@ -7,10 +7,9 @@ from typing import Any
 
 from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.roles import role_work
-from hushstream.systems.system import RoleName
 
 
-def role(name: RoleName, folder: str, seed: int) -> tuple[Any, Any]:
+def role(name: str, folder: str, seed: int) -> tuple[Any, Any]:
     """(make_machine, topics) of one role."""
     work = role_work(name, load(Path(folder)), KeySource(seed=seed))
     return work.make_machine, work.topics

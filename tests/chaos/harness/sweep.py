@@ -24,9 +24,7 @@ from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
 from tests.chaos.harness.schedule import Fault, Lane
 
-from hushstream.ops.topics import partition_counts
 from hushstream.ops.verify import verified_topics
-from hushstream.systems.system import RoleName
 
 HERE = Path(__file__).parent
 LOCAL_KAFKA = HERE.parents[2] / "deploy" / "kafka" / "local.py"
@@ -50,7 +48,7 @@ class Kind:
     """A role of a system: home partitions, and records (a learner's: contexts) in a batch of the fixed schedule."""
 
     system: str
-    role: RoleName
+    role: str
     homes: int
     unit: int
 
@@ -88,8 +86,7 @@ class Sweep:
 
     def _subject(self, name: str, kind: Kind, frozen: Any, key_seed: int, promises: Any) -> Subject:
         logs = frozen.of(kind.role)
-        counts = partition_counts(frozen.system)
-        topics = {topic: counts[topic] for topic in verified_topics(frozen.system, [kind.role])}
+        topics = {topic: frozen.system.partitions[topic] for topic in verified_topics(frozen.system, [kind.role])}
         arguments = {"name": kind.role, "folder": str(frozen.folder), "seed": key_seed}
 
         def make(lane: str, logs: Any = logs, **settings: Any) -> Any:

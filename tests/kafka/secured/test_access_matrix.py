@@ -1,17 +1,18 @@
 """Role by topic by operation, asked of a secured broker in its own protocol: what is allowed, and every denial.
 
-What must come out is read from the topic declarations (less what a system has no use for), as the rules are;
-`tests/ops/test_acl_rules.py` holds those to the trust zones by name.
+What must come out is read from what the systems declare, as the rules are; `tests/ops/test_acl_rules.py` holds those to
+the trust zones by name.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
@@ -22,35 +23,34 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hushstream.agents.deployment import KeySource, parse_config
+from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
-from hushstream.learners.relation import SocialGraph
+from hushstream.engine.declaration import System, readers, writers
+from hushstream.engine.refusals import DeadLetters
 from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import Principals, accounts_of
-from hushstream.ops.duties import DUTIES
+from hushstream.ops.acl_rules import Principals, account_names, rules_of
+from hushstream.ops.grants import duty_names
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
-from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone
-from hushstream.roles.refusals import DeadLetters
+from hushstream.ops.topics import apply_async
 from hushstream.schemas import codec
-from hushstream.schemas.topics import TOPICS, Role, physical, topics_of
-from hushstream.systems.collaborative import CollaborativeSystem
-from hushstream.systems.p2b import P2BSystem
-from hushstream.systems.system import System
+from hushstream.schemas.topics import OPERATOR, physical
+from hushstream.systems.catalogue import BUILTIN
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
 KEYS = KeySource(seed=1)
 NODE = 1
 DENIED = 29
-WHO = (*map(str, Role), *DUTIES, "stranger")
-UNUSED = {
-    "p2b": {("learner", "ledger")},
-    "colin": {("learner", "ledger"), ("learner", "releases")},
-}
-"""Declared for the system with its counters at the edge; without need there is no right."""
+WHO = (*account_names(), *duty_names(), "stranger")
+
+
+class Duty(NamedTuple):
+    """The topics that somebody may write and read who is named for it."""
+
+    written: Set[str]
+    read: Set[str]
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,6 @@ class Shape:
     """A deployment and the names that it has on the broker."""
 
     system: System
-
-    @property
-    def name(self) -> str:
-        return self.system.name
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return self.system.roles
 
     @property
     def deployment(self) -> str:
@@ -76,35 +68,59 @@ class Shape:
         return f"{self.deployment}."
 
     @property
+    def duties(self) -> dict[str, Duty]:
+        """What somebody who is named for a duty of this deployment is there for, by the declarations."""
+        system = self.system
+        found = {"export": Duty(set(), system.partitions.keys())}
+        for role in system.roles:
+            recomputed = {*role.inputs, *role.broadcasts, role.journal, *role.writes}
+            found[f"verify-{role.name}"] = Duty(set(), recomputed & system.partitions.keys())
+        for letters in system.topics:
+            if letters.holds_dead_letters:
+                refused = {name for role in system.roles if letters.name in role.writes for name in role.inputs}
+                inputs = refused & system.partitions.keys()
+                found[f"requeue-{letters.zone}"] = Duty(inputs, inputs | {letters.name})
+        return found
+
+    @property
     def principals(self) -> Principals:
         """With somebody for each duty that the deployment has."""
-        return Principals.of([f"{name}=User:{name}" for name in DUTIES if name in READ_FOR[self.name]])
+        return Principals.of([f"{name}=User:{name}" for name in self.duties])
 
     @property
     def topics(self) -> dict[str, str]:
         """Logical names by the broker's names."""
-        return {physical(self.prefix, name): name for name in topics_of(self.name, self.roles, True)}
+        return {physical(self.prefix, name): name for name in self.system.partitions}
+
+
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "p2b": {
+        "context": {"dimension": 3},
+        "expected_slots": 20,
+        "encoder": {"codes": 2},
+        "partitions": {"learner": 1, "shuffler": 1},
+    },
+    "colin": {"features": {"dimension": 3}, "partitions": {"learner": 1}},
+}
+"""A small deployment of each system."""
+
+INPUTS: Mapping[str, Mapping[str, tuple[str, str]]] = {"colin": {"graph": ("graph", "ann,bob\n")}}
+"""The files that its preparation takes."""
 
 
 def shape_of(system: str, deployment: str) -> Shape:
     """A small public deployment of a system."""
-    values = {"deployment": deployment, "arms": 3}
-    if system == "p2b":
-        config = parse_config(
-            {**values, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2},
-             "partitions": {"learner": 1, "shuffler": 1}}
-        )  # fmt: skip
-        return Shape(P2BSystem.fitted(config, public_dataset=True))
-    config = parse_config({**values, "system": "colin", "features": {"dimension": 3}, "partitions": {"learner": 1}})
-    return Shape(CollaborativeSystem.of(config, SocialGraph(("ann", "bob"), np.array([[0.0, 1.0], [1.0, 0.0]])), True))
+    config = parse_config({"system": system, "deployment": deployment, "arms": 3, **SHAPES[system]})
+    with TemporaryDirectory() as folder:
+        return Shape(prepare(Path(folder), config, INPUTS.get(system), public_dataset="synthetic"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["colin", "p2b"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SHAPES)
 async def shape(request: pytest.FixtureRequest, kafka: Any, fresh_name: Callable[[], str]) -> Shape:
     """A deployment with its topics and rules, made by the administrator."""
     made = shape_of(request.param, fresh_name())
     admin = kafka.connection("admin", made.prefix)
-    await apply_async(admin, partition_counts(made.system))
+    await apply_async(admin, made.system)
     assert await acls.check_async(admin, made.system, made.principals) != ()
     assert await acls.apply_async(admin, made.system, made.principals)
     assert await acls.apply_async(admin, made.system, made.principals) == ()
@@ -146,61 +162,40 @@ def _kept(resource: ConfigResource) -> ConfigResource:
     return ConfigResource(resource.resource_type, resource.name, configs={"retention.ms": "1"})
 
 
-WRITTEN_FOR = {
-    "p2b": {
-        "requeue-edge": {"contexts", "clicks"},
-        "requeue-shuffler": {"reports"},
-        "requeue-server": {"crowds", "interactions"},
-    },
-    "colin": {
-        "requeue-edge": {"contexts", "clicks"},
-        "requeue-counter": {"rewards"},
-        "requeue-server": {"releases"},
-    },
-}
-"""What somebody who is named for a duty may write."""
-
-READ_FOR = {
-    "p2b": {
-        **{name: {*topics, f"dead-letters-{name[8:]}"} for name, topics in WRITTEN_FOR["p2b"].items()},
-        "verify-learner": {
-            "contexts", "clicks", "decisions", "reports", "interactions", "models", "dead-letters-edge"
-        },
-        "verify-shuffler": {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"},
-        "verify-aggregator": {"crowds", "interactions", "models", "dead-letters-server"},
-        "export": set(topics_of("p2b", ("learner", "shuffler", "aggregator"), True)),
-    },
-    "colin": {
-        **{name: {*topics, f"dead-letters-{name[8:]}"} for name, topics in WRITTEN_FOR["colin"].items()},
-        "verify-learner": {"contexts", "clicks", "decisions", "rewards", "models", "dead-letters-edge"},
-        "verify-counter": {"rewards", "journal-counter", "releases", "ledger", "dead-letters-counter"},
-        "verify-aggregator": {"releases", "models", "dead-letters-server"},
-        "export": set(topics_of("colin", ("learner", "counter", "aggregator"), True)),
-    },
-}  # fmt: skip
-"""And what he may read."""
-
-
 def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
-    """The same from the topic declarations."""
-    of = {name: TOPICS[name] for name in shape.topics.values()}
-    unused = {topic for role, topic in UNUSED[shape.name] if role == who}
-    written, read = WRITTEN_FOR[shape.name].get(who, set()), READ_FOR[shape.name].get(who, set())
-    there = who in map(str, accounts_of(shape.system))
-    worker = who in shape.roles
+    """The same from the declarations."""
+    system = shape.system
+    duty = shape.duties.get(who, Duty(set(), set()))
+    worker = who in system.role_names
+    written = {topic.name for topic in system.topics if who in writers(topic, system.roles)} | duty.written
+    read = {topic.name for topic in system.topics if who in readers(topic, system.roles)} | duty.read
+    described = (written | read) if worker else system.partitions.keys() if who == OPERATOR else set()
     return {
-        "Write": {
-            name: name in written or (there and who in spec.writers and name not in unused) for name, spec in of.items()
-        },
-        "Read": {name: name in read or (there and who in spec.readers) for name, spec in of.items()},
-        "DescribeConfigs": {
-            name: who == "operator"
-            or (worker and who in (*spec.writers, *spec.readers) and (name not in unused or who in spec.readers))
-            for name, spec in of.items()
-        },
-        "AlterConfigs": dict.fromkeys(of, False),
-        "Delete": dict.fromkeys(of, False),
+        "Write": {name: name in written for name in system.partitions},
+        "Read": {name: name in read for name in system.partitions},
+        "DescribeConfigs": {name: name in described for name in system.partitions},
+        "AlterConfigs": dict.fromkeys(system.partitions, False),
+        "Delete": dict.fromkeys(system.partitions, False),
     }
+
+
+async def test_every_built_in_system_is_asked() -> None:
+    assert SHAPES.keys() == {kind.name for kind in BUILTIN}
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("system", SHAPES)
+async def test_the_rules_that_are_made_give_what_is_declared_and_nothing_else(system: str, who: str) -> None:
+    shape = shape_of(system, "asked")
+    rules = rules_of(shape.system, shape.prefix, shape.principals)
+    given = {(rule.name, rule.operation) for rule in rules if (rule.principal, rule.kind) == (f"User:{who}", "topic")}
+    wanted = {
+        (physical(shape.prefix, name), operation)
+        for operation, allowed in declared(who, shape).items()
+        for name, yes in allowed.items()
+        if yes
+    }
+    assert {one for one in given if one[1] != "Describe"} == wanted
 
 
 @pytest.mark.parametrize("who", WHO)
@@ -216,7 +211,7 @@ async def test_each_role_may_do_with_each_topic_what_is_declared_and_nothing_els
 @pytest.mark.parametrize("who", WHO)
 async def test_each_role_may_use_its_own_consumer_group_alone(kafka: Any, shape: Shape, who: str) -> None:
     async with kafka.connection(who, shape.prefix).admin("ask") as admin:
-        for owner in (*shape.roles, "somebody"):
+        for owner in (*shape.system.role_names, "somebody"):
             group = group_of(shape.deployment, owner)
             if owner == who:
                 assert await admin.list_consumer_group_offsets(group) == {}
@@ -237,7 +232,7 @@ async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape:
 
 
 async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka: Any, shape: Shape) -> None:
-    for who in (*shape.roles, "client"):
+    for who in (*shape.system.role_names, "client"):
         topic = next(shape.prefix + name for name, yes in declared(who, shape)["Write"].items() if yes)
         options = kafka.connection(who, shape.prefix).cluster.client_options()
         async with AIOKafkaProducer(**options, enable_idempotence=True, acks="all") as producer:
@@ -249,8 +244,8 @@ async def test_a_role_known_by_certificate_has_the_rights_of_its_principal(
 ) -> None:
     shape = shape_of("p2b", fresh_name())
     admin = kafka.connection("admin-certificate", shape.prefix)
-    await apply_async(admin, partition_counts(shape.system))
-    await acls.apply_async(admin, shape.system, Principals.of([f"{role}=User:CN={role}" for role in Role]))
+    await apply_async(admin, shape.system)
+    await acls.apply_async(admin, shape.system, Principals.of([f"{role}=User:CN={role}" for role in account_names()]))
     found = await codes(kafka, "shuffler-certificate", shape)
     allowed = declared("shuffler", shape)
     for operation in ("Write", "Read"):
@@ -275,7 +270,7 @@ async def _until_two_differ(connection: Any, shape: Any) -> set[tuple[str, str]]
 async def test_a_rule_too_many_or_too_few_is_named_with_its_remedy(kafka: Any, fresh_name: Callable[[], str]) -> None:
     shape = shape_of("p2b", fresh_name())
     connection = kafka.connection("admin", shape.prefix)
-    await apply_async(connection, partition_counts(shape.system))
+    await apply_async(connection, shape.system)
     await acls.apply_async(connection, shape.system, Principals.of())
     async with connection.admin("change rules") as admin:
         await _change(admin, "create", shape, "User:aggregator", 3, "contexts")
@@ -312,27 +307,26 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
     kafka: Any, fresh_name: Callable[[], str]
 ) -> None:
     shape = shape_of("p2b", fresh_name())
-    counts = partition_counts(shape.system)
-    await apply_async(kafka.connection("admin", shape.prefix), counts)
+    await apply_async(kafka.connection("admin", shape.prefix), shape.system)
     await acls.apply_async(kafka.connection("admin", shape.prefix), shape.system, shape.principals)
     refused = codec.encode("Context", {"event_id": "e", "user": "u", "context": bytes(12)})
-    zone_key = KEYS.key(Zone.EDGE)
+    zone_key = KEYS.key("edge")
     letter = DeadLetters("edge", "learner", 0, zone_key, codec.encode).letter("bad_line", "contexts", 0, 0, 0, refused)
     for who, topic, value in (("client", "contexts", refused), ("learner", letter.topic, letter.value)):
         options = kafka.connection(who, shape.prefix).cluster.client_options()
         async with AIOKafkaProducer(**options) as producer:
             await producer.send_and_wait(shape.prefix + topic, value, partition=0)
-    desk = kafka.connection("requeue-edge", shape.prefix)
-    (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}))
+    desk, counts = kafka.connection("requeue-edge", shape.prefix), shape.system.partitions
+    (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}), {letter.topic})
     for zone in ("edge", "shuffler", "server"):
         reader = kafka.connection(f"letters-{zone}", shape.prefix)
         if zone == "edge":
-            assert dead_letters.read(await copy_async(reader, counts, {letter.topic})) == (found,)
+            assert dead_letters.read(await copy_async(reader, counts, {letter.topic}), {letter.topic}) == (found,)
         else:
             with pytest.raises((AccessDenied, TopicMissing)):
                 await copy_async(reader, counts, {letter.topic})
     for who in ("operator", "learner", "client", "requeue-shuffler", "requeue-server", "letters-edge"):
         with pytest.raises((AccessDenied, TopicMissing)):
-            await requeue_async(kafka.connection(who, shape.prefix), counts, found, KEYS)
-    assert (await requeue_async(desk, counts, found, KEYS)).written
-    assert not (await requeue_async(desk, counts, found, KEYS)).written
+            await requeue_async(kafka.connection(who, shape.prefix), shape.system, found, KEYS)
+    assert (await requeue_async(desk, shape.system, found, KEYS)).written
+    assert not (await requeue_async(desk, shape.system, found, KEYS)).written

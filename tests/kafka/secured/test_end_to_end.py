@@ -25,19 +25,19 @@ from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartiti
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declaration import System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.export import export_async
 from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, check_async, partition_counts
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.topics import apply_async, check_async
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
-from hushstream.privacy.keys import Zone, generate_keys, key_path
-from hushstream.replay.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.catalogue import make_world
+from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.schemas import codec
-from hushstream.systems.system import RoleName, System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 def named(system: System) -> list[str]:
     """The duties for which somebody is named."""
-    return [*(f"verify-{role}" for role in system.roles), "export"]
+    return [*(f"verify-{role}" for role in system.role_names), "export"]
 
 
 @dataclass
@@ -131,26 +131,26 @@ async def played(
     }
     system = prepare(folder, parse_config(config))
     keys = folder.parent / f"{folder.name}-keys"
-    generate_keys(keys)
+    generate_keys(keys, ("edge", "shuffler"))
     admin = kafka.connection("admin", f"{name}.")
-    await apply_async(admin, partition_counts(system))
+    await apply_async(admin, system)
     await acls.apply_async(admin, system, Principals.of([f"{duty}=User:{duty}" for duty in named(system)]))
     workers = Workers(kafka, folder, keys)
     try:
-        for role in system.roles:
+        for role in system.role_names:
             workers.start(role)
         log = KafkaEventLog(kafka.passwords, f"{name}.", security=kafka.security("client"))
         world = make_world("synthetic", users=USERS, rounds=ROUNDS, dimension=4, arms=4, seed=5)
         result = await asyncio.wait_for(
             ClosedLoop(world, Plan(USERS * 2 // 3, USERS // 3, ("cold", "warm_private"))).run(log), 60
         )
-        await _send_bad_records(kafka, name, partition_counts(system))
+        await _send_bad_records(kafka, name, system.partitions)
         pages = await asyncio.to_thread(workers.pages)
     finally:
         codes = await asyncio.to_thread(workers.stop)
-        for role in system.roles:
+        for role in system.role_names:
             print((folder / f"{role}.log").read_text()[-1500:])
-    logs = await copy_async(admin, partition_counts(system))
+    logs = await copy_async(admin, system.partitions)
     await export_async(admin, system, folder / "export")
     yield Played(system, keys, folder, logs, pages, codes, result.decisions)
 
@@ -173,7 +173,7 @@ async def _send_bad_records(kafka: Any, name: str, counts: Mapping[str, int]) ->
 
 
 async def test_every_role_does_its_whole_work_under_its_own_principal(played: Played) -> None:
-    assert played.codes == dict.fromkeys(played.system.roles, 0)
+    assert played.codes == dict.fromkeys(played.system.role_names, 0)
     assert played.decisions == (USERS * 2 // 3 + 2 * (USERS // 3)) * ROUNDS
     filled = {topic for (topic, _), part in played.logs.parts.items() if part.records}
     assert filled >= {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"}
@@ -181,13 +181,13 @@ async def test_every_role_does_its_whole_work_under_its_own_principal(played: Pl
 
 
 async def test_what_they_published_follows_from_the_logs(played: Played) -> None:
-    found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.roles)
+    found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.role_names)
     assert found.exit_code == 0, found.as_text()
 
 
 @pytest.mark.parametrize("role", ["learner", "shuffler", "aggregator"])
 async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_nothing(
-    kafka: Any, played: Played, role: RoleName, tmp_path: Path
+    kafka: Any, played: Played, role: str, tmp_path: Path
 ) -> None:
     prefix = f"{played.system.config.deployment}."
     inspector, keys = kafka.connection(f"verify-{role}", prefix), KeySource(folder=played.keys)
@@ -197,7 +197,7 @@ async def test_whoever_is_named_for_it_verifies_a_role_on_the_broker_and_writes_
     assert not found.totals[Status.UNCHECKABLE]
     await export_async(inspector, played.system, tmp_path / "out", verified_topics(played.system, [role]))
     assert verify_export(tmp_path / "out", played.system, keys, [role]).totals == found.totals
-    for topic in partition_counts(played.system):
+    for topic in played.system.partitions:
         async with AIOKafkaProducer(**inspector.cluster.client_options()) as producer:
             with pytest.raises((TopicAuthorizationFailedError, UnknownTopicOrPartitionError)):
                 await producer.send_and_wait(prefix + topic, b"x", partition=0)
@@ -221,7 +221,7 @@ async def test_whoever_is_named_to_export_copies_everything_and_nobody_else_does
 
 async def test_the_operator_checks_topics_and_is_told_how_without_access_rules(kafka: Any, played: Played) -> None:
     connection = kafka.connection("operator", f"{played.system.config.deployment}.")
-    assert await check_async(connection, partition_counts(played.system)) == ()
+    assert await check_async(connection, played.system) == ()
     with pytest.raises(AccessDenied, match="--no-acls"):
         await acls.check_async(connection, played.system, Principals.of())
 
@@ -246,15 +246,15 @@ def holders(secrets: Mapping[str, bytes], places: Mapping[str, bytes]) -> set[tu
 async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka: Any, played: Played) -> None:
     secrets = {f"password of {path.stem}": path.read_bytes() for path in (kafka.folder / "security").glob("*.password")}
     secrets |= {
-        f"key of {zone.value}": bytes.fromhex(re.findall(r"[0-9a-f]{64}", key_path(played.keys, zone).read_text())[0])
-        for zone in (Zone.EDGE, Zone.SHUFFLER)
+        f"key of {zone}": bytes.fromhex(re.findall(r"[0-9a-f]{64}", key_path(played.keys, zone).read_text())[0])
+        for zone in ("edge", "shuffler")
     }
     places = {f"{topic}/{number}": b"\0".join(record.value for record in part.records)
               for (topic, number), part in played.logs.parts.items()}  # fmt: skip
     places |= {f"metrics {name}": page.encode() for name, page in played.pages.items()}
     places |= {str(path): path.read_bytes() for path in played.folder.rglob("*") if path.is_file()}
     places |= {"broker": (kafka.folder / "broker-1" / "broker.log").read_bytes()}
-    found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.roles)
+    found = verify(played.logs, played.system, KeySource(folder=played.keys), played.system.role_names)
     places["verify"] = f"{found.as_text()} {found.as_json()} {found!r}".encode()
     kinds = ("learner.log", "metrics learner zone", "dead-letters-edge/0", "state", "manifest", "broker")
     for kind in kinds:

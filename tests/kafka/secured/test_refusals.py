@@ -17,17 +17,17 @@ from aiokafka.protocol.admin import DeleteAclsRequest
 from hushstream.agents.deployment import parse_config, prepare
 from hushstream.agents.errors import AccessDenied
 from hushstream.agents.preflight import check_topics
-from hushstream.agents.role_topics import role_topics
+from hushstream.agents.roles import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declaration import System, role_of
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, check_async, partition_counts
+from hushstream.ops.topics import apply_async, check_async
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,7 +60,7 @@ class Deployed:
 
     async def start(self, settings: WorkerSettings) -> int:
         """As far as a worker goes before it joins its group."""
-        return await check_topics(settings, role_topics(settings.role, self.system))
+        return await check_topics(settings, role_topics(role_of(self.system, settings.role), self.system))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -78,7 +78,7 @@ async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: 
     )
     system = prepare(folder, config, public_dataset="synthetic")
     admin = kafka.connection("admin", f"{name}.")
-    await apply_async(admin, partition_counts(system))
+    await apply_async(admin, system)
     await acls.apply_async(admin, system, Principals.of())
     return Deployed(system, folder)
 
@@ -145,8 +145,8 @@ async def test_whoever_is_not_let_in_is_told_why_by_every_kind_of_client(
     ways: dict[str, Callable[[], Awaitable[Any]]] = {
         "worker": lambda: deployed.start(deployed.settings(kafka, "learner", bootstrap=address, security=security)),
         "client": lambda: log.start(lambda *_: None),
-        "topics": lambda: check_async(connection, partition_counts(deployed.system)),
-        "logs": lambda: copy_async(connection, partition_counts(deployed.system)),
+        "topics": lambda: check_async(connection, deployed.system),
+        "logs": lambda: copy_async(connection, deployed.system.partitions),
     }
     for way, knock in ways.items():
         with pytest.raises(HushstreamError) as caught:
@@ -162,7 +162,7 @@ async def test_a_worker_that_lacks_any_right_that_it_needs_says_which_and_how_to
     kafka: Any, deployed: Deployed, role: str
 ) -> None:
     settings = deployed.settings(kafka, role)
-    used = role_topics(role, deployed.system).all
+    used = role_topics(role_of(deployed.system, role), deployed.system).all
     assert await deployed.start(settings) >= 1
     admin = kafka.connection("admin", f"{deployed.name}.")
     rules = [
@@ -222,7 +222,7 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
         f"DescribeConfigs, there is none; `hushstream topics apply`, run by an administrator, creates the access rules "
         f"of every role (--principals names whom they are for)"
     ]
-    logs = await copy_async(admin, partition_counts(deployed.system), {"journal-shuffler", "crowds"})
+    logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})
     assert not any(part.records for part in logs.parts.values())
 
 
@@ -299,6 +299,6 @@ async def _write(log: KafkaEventLog) -> None:
 
 async def test_the_operator_may_check_topics_and_not_rules(kafka: Any, deployed: Deployed) -> None:
     operator = kafka.connection("operator", f"{deployed.name}.")
-    assert await check_async(operator, partition_counts(deployed.system)) == ()
+    assert await check_async(operator, deployed.system) == ()
     with pytest.raises(AccessDenied, match="--no-acls"):
         await acls.check_async(operator, deployed.system, Principals.of())

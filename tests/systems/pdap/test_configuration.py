@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from hushstream.systems.budget import BudgetConfig
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.values import ConfigurationError
 from hushstream.systems.pdap.configuration import (
     BlockConfig,
     CellConfig,
@@ -15,7 +16,6 @@ from hushstream.systems.pdap.configuration import (
     VendorConfig,
     pdap_digest,
 )
-from hushstream.systems.values import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
 BAD = {

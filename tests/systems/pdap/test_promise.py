@@ -7,11 +7,11 @@ from math import exp
 
 import pytest
 
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE
 from hushstream.privacy.noise import laplace_scale, residue
-from hushstream.systems.budget import BudgetConfig
 from hushstream.systems.pdap.promise import budget_facts, epoch_guarantee, release_guarantee, spending_terms
-from hushstream.systems.values import ConfigurationError
 
 
 def test_one_reward_pays_epsilon_once_whatever_windows_and_levels(pdap):
@@ -19,7 +19,7 @@ def test_one_reward_pays_epsilon_once_whatever_windows_and_levels(pdap):
         found = release_guarantee(settings)
         assert found.epsilon_micro == 500_000
         assert found.unit == "one reward"
-        assert found.report_against_report == found.cost
+        assert found.replace_one == found.cost
         assert found.private_as_stated
 
 

@@ -10,6 +10,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.rdp import RdpAccountant
 from pydantic import TypeAdapter, ValidationError
 
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.systems.pdol.advice import advise
 from hushstream.systems.pdol.configuration import (
@@ -23,7 +24,6 @@ from hushstream.systems.pdol.configuration import (
 )
 from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.guarantee import gossip_epsilon, guarantee_of, person_cost
-from hushstream.systems.values import ConfigurationError
 
 NAN, INF = float("nan"), float("inf")
 
@@ -57,7 +57,7 @@ def test_an_accountant_of_others_finds_no_more() -> None:
 def test_a_record_against_another_costs_four_times_rho() -> None:
     promise = guarantee_of(tmc())
     assert promise.cost.epsilon_micro <= 1_000_000
-    assert promise.report_against_report.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
+    assert promise.replace_one.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
     assert promise.marks == ()
 
 

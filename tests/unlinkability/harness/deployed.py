@@ -23,14 +23,14 @@ from hushstream.agents.deployment import KEYS, KeySource, prepare
 from hushstream.broker import server
 from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, partition_counts
-from hushstream.privacy.keys import Zone, generate_keys
-from hushstream.roles.learner import LearnerMachine
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.topics import apply_async
+from hushstream.privacy.keys import generate_keys
 from hushstream.schemas import codec
-from hushstream.systems.configuration import (
+from hushstream.systems.p2b.configuration import (
     ContextConfig,
     EncoderConfig,
     FeedbackConfig,
@@ -38,7 +38,7 @@ from hushstream.systems.configuration import (
     PartitionConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 USERS = 360
 SHUFFLERS = 3
@@ -65,7 +65,7 @@ class Broker:
 class Left:
     """What a worker left: the logs by logical topic, raw and as copied, and which user a report id stands for."""
 
-    system: P2BSystem
+    system: System
     keys: KeySource
     logs: Segments
     copy: LogCopy
@@ -155,11 +155,10 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
     """
     name = f"u{uuid.uuid4().hex[:10]}"
     prefix = f"{name}."
-    generate_keys(folder / KEYS, (Zone.EDGE, Zone.SHUFFLER, Zone.SEALING))
+    generate_keys(folder / KEYS, ("edge", "shuffler", "sealing"))
     keys = KeySource(folder / KEYS)
     system = prepare(folder, _config(name, sealed), keys=keys)
-    assert isinstance(system, P2BSystem)
-    machine = LearnerMachine(system, 0, keys.key(Zone.EDGE))
+    machine = LearnerMachine(system.core, 0, keys.key("edge"))
     users = [_name(number) for number in range(USERS)]
     user_of = {machine.user_key(user).digest("report-id", bytes(8)): user for user in users}
 
@@ -169,10 +168,10 @@ def worked(broker: Broker, folder: Path, read: Read, sealed: bool, killed: bool 
         return len({record.value[10:26] for records in found for record in records} & user_of.keys())
 
     connection = Connection(broker.bootstrap, prefix)
-    asyncio.run(apply_async(connection, partition_counts(system)))
+    asyncio.run(apply_async(connection, system))
     with Worker(broker.bootstrap, folder) as worker:
         asyncio.run(_come(broker.bootstrap, prefix, sent, worker.killed_and_started_again if killed else None))
-    copy = asyncio.run(copy_async(connection, partition_counts(system)))
+    copy = asyncio.run(copy_async(connection, system.partitions))
     clients = None if broker.clients is None else broker.clients()
     return Left(system, keys, broker.segments(prefix), copy, user_of, clients)
 
@@ -185,7 +184,7 @@ def _config(name: str, sealed: bool) -> P2BConfig:
         expected_slots=USERS,
         encoder=EncoderConfig(codes=3),
         slot=SlotConfig(after_interactions=1, settle_seconds=SPAN_SECONDS, sealed=sealed),
-        feedback=FeedbackConfig(reward_wait_seconds=0.5),
+        feedback=FeedbackConfig(attribution_window_seconds=0.5),
         partitions=PartitionConfig(learner=1, shuffler=SHUFFLERS),
     )
 

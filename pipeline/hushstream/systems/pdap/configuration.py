@@ -16,13 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
-from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
-from hushstream.systems.budget import BudgetConfig
-from hushstream.systems.configuration import FeedbackConfig, PartitionConfig
-from hushstream.systems.pdap.cells import Grid
-from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.windows import Schedule
-from hushstream.systems.values import (
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
     number,
@@ -31,6 +27,10 @@ from hushstream.systems.values import (
     require_deployment_name,
     whole,
 )
+from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
+from hushstream.systems.pdap.cells import Grid
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.windows import Schedule
 
 Placement = Literal["serving", "home"]
 PLACEMENTS: tuple[Placement, ...] = ("serving", "home")

@@ -12,12 +12,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
+from hushstream.engine.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.noise import residue
 from hushstream.privacy.promise import Guarantee, Lifetime, Renewals
-from hushstream.systems.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.noise import MECHANISM, block_scales
 
@@ -53,7 +53,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         relation=RELATION,
         unit=UNIT,
         cost=cost,
-        report_against_report=cost,
+        replace_one=cost,
         lifetime=Lifetime(release.events_per_person, 1, budget.many(release.events_per_person, 1, off)),
         sensitivity=release.reward_levels,
         norm="L1 distance of all block sums together, in reward levels",
@@ -98,7 +98,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
     return replace(
         one,
         cost=together,
-        report_against_report=together,
+        replace_one=together,
         lifetime=Lifetime(life.slots, life.devices, many),
         residue_units=min(together.delta_units, terms.fits * one.residue_units),
         renewals=Renewals(terms.fits, one.cost),

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
-from hushstream.systems.values import (
+from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
     positive,

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, best_tree
 from hushstream.counting.counter import Counter
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig, SharingConfig
 from hushstream.systems.pdol.errors import PdolError
-from hushstream.systems.values import ConfigurationError
 
 SYSTEM = "pdol"
 PURPOSE = "release-noise"

@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import get_args
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
+from typing import Any
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.counting import Plan
 from hushstream.privacy.audit import FALSE_ALARM
 from hushstream.privacy.audit_laws import laplace_pair, pure
-from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.exponential import exponential_choice, exponential_guarantee
 from hushstream.privacy.gaussian import discrete_gaussian
-from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.privacy.k_norm import discrete_k_norm_joint
 from hushstream.privacy.noise import discrete_laplace
 from hushstream.privacy.response import RandomisedResponse
 from hushstream.privacy.rewards import LocalReward
-from hushstream.replay.audits import attacks, colin_paper, collaborative, counters, mechanisms, releases
-from hushstream.replay.audits.role_rows import role_recipes
-from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run
+from hushstream.replay.audits import counters, mechanisms
+from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
+from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
 from hushstream.replay.studies.pdap import audits as pdap_audits
 from hushstream.replay.studies.pdol import audits as pdol_audits
+from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.collaborative_configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
-from hushstream.systems.configuration import LiftConfig, ReleaseConfig
-from hushstream.systems.p2b_promise import PAPER_THRESHOLD
-
-SAMPLING, THRESHOLD = 0.5, 5
-WORST_CROWD = 5
-"""Other reports in a crowd for which sampled tuples with threshold 5 tell the most at epsilon ln 2."""
-
-POPULAR = 30
-"""Reports of others under the code of the unique tuple."""
-
-HORIZON = 32
-
-LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
-
-FEATURES = 4
-"""Entries of a reward's features, all equal: the furthest that a reward moves L1 sums."""
-
-COLLABORATIVE_EPSILON = 8.0
-"""At so large an epsilon few runs find half the noise, Gaussian noise too."""
-
-COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
-    "laplace": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
-    "k-norm": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
-    "gaussian": {"negative-digit": HORIZON, "binary": 3, "honaker": 3, "blt": 4},
-}
-"""Horizons of the counters that a collaborative configuration may name: of the trees two levels."""
-
-K_NORM_RUNS = 600
-"""K-norm vectors are slow to draw, and the fewest runs find half of them."""
 
 
 def all_audits() -> tuple[Audit, ...]:
@@ -61,16 +34,34 @@ def all_audits() -> tuple[Audit, ...]:
     return tuple(recipe.make() for recipe in _recipes())
 
 
-def run_audits(names: Sequence[str] = (), effort: Effort = "full", false_alarm: float = FALSE_ALARM) -> Iterator[Row]:
-    """Run the named audits, or all, one by one.
+def run_audits(
+    names: Sequence[str] = (),
+    effort: Effort = "full",
+    false_alarm: float = FALSE_ALARM,
+    processes: int | None = None,
+) -> Iterator[Row]:
+    """Run the named audits, or all, in the order of the table.
+
+    Args:
+        names: which; all unless given.
+        effort: how many runs each takes.
+        false_alarm: the probability with which an honest mechanism fails, of each row.
+        processes: how many run abreast; one for each processor unless given.
 
     Raises:
         HushstreamError: an unknown name, or a false-alarm rate outside (0, 1).
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    for recipe in _chosen(names):
-        yield recipe.make()(effort, false_alarm)
+    chosen = _chosen(names)
+    attack = partial(_attack, effort=effort, false_alarm=false_alarm)
+    count = min(len(chosen), processes or os.cpu_count() or 1)
+    if count == 1:
+        yield from map(attack, chosen)
+        return
+    # Fresh interpreters: a forked one would share locks with threads of this process.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        yield from pool.map(attack, chosen)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -82,21 +73,47 @@ def count_audits(names: Sequence[str] = ()) -> int:
     return len(_chosen(names))
 
 
-def _chosen(names: Sequence[str]) -> list[Recipe]:
-    known = {recipe.name: recipe for recipe in _recipes()}
+def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM) -> AuditReport:
+    """Attack what a configuration releases.
+
+    Args:
+        config: of any system.
+        runs: releases on each of two neighbours.
+        false_alarm: probability with which an honest mechanism fails.
+
+    Raises:
+        HushstreamError: the configuration's release has no noise to audit, or runs or the false alarm are out of range.
+    """
+    require_runs(runs, false_alarm)
+    return study_of(config.system).audit_config(config, runs, false_alarm)
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    known = _known()
     for name in names:
         if name not in known:
             raise HushstreamError(f"audit: expected one of {', '.join(known)}, got {name!r}")
-    return [recipe for recipe in known.values() if not names or recipe.name in names]
+    return [name for name in known if not names or name in names]
+
+
+def _attack(name: str, effort: Effort, false_alarm: float) -> Row:
+    return _known()[name].make()(effort, false_alarm)
+
+
+def _one_thread() -> None:
+    # Two processes whose linear algebra takes two threads each take turns on two processors.
+    threadpool_limits(limits=1)
+
+
+@cache
+def _known() -> Mapping[str, Recipe]:
+    return {recipe.name: recipe for recipe in _recipes()}
 
 
 def _recipes() -> tuple[Recipe, ...]:
-    cheap = (*_mechanisms(), *_counters(), *_releases(), *pdap_audits.audits(), *pdol_audits.audits())
-    return (*map(_made, cheap), *_collaborative(), *role_recipes(), *map(_made, _attacks()))
-
-
-def _made(audit: Audit) -> Recipe:
-    return Recipe(audit.name, lambda: audit)
+    shared = map(made, (*_mechanisms(), *_counters()))
+    others = map(made, (*pdap_audits.audits(), *pdol_audits.audits()))
+    return (*shared, *others, *(recipe for study in studies().values() for recipe in study.audits()))
 
 
 def _mechanisms() -> tuple[Audit, ...]:
@@ -151,84 +168,6 @@ def _counters() -> tuple[Audit, ...]:
     )
 
 
-def _releases() -> tuple[Audit, ...]:
-    fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=HORIZON)
-    tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
-    crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
-    paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
-    slot, unique = "a report against null in one slot", "a tuple that nobody else has, under a popular code"
-    crowd, attack = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD), releases.audit_unique_tuple
-    return (
-        _slot_sums("slot-sums-fresh", fresh, 3_000),
-        _slot_sums("slot-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
-        _slot_sums("slot-sums-counter", running, 2_000),
-        _slot_sums("slot-sums-counter-sampled", replace(running, sampling=SAMPLING), 3_000),
-        Audit("tuples", "release", slot, 5_000, crowd, factor=10, subjects=(tuples, bernoulli)),
-        Audit("tuples-unique", "release", unique, 1_000, attack(releases.p2b(crowds), POPULAR), subjects=(crowds,)),
-        Audit(
-            "paper",
-            "release",
-            unique,
-            1_000,
-            attack(releases.p2b(paper), POPULAR),
-            paper_claim=tuples_guarantee(PAPER_THRESHOLD, SAMPLING).cost,
-            subjects=(paper,),
-        ),
-        _lift("lift", LIFT, 1_500),
-    )
-
-
-def _collaborative() -> tuple[Recipe, ...]:
-    """A row for each counter that a configuration may name, under both trusts, with each noise that it may have."""
-    rows = [
-        Recipe(f"{trust}-{mechanism}-{noise}", partial(_continual, trust, mechanism, noise))
-        for noise, kinds in COUNTERS.items()
-        for mechanism in kinds
-        for trust in get_args(Trust)
-    ]
-    return (
-        *rows,
-        _made(_noisy_reward("noisy-reward", 1.0, 1_000)),
-        _made(_noisy_reward("noisy-reward-laplace", 3.0, 2_000)),
-        Recipe("colin-paper", _colin_paper),
-    )
-
-
-def _colin_paper() -> Audit:
-    return Audit(
-        "colin-paper",
-        "release",
-        "the first reward, 1 against 0, all releases seen",
-        3_000,
-        colin_paper.audit_paper_tree(),
-        paper_claim=colin_paper.CLAIM,
-        subjects=(colin_paper.EXPOSURE,),
-    )
-
-
-def _attacks() -> tuple[Audit, ...]:
-    return (
-        _attack(
-            "shifted-window", "a slot's content against null, all later windows seen", 120, attacks.shifted_window()
-        ),
-        _attack("redrawn-noise", "one window released again and again", 500, attacks.redrawn_noise()),
-        _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons()),
-        _attack("forked-journal", "one window over two contents under one nonce", 500, attacks.forked_journal()),
-        _attack("two-owners", "workers on one journal, each with a slot of its own", 1_000, attacks.two_owners()),
-        _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
-        _attack(
-            "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()
-        ),
-        _attack(
-            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows()
-        ),
-    )
-
-
-def _attack(name: str, about: str, runs: int, run: Run) -> Audit:
-    return Audit(name, "attack", about, runs, run, factor=2)
-
-
 def _mechanism(name: str, subject: object, runs: int, run: Run) -> Audit:
     return Audit(name, "mechanism", "two neighbouring inputs, likelihood ratio", runs, run, subjects=(subject,))
 
@@ -240,47 +179,3 @@ def _size(name: str, run: Run, runs: int = 10_000) -> Audit:
 def _counter(name: str, plan: Plan, runs: int, run: Run) -> Audit:
     about = "two streams that differ in one leaf, all releases seen"
     return Audit(name, "counter", about, runs, run, subjects=(plan,))
-
-
-def _slot_sums(name: str, release: ReleaseConfig, runs: int) -> Audit:
-    run = releases.audit_slot_sums_release(releases.p2b(release), HORIZON)
-    return Audit(name, "release", "a report against null in one slot", runs, run, subjects=(release,))
-
-
-def _lift(name: str, lift: LiftConfig, runs: int) -> Audit:
-    run = releases.audit_lift(releases.p2b(ReleaseConfig(levels=2), lift))
-    about = "all decisions of a user against none, all releases seen"
-    return Audit(name, "release", about, runs, run, subjects=(lift,))
-
-
-def _continual(trust: Trust, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
-    horizon = COUNTERS[noise][mechanism]
-    release = ContinualConfig(
-        trust=trust,
-        mechanism=mechanism,
-        noise=noise,
-        epsilon=COLLABORATIVE_EPSILON,
-        horizon=horizon,
-        rewards_per_user=horizon,
-    )
-    # Rewards of one step are one leaf under a trusted server, so there many fit side by side.
-    abreast = 25 if trust == "server" and noise != "k-norm" else 1
-    features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
-    run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
-    about = "a reward of 1 against 0, all releases seen"
-    runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)
-    return Audit(f"{trust}-{mechanism}-{noise}", "release", about, runs, run, factor, subjects=(release,))
-
-
-def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
-    """At a small epsilon the law is one bit, at a larger one Laplace noise."""
-    release = ContinualConfig(
-        trust="edge",
-        mechanism="noisy-reward",
-        epsilon=epsilon,
-        horizon=HORIZON,
-        rewards_per_user=HORIZON,
-        reward_levels=mechanisms.LEVELS,
-    )
-    run = collaborative.audit_noisy_reward(collaborative.collaborative(release, FeatureConfig(FEATURES)))
-    return Audit(name, "release", "a reward of 1 against 0", runs, run, subjects=(release,))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hushstream.engine.machine import InputSlice, Machine, Reopens, ReplayMismatch, Step
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputSlice, Machine, Reopens, ReplayMismatch, Step
 from hushstream.schemas import codec
 
 

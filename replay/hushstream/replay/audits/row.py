@@ -17,6 +17,10 @@ Run = Callable[[int, float], AuditResult]
 """Runs on each of two neighbours, and the false-alarm rate -> what was found."""
 
 
+HORIZON = 32
+"""Leaves that the counters of small deployments are attacked with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """An audit that can be run.
@@ -45,7 +49,8 @@ class Audit:
     def __call__(self, effort: Effort, false_alarm: float) -> Row:
         """Run it."""
         factor = {"quick": 1, "full": self.factor, "thorough": 10 * self.factor}[effort]
-        return Row(self, self.run(self.runs * factor, false_alarm))
+        result = self.run(self.runs * factor, false_alarm)
+        return Row(self.name, self.kind, self.about, self.paper_claim, result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +66,25 @@ class Recipe:
     make: Callable[[], Audit]
 
 
+def made(audit: Audit) -> Recipe:
+    """Of an audit that was cheap to make."""
+    return Recipe(audit.name, lambda: audit)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An audit and its result."""
+    """An audit's name, kind, attack and paper claim, as in `Audit`, and its result: plain values."""
 
-    audit: Audit
+    name: str
+    kind: Kind
+    about: str
+    paper_claim: Cost | None
     result: AuditResult
 
     @property
     def paper_bound(self) -> float:
         """Lower bound on epsilon at the delta of the paper's claim; 0 where there is none."""
-        claim, result = self.audit.paper_claim, self.result
+        claim, result = self.paper_claim, self.result
         if claim is None:
             return 0.0
         return epsilon_lower_bound(*result.hits, result.runs, delta_value(claim.delta_units), result.false_alarm)
@@ -79,7 +92,7 @@ class Row:
     @property
     def claim_broken(self) -> bool | None:
         """Whether the attack broke the paper's claim; None where there is none."""
-        claim = self.audit.paper_claim
+        claim = self.paper_claim
         return None if claim is None else self.paper_bound > epsilon_float(claim.epsilon_micro)
 
     @property
@@ -100,11 +113,11 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; ``claim_broken`` is null where no paper claims more than is promised here."""
-        result, claim = self.result, self.audit.paper_claim
+        result, claim = self.result, self.paper_claim
         return {
-            "name": self.audit.name,
-            "kind": self.audit.kind,
-            "attack": self.audit.about,
+            "name": self.name,
+            "kind": self.kind,
+            "attack": self.about,
             "claimed": _amounts(result.claimed),
             "paper_claims": None if claim is None else {**_amounts(claim), "epsilon_lower_bound": self.paper_bound},
             "claim_broken": self.claim_broken,
@@ -122,10 +135,10 @@ class Row:
         """Name, claim, bounds, confidence, runs, verdict."""
         result = self.result
         calibrated = result.calibrated_lower_bound
-        claim = result.claimed if self.audit.paper_claim is None else self.audit.paper_claim
-        bound = result.epsilon_lower_bound if self.audit.paper_claim is None else self.paper_bound
+        claim = result.claimed if self.paper_claim is None else self.paper_claim
+        bound = result.epsilon_lower_bound if self.paper_claim is None else self.paper_bound
         return (
-            self.audit.name,
+            self.name,
             f"{epsilon_text(claim.epsilon_micro)}, {delta_text(claim.delta_units, 2)}",
             f"{bound:.3f}",
             "-" if calibrated is None else f"{calibrated:.3f}",

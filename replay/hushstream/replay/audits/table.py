@@ -29,9 +29,9 @@ def as_json(rows: Sequence[Row], effort: Effort) -> dict[str, Any]:
 
 
 def _caption(rows: Sequence[Row]) -> str:
-    failed = [row.audit.name for row in rows if not row.passed]
+    failed = [row.name for row in rows if not row.passed]
     told = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} stand."
-    broken = [row.audit.name for row in rows if row.claim_broken]
+    broken = [row.name for row in rows if row.claim_broken]
     if broken:
         told += f" Broken, as they must be, are the claims of {' and '.join(broken)}, calibrated as in their papers."
     return (

@@ -9,14 +9,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from hushstream.replay.bench.collaborative import collaborative_rows
 from hushstream.replay.bench.counters import counter_rows
-from hushstream.replay.bench.release_times import release_time_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
-from hushstream.replay.bench.stream import stream_rows
-from hushstream.replay.experiments.bench_p2b import compute_rows
 from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdol.bench import pdol_rows
+from hushstream.replay.study import studies
 
 SUBJECTS = ("compute", "stream")
 
@@ -37,14 +34,22 @@ def run_bench(
     """
     rows: list[BenchRow] = []
     if "compute" in subjects:
-        rows += compute_rows(progress, rounds)
         rows += counter_rows(progress, rounds)
-        rows += collaborative_rows(progress, rounds)
-        rows += pdol_rows(progress, rounds)
-        rows += release_time_rows(progress, rounds)
-        rows += pdap_rows(progress, rounds)
+        for study in studies().values():
+            rows += [] if study.bench is None else study.bench(progress, rounds)
+        rows += pdap_rows(progress, rounds) + pdol_rows(progress, rounds)
     if "stream" in subjects:
-        rows += stream_rows(progress, rounds)
+        for study in studies().values():
+            rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)
+    write_bench(rows, path)
+    return rows
+
+
+def run_kafka_bench(bootstrap: str, path: Path, *, rounds: int, progress: Progress) -> list[BenchRow]:
+    """Measure the stream on a Kafka beside the embedded broker, and write the rows; otherwise as `run_bench`."""
+    rows: list[BenchRow] = []
+    for study in studies().values():
+        rows += [] if study.kafka_bench is None else study.kafka_bench(bootstrap, progress, rounds)
     write_bench(rows, path)
     return rows
 

@@ -15,8 +15,8 @@ from itertools import accumulate
 
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.machine import InputRecord
 from hushstream.replay.bench.journal import Folded
-from hushstream.roles.machine import InputRecord
 from hushstream.schemas import codec
 
 _SLOTS = frozenset({"SlotReport", "SealedSlot"})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.replay.datasets import summaries
-from hushstream.replay.datasets.registry import Dataset, DatasetFile
+from hushstream.replay.datasets.dataset import Dataset, DatasetFile, SummaryBy
 
 _MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
@@ -11,6 +10,8 @@ _MULAN = (
 )
 _LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
 _UNVERIFIED = "The addresses were taken from public descriptions and not tried; the checksums decide."
+
+_SUMMARIES = "hushstream.replay.catalogue.summaries"
 
 
 def _packed(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...]:
@@ -23,7 +24,7 @@ def _single(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...
 
 SYNTHETIC = Dataset(
     name="synthetic",
-    description="Simulated preference benchmark of P2B, text and code variants; the world of the demo",
+    description="Simulated preferences (Malekzadeh et al. 2020), text and code variants; the world of the demo",
     licence="none: simulated",
     page="https://arxiv.org/abs/1909.04421",
     files=(),
@@ -31,20 +32,7 @@ SYNTHETIC = Dataset(
     verified=True,
     note="Nothing to fetch.",
     folders=(),
-    summarise=summaries.summarise_synthetic,
-)
-
-COLIN = Dataset(
-    name="colin",
-    description="Simulator of collaborative bandits: users of a public graph, features of every arm",
-    licence="none: simulated",
-    page="https://doi.org/10.1145/3383313.3412254",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=summaries.summarise_colin,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
 )
 
 ML_100K = Dataset(
@@ -63,7 +51,7 @@ ML_100K = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} Several public copies are altered and will be refused.",
     folders=("ml-100k",),
-    summarise=summaries.summarise_movielens,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_movielens"),
 )
 
 TMC2007 = Dataset(
@@ -92,7 +80,7 @@ TMC2007 = Dataset(
         "a fixed commit. Who has the RAR unpacks it and gives the folder by --data-dir."
     ),
     folders=("tmc2007-500", "tmc2007"),
-    summarise=summaries.summarise_tmc2007,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_tmc2007"),
 )
 
 OBD = Dataset(
@@ -122,7 +110,7 @@ OBD = Dataset(
         "adapter (`hushstream.replay.logged.obd.load_obd`)."
     ),
     folders=("open-bandit-small", "obd"),
-    summarise=summaries.summarise_obd,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_obd"),
 )
 
 FILMTRUST = Dataset(
@@ -144,7 +132,7 @@ FILMTRUST = Dataset(
         "the ratings on which budgets of a recommender trained with clients are compared; no command plays them."
     ),
     folders=("filmtrust",),
-    summarise=summaries.summarise_filmtrust,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_filmtrust"),
 )
 
 LASTFM = Dataset(
@@ -163,7 +151,7 @@ LASTFM = Dataset(
     verified=False,
     note=f"{_UNVERIFIED} The tag assignments are not listed: no checksum of the published file is known.",
     folders=("hetrec2011-lastfm-2k", "lastfm"),
-    summarise=summaries.summarise_lastfm,
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
-BUILTIN = (SYNTHETIC, COLIN, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)
+BUILTIN = (SYNTHETIC, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)

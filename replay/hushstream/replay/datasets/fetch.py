@@ -20,7 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hushstream.replay.datasets.registry import Dataset, DatasetError, DatasetFile, find_dataset
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
+from hushstream.replay.datasets.registry import find_dataset
 from hushstream.replay.datasets.store import DATA_FOLDER_VARIABLE, cache_folder, check_file, local_folder
 
 Progress = Callable[[str, int, int | None], None]

@@ -7,14 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hushstream.replay.datasets.registry import (
-    Dataset,
-    DatasetError,
-    DatasetFile,
-    Summary,
-    find_dataset,
-    known_datasets,
-)
+from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile, Summary
+from hushstream.replay.datasets.registry import find_dataset, known_datasets
 
 DATA_FOLDER_VARIABLE = "HUSHSTREAM_DATA"
 

@@ -6,195 +6,15 @@ Another package adds an experiment with an entry point of the group ``hushstream
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from hushstream.replay.experiments import (
-    colin_figures,
-    colin_plots,
-    colin_table1,
-    figures,
-    p2b_curve,
-    p2b_figures,
-    p2b_modes,
-)
-from hushstream.replay.experiments.figures import Picture
-from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
-from hushstream.replay.experiments.population_run import Progress
-from hushstream.replay.offers import Offers
-from hushstream.replay.studies.pdap import plots as pdap_plots
-from hushstream.replay.studies.pdap import sharing as pdap_sharing
-from hushstream.replay.studies.pdap import table as pdap_table
-from hushstream.replay.studies.pdol import figures as pdol_figures
-from hushstream.replay.studies.pdol import plots as pdol_plots
-from hushstream.replay.studies.pdol import sharing as pdol_sharing
-from hushstream.schemas.errors import HushstreamError
-
-
-class ExperimentError(HushstreamError):
-    """An experiment is unknown, or is claimed twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How an experiment is to run.
-
-    Attributes:
-        quick: a small version that takes seconds; its targets are not judged where they need more.
-        data_dir: a local folder of datasets in place of the cache.
-    """
-
-    quick: bool = False
-    data_dir: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """A paper's table or figure.
-
-    Attributes:
-        name: how it is asked for.
-        title: what it shows, in a line.
-        run: plays it; told its scale and whom to tell about progress.
-        pictures: drawn from its rows.
-    """
-
-    name: str
-    title: str
-    run: Callable[[Scale, Progress | None], Findings]
-    pictures: tuple[Picture, ...]
-
-
-EXPERIMENTS: Offers[Experiment] = Offers("experiment", "hushstream.experiments", Experiment, ExperimentError)
-
-_BUILTIN = (
-    Experiment(
-        p2b_curve.NAME,
-        p2b_curve.TITLE,
-        lambda scale, progress: p2b_curve.run(scale.quick, progress),
-        (Picture("", "What a slot costs: epsilon and delta against p", 9.0, 3.9, figures.draw_curve, 0),),
-    ),
-    Experiment(
-        p2b_figures.FIG4,
-        p2b_figures.FIG4_TITLE,
-        lambda scale, progress: p2b_figures.fig4(scale.quick, progress),
-        (Picture("", "What a warm start is worth as the population grows", 12.5, 4.1, figures.draw_users),),
-    ),
-    Experiment(
-        p2b_figures.FIG5,
-        p2b_figures.FIG5_TITLE,
-        lambda scale, progress: p2b_figures.fig5(scale.quick, progress),
-        (Picture("", "Reward falls as contexts grow", 7.5, 4.4, figures.draw_dimensions),),
-    ),
-    Experiment(
-        p2b_figures.FIG6,
-        p2b_figures.FIG6_TITLE,
-        lambda scale, progress: p2b_figures.fig6(scale.quick, progress, scale.data_dir),
-        (Picture("", "Accuracy on TMC2007, 275 agents, K = d = 20", 9.5, 4.4, figures.draw_lives),),
-    ),
-    Experiment(
-        p2b_modes.NAME,
-        p2b_modes.TITLE,
-        lambda scale, progress: p2b_modes.run(scale.quick, progress),
-        (
-            Picture("", "Three releases: reward against the number of codes", 10.5, 9.5, figures.draw_modes),
-            Picture("-withheld", "What the thresholds withhold", 10.5, 3.3, figures.draw_withheld, 1),
-        ),
-    ),
-    Experiment(
-        colin_table1.NAME,
-        colin_table1.TITLE,
-        lambda scale, progress: colin_table1.run(scale.quick, progress),
-        (Picture("", "Regret by calibration against epsilon", 14.5, 4.6, colin_plots.draw_table1, 3),),
-    ),
-    Experiment(
-        colin_figures.FIG1A,
-        colin_figures.FIG1A_TITLE,
-        lambda scale, progress: colin_figures.fig1a(scale.quick, progress),
-        (Picture("", "Regret over time by calibration", 13.5, 4.3, colin_plots.draw_regret),),
-    ),
-    Experiment(
-        colin_figures.FIG1B,
-        colin_figures.FIG1B_TITLE,
-        lambda scale, progress: colin_figures.fig1b(scale.quick, progress),
-        (Picture("", "Error of the estimated parameters over time by calibration", 13.5, 4.3, colin_plots.draw_error),),
-    ),
-    Experiment(
-        colin_figures.FIG1C,
-        colin_figures.FIG1C_TITLE,
-        lambda scale, progress: colin_figures.fig1c(scale.quick, progress),
-        (Picture("", "Regret against the number of users by calibration", 13.5, 4.3, colin_plots.draw_users),),
-    ),
-    Experiment(
-        colin_figures.LASTFM,
-        colin_figures.LASTFM_TITLE,
-        lambda scale, progress: colin_figures.lastfm(scale.quick, progress, scale.data_dir),
-        (Picture("", "Reward on Last.fm by calibration", 13.5, 4.3, colin_plots.draw_reward),),
-    ),
-    Experiment(
-        pdap_table.NAME,
-        pdap_table.TITLE,
-        lambda scale, progress: pdap_table.run(scale.quick, progress),
-        (Picture("", "The paper's algorithms, its figures, and what holds", 12.5, 4.4, pdap_plots.draw_table, 1),),
-    ),
-    Experiment(
-        pdap_sharing.NAME,
-        pdap_sharing.TITLE,
-        lambda scale, progress: pdap_sharing.run(
-            scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir)
-        ),
-        (Picture("", "When does it pay to share?", 13.5, 7.5, pdap_plots.draw_sharing, 3),),
-    ),
-    Experiment(
-        pdap_sharing.FORMS_NAME,
-        pdap_sharing.FORMS_TITLE,
-        lambda scale, progress: pdap_sharing.run_forms(scale.quick, progress),
-        (Picture("", "Mechanisms at equal epsilon", 11.5, 4.4, pdap_plots.draw_forms, 3),),
-    ),
-    Experiment(
-        pdap_sharing.GP_NAME,
-        pdap_sharing.GP_TITLE,
-        lambda scale, progress: pdap_sharing.run_gp(scale.quick, progress),
-        (Picture("", "An epsilon for each level, and one for all", 7.5, 4.2, pdap_plots.draw_gp, 0),),
-    ),
-    Experiment(
-        pdol_figures.EPSILON,
-        pdol_figures.TITLES[pdol_figures.EPSILON],
-        lambda scale, progress: pdol_figures.epsilon(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form against the epsilon that it claims", 11.0, 4.1, pdol_plots.draw_epsilon),),
-    ),
-    Experiment(
-        pdol_figures.TOPOLOGY,
-        pdol_figures.TITLES[pdol_figures.TOPOLOGY],
-        lambda scale, progress: pdol_figures.topology(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form on four graphs", 7.5, 3.9, pdol_plots.draw_topology, 1),),
-    ),
-    Experiment(
-        pdol_figures.SPARSITY,
-        pdol_figures.TITLES[pdol_figures.SPARSITY],
-        lambda scale, progress: pdol_figures.sparsity(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form: sparsity against accuracy", 7.5, 4.1, pdol_plots.draw_sparsity, 1),),
-    ),
-    Experiment(
-        pdol_figures.COUNT,
-        pdol_figures.TITLES[pdol_figures.COUNT],
-        lambda scale, progress: pdol_figures.nodes(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form against the number of nodes", 7.5, 4.1, pdol_plots.draw_nodes, 1),),
-    ),
-    Experiment(
-        pdol_sharing.SHARING,
-        pdol_sharing.SHARING_TITLE,
-        lambda scale, progress: pdol_sharing.sharing(scale.quick, progress, scale.data_dir),
-        (Picture("", "When private sharing pays", 13.5, 4.3, pdol_plots.draw_sharing, 1),),
-    ),
-    Experiment(
-        pdol_sharing.FORMS,
-        pdol_sharing.FORMS_TITLE,
-        lambda scale, progress: pdol_sharing.forms(scale.quick, progress, scale.data_dir),
-        (Picture("", "Ways to add noise at equal epsilon", 7.5, 4.3, pdol_plots.draw_forms),),
-    ),
-)
+from hushstream.replay.experiments import figures
+from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
+from hushstream.replay.experiments.findings import Outcome, write_findings
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.pdap.experiments import EXPERIMENTS as PDAP
+from hushstream.replay.studies.pdol.experiments import EXPERIMENTS as PDOL
+from hushstream.replay.study import studies
 
 
 def known_experiments() -> dict[str, Experiment]:
@@ -203,7 +23,8 @@ def known_experiments() -> dict[str, Experiment]:
     Raises:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
-    return EXPERIMENTS.known({experiment.name: experiment for experiment in _BUILTIN})
+    offered = (*(one for study in studies().values() for one in study.experiments()), *PDAP, *PDOL)
+    return EXPERIMENTS.known({one.name: one for one in offered})
 
 
 def find_experiment(name: str) -> Experiment:

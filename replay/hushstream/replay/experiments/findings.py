@@ -18,7 +18,7 @@ from rich.text import Text
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.points import Played, Row
+from hushstream.replay.experiments.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +136,6 @@ class Findings:
     def table(self) -> Group:
         """The rows (of what was played over time, its end) and targets, for a terminal."""
         return Group(_rows_table(self), targets_table(self.targets), Text("\n".join(self.description.facts())))
-
-
-def provenance(played: Sequence[Played]) -> tuple[Provenance, ...]:
-    """The deployments of some points."""
-    return tuple(
-        Provenance(line.label, guarantee, system.digest.hex())
-        for one in played
-        for line, guarantee, system in zip(one.point.lines, one.guarantees, one.systems, strict=True)
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""From the features of a log to contexts that P2B takes: normalised histograms.
+"""From the features of a log to contexts of a learner: normalised histograms.
 
 Every feature gets an equal share 1/m of the histogram's mass. A number within public bounds [low, high] divides
 its share over two entries in proportion to u and 1 - u, with u = (x - low) / (high - low): one entry alone

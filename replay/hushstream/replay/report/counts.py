@@ -10,53 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from hushstream.feedback.join import JoinOutcome
-from hushstream.roles.outcomes import Outcome, Refusal
+from hushstream.engine.outcomes import Refusal
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.topics import TOPICS
+from hushstream.systems.catalogue import kinds
 
 CountClass = Literal["slot-public", "zone-private"]
 
 RECORDS_PREFIX = "records_"
 """``records_<topic>`` counts the records of one topic."""
 
-_PUBLIC_OUTCOMES = frozenset(
-    {
-        Outcome.SLOT_SENT,
-        Outcome.SLOT,
-        Outcome.REPEATED_SLOT,
-        Outcome.WINDOW,
-        Outcome.CROWD,
-        Outcome.REPEATED_CROWD,
-        Outcome.REWARD_TAKEN,
-        Outcome.REPEATED_REWARDS,
-        Outcome.ALLOWANCE_SPENT,
-        Outcome.NOT_SHOWN,
-        Outcome.RELEASE,
-        Outcome.REPEATED_RELEASE,
-        Outcome.RELEASE_WITHHELD,
-        Outcome.DIVERGED,
-        Outcome.MODEL,
-        Outcome.MODEL_ADOPTED,
-        Outcome.SEAL,
-        Outcome.TICK,
-    }
-)
 _PUBLIC_PLAN = ("contributors", "evaluated", "users", "contexts", "decisions", "slots", "windows", "models")
 _PRIVATE_TOTALS = ("clicks", "reports", "null_slots", "sampled", "withheld", "suppressed", "dead_letters")
 
 
 def _classes() -> dict[str, CountClass]:
     classes: dict[str, CountClass] = {}
-    for name in (*Outcome, *JoinOutcome, *Refusal, *Reason, *_PRIVATE_TOTALS):
+    for name in (*Refusal, *Reason, *_PRIVATE_TOTALS):
         classes[str(name)] = "zone-private"
-    for name in (*_PUBLIC_OUTCOMES, *_PUBLIC_PLAN):
-        classes[str(name)] = "slot-public"
-    for topic in TOPICS:
-        # How many clicks there were, and how many records were refused, tells something of content.
-        private = topic in ("clicks", "interactions") or topic.startswith("dead-letters")
-        classes[RECORDS_PREFIX + topic] = "zone-private" if private else "slot-public"
-    return classes
+    for kind in kinds().values():
+        for role in kind.roles:
+            for name, of in role.outcomes.items():
+                classes[name] = "slot-public" if of == "slot-public" else "zone-private"
+        for topic in kind.topics:
+            # How many clicks there were, and how many records were refused, tells something of content.
+            private = topic.private_lag or topic.holds_dead_letters
+            classes[RECORDS_PREFIX + topic.name] = "zone-private" if private else "slot-public"
+    return {**classes, **dict.fromkeys(_PUBLIC_PLAN, "slot-public")}
 
 
 COUNT_CLASSES: Mapping[str, CountClass] = _classes()

@@ -223,8 +223,8 @@ def _epsilon_plot(result: RunResult) -> Plot:
     return Plot(
         "epsilon",
         "Epsilon against the probability p",
-        "The curve -ln(1-p) of the P2B paper (Figure 3), where sampling alone gives privacy and delta depends on the "
-        f"threshold.{second} The point is this run.",
+        "The curve -ln(1-p) of Malekzadeh et al. 2020 (Figure 3), where sampling alone gives privacy and delta "
+        f"depends on the threshold.{second} The point is this run.",
         f"Line chart of epsilon against the probability p that a slot is kept, rising from 0. This run: {point}.",
         _draw_epsilon,
     )

@@ -200,7 +200,7 @@ class RunResult:
     """Everything that a report shows of one run.
 
     Attributes:
-        system: for example ``p2b``.
+        system: its name.
         dataset: the world or dataset that was played.
         runner: ``direct`` or ``stream``.
         seed: of the world; None where there is none.

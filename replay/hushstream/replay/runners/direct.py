@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from hushstream.engine.conversation import DECISIONS
+from hushstream.engine.machine import InputSlice, Machine, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.roles.machine import InputSlice, Machine, OffChain, Step
 from hushstream.schemas.codec import CodecError
 
 
@@ -76,13 +77,23 @@ class DirectDriver:
 class DirectEventLog:
     """The client's log over a direct driver: appends are at once, folding waits until every caller waits."""
 
-    def __init__(self, log: MemoryLog, driver: DirectDriver, partitions: int) -> None:
-        """Join a log and its driver for a deployment with this many learner partitions."""
+    def __init__(
+        self, log: MemoryLog, driver: DirectDriver, partitions: int, answers: str | None = DECISIONS.answers
+    ) -> None:
+        """Join a log and its driver.
+
+        Args:
+            log: the log.
+            driver: of the machines over it.
+            partitions: how many there are of what applications ask.
+            answers: where they see what became of it (`hushstream.engine.conversation`).
+        """
         self._log = log
         self._driver = driver
         self._partitions = partitions
         self._deliver: Callable[[int, int, bytes], None] | None = None
-        self._delivered = [log.end("decisions", partition) for partition in range(partitions)]
+        self._answers = answers
+        self._delivered = [] if answers is None else [log.end(answers, partition) for partition in range(partitions)]
         self._pumped: asyncio.Future[None] | None = None
 
     async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
@@ -119,8 +130,10 @@ class DirectEventLog:
 
     def _deliver_decisions(self) -> None:
         assert self._deliver is not None
+        if self._answers is None:
+            return
         for partition in range(self._partitions):
-            part: InputSlice = self._log.slice("decisions", partition, self._delivered[partition])
+            part: InputSlice = self._log.slice(self._answers, partition, self._delivered[partition])
             for record in part.records:
                 self._deliver(partition, record.offset, record.value)
             self._delivered[partition] = part.high

@@ -10,11 +10,11 @@ from typing import Generic, Literal, TypeVar, get_args
 
 from hushstream.agents.security import Cluster, read_security
 from hushstream.client.client import EventLog
-from hushstream.ops.copies import LogCopy
+from hushstream.engine.declaration import System
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.session import DirectSession
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ async def play(system: System, place: Place, player: Callable[[EventLog], Awaita
         WorkerDied: a process of the stream ended while it was needed.
         HushstreamError: what the player raised; no broker; topics of an earlier run.
     """
-    if "learner" not in system.roles:
+    if system.outside:
         raise HushstreamError(
             "kind: expected hosted, as a replay's players talk to learner workers; got edge, which has none (what the "
             "shuffler releases is the same in both)"

@@ -10,10 +10,10 @@ from typing import Self
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import EventLog
-from hushstream.ops.copies import LogCopy
+from hushstream.engine.declaration import System, asked_partitions
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.systems.system import System
 
 
 class DirectSession:
@@ -35,7 +35,7 @@ class DirectSession:
 
     def event_log(self) -> EventLog:
         """A log for one client."""
-        return DirectEventLog(self._log, self._driver, self._system.counts["learner"])
+        return DirectEventLog(self._log, self._driver, asked_partitions(self._system))
 
     async def logs(self) -> LogCopy:
         """All topics as they are now, for export and verify."""

@@ -23,12 +23,12 @@ from typing import Self
 from hushstream.agents.security import Security, read_security
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.copies import LogCopy
 from hushstream.ops.live import copy_async
-from hushstream.ops.topics import apply_async, partition_counts
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.topics import apply_async
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.system import System
 
 BROKER_START_SECONDS = 20.0
 STOP_SECONDS = 15.0
@@ -78,7 +78,7 @@ class StreamSession:
             if not self._bootstrap:
                 self._bootstrap = await self._start_broker()
             await self._make_topics()
-            for role in self._system.roles:
+            for role in self._system.role_names:
                 self._start_worker(role)
         except BaseException:
             await self._stop()
@@ -100,7 +100,7 @@ class StreamSession:
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""
-        return await copy_async(self._connection(), partition_counts(self._system))
+        return await copy_async(self._connection(), self._system.partitions)
 
     async def counts(self) -> Mapping[str, int]:
         """Events by outcome over all roles, once the workers have nothing left to fold.
@@ -152,9 +152,8 @@ class StreamSession:
         return ready.read_text().strip()
 
     async def _make_topics(self) -> None:
-        counts = partition_counts(self._system)
-        created = await apply_async(self._connection(), counts)
-        if len(created) < len(counts) and not self._place.resume:
+        created = await apply_async(self._connection(), self._system)
+        if len(created) < len(self._system.topics) and not self._place.resume:
             raise HushstreamError(
                 f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of "
                 f"an earlier run; choose another name (--set deployment=NAME) or resume it (--from)"

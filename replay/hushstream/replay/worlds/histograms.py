@@ -1,4 +1,4 @@
-"""Normalised histograms on the grid of q decimal digits, the contexts that the P2B encoder expects."""
+"""Normalised histograms on the grid of q decimal digits, the contexts that an encoder of codes expects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TMC2007 as a bandit: multi-label classification with bandit feedback (P2B, section 5.2).
+"""TMC2007 as a bandit: multi-label classification with bandit feedback (Malekzadeh et al. 2020, section 5.2).
 
 Conversion. An instance is one round of one user: the context is what the words say, an arm is a label, and
 the reward is 1 if the label shown is among the instance's true labels. Instances are dealt without

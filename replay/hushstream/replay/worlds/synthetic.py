@@ -1,4 +1,4 @@
-"""The synthetic preference benchmark of P2B (Malekzadeh et al. 2020, section 5.1): text and code variants.
+"""The synthetic preference benchmark (Malekzadeh et al. 2020, section 5.1): text and code variants.
 
 *Text* (``variant="softmax"``): the mean reward of arm a is ``reward_scale * softmax(W' x)_a`` with W a d x K
 matrix of normal entries with standard deviation ``weight_scale``. *Code* (``variant="linear"``): the mean is

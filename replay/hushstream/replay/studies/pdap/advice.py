@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushstream.replay.experiments.points import over_seeds
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import over_seeds
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.grid import play_all
 from hushstream.replay.studies.pdap.play import Form, Task, play
 from hushstream.replay.worlds.world import WorldError

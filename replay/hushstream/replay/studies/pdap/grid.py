@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.progress import Progress
 
 T = TypeVar("T")
 R = TypeVar("R")

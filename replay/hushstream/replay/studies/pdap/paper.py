@@ -86,7 +86,7 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
         relation=RELATION,
         unit=UNIT,
         cost=nothing,
-        report_against_report=nothing,
+        replace_one=nothing,
         lifetime=Lifetime(1, 1, nothing),
         sensitivity=1,
         norm="the exact means decide: no sensitivity bounds an argmax",

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import Pen, legend, ticks
-from hushstream.replay.experiments.points import Row
+from hushstream.replay.experiments.rows import Row
 
 PENS = {
     "blocks": Pen("#0b62b0", "-", "o"),

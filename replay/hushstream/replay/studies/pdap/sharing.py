@@ -8,8 +8,8 @@ from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.points import Row
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.grid import play_all
 from hushstream.replay.studies.pdap.play import Form, Task, make_world, play
 from hushstream.replay.studies.pdap.rows import SETTINGS, SOURCE, pick, row_of, under_seeds

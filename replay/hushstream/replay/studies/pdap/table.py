@@ -8,8 +8,8 @@ import numpy as np
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.points import Row, over_seeds, privacy_columns
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.grid import play_all
 from hushstream.replay.studies.pdap.paper import CONTROL, PaperForm, PaperTask, paper_guarantee, play_paper
 from hushstream.replay.studies.pdap.play import Task, play

@@ -14,8 +14,8 @@ from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.points import Row, privacy_columns
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.gossip_play import as_printed, play_gossip, without_noise
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_config, mean_of, rising, told

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import Pen, legend
-from hushstream.replay.experiments.points import Row
+from hushstream.replay.experiments.rows import Row
 
 _BLUE, _GREEN, _RED, _GREY = "#0b62b0", "#0b8f6f", "#c2410c", "#6b7280"
 PENS = {

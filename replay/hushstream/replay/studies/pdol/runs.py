@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.experiments.points import Row, over_seeds
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row, over_seeds
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.systems.pdol.configuration import (
     GossipConfig,

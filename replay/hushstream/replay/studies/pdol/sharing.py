@@ -11,8 +11,8 @@ from hushstream.counting import Concentrated, NegativeDigitTree, Plan
 from hushstream.counting.calibration import NodeNoise
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.points import Row, privacy_columns
-from hushstream.replay.experiments.population_run import Progress
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.gossip_play import Gossiped, Law, as_printed, play_gossip
 from hushstream.replay.studies.pdol.play import NO_FAULTS, Faults, Played, play, play_central
 from hushstream.replay.studies.pdol.records import RecordStream, Sizes

@@ -1,0 +1,74 @@
+"""What somebody beside the roles may be named for, and which topics each of these duties needs; by default nobody is.
+
+``requeue-ZONE`` puts refused records on their topics again (``hushstream dead-letters requeue``): he may read that
+zone's dead letters, and read and write what that zone's workers read. Writing to an input is much to be allowed, and a
+worker of that zone may not do it either.
+
+``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or takes it home to do so
+(``hushstream topics export --role ROLE``): he may read what that role reads and writes (but for
+its marks), and nothing more.
+
+``export`` copies the whole deployment (``hushstream topics export``): he may read every topic. He sees both sides of
+the shuffler, so he is for whoever holds the keys of all zones anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from hushstream.agents.roles import role_topics
+from hushstream.engine.declaration import System, role_of, writers
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kinds
+
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
+Rights: TypeAlias = Mapping[str, frozenset[Operation]]
+"""Operations by logical topic."""
+
+EXPORT = "export"
+_REQUEUE, _VERIFY = "requeue-", "verify-"
+_READ: frozenset[Operation] = frozenset({"Read"})
+_BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
+
+
+def duty_names() -> tuple[str, ...]:
+    """Every duty that somebody may be named for, in any system."""
+    of_kinds = list(kinds().values())
+    zones = dict.fromkeys(topic.zone for kind in of_kinds for topic in kind.topics if topic.holds_dead_letters)
+    roles = dict.fromkeys(role.name for kind in of_kinds for role in kind.roles)
+    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), EXPORT)
+
+
+def rights_of(duty: str, system: System) -> Rights:
+    """What a duty needs of a deployment.
+
+    Raises:
+        HushstreamError: the deployment has no such zone or role.
+    """
+    if duty == EXPORT:
+        return dict.fromkeys(system.partitions, _READ)
+    if duty.startswith(_REQUEUE):
+        return _requeue(duty.removeprefix(_REQUEUE), system)
+    return _verify(duty.removeprefix(_VERIFY), system)
+
+
+def _requeue(zone: str, system: System) -> Rights:
+    letters = [topic for topic in system.topics if topic.holds_dead_letters and topic.zone == zone]
+    refusing = {name for topic in letters for name in writers(topic, system.roles)}
+    if not refusing:
+        raise HushstreamError(
+            f"--principals: expected a zone of deployment {system.config.deployment}, got {_REQUEUE}{zone}: nothing is "
+            f"refused there"
+        )
+    inputs = {topic for role in system.roles if role.name in refusing for topic in role_topics(role, system).inputs}
+    return {letters[0].name: _READ, **dict.fromkeys(sorted(inputs), _BOTH)}
+
+
+def _verify(name: str, system: System) -> Rights:
+    if name not in system.role_names:
+        raise HushstreamError(
+            f"--principals: expected a role of deployment {system.config.deployment} "
+            f"({', '.join(system.role_names)}), got {_VERIFY}{name}"
+        )
+    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).recomputed), _READ)

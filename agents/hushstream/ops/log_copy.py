@@ -1,0 +1,82 @@
+"""A copy of a deployment's logs: what verify, the budget and the dead letters are read from.
+
+A copy may come from a log in memory, from an export, or from a broker; readers cannot tell which.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hushstream.engine.machine import InputRecord, TopicPartition
+
+
+class HoldsPartitions(Protocol):
+    """A log in memory, such as the direct runner's."""
+
+    def partitions(self) -> Iterable[tuple[TopicPartition, Sequence[InputRecord]]]:
+        """Every partition with all of its records, by logical topic name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCopy:
+    """One partition: its records with ``low <= offset < high``.
+
+    Attributes:
+        low: where the log began (above 0 when retention has taken what was before).
+        high: the offset that the next record would have got.
+        records: in offset order; offsets may have holes.
+    """
+
+    low: int
+    high: int
+    records: Sequence[InputRecord]
+
+    def read(self, low: int, high: int) -> Sequence[InputRecord]:
+        """The records with ``low <= offset < high``."""
+        return self.records[self._place(low) : self._place(high)]
+
+    def _place(self, offset: int) -> int:
+        return bisect_left(self.records, offset, key=_offset)
+
+
+_EMPTY = PartitionCopy(0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopy:
+    """All partitions of a copy, by logical topic name.
+
+    Attributes:
+        parts: the partitions that were copied; one that never held a record may be missing.
+        quiet: nothing was written while the copy's ends were taken, so that they belong to one moment. In
+            a copy of a busy deployment a journal may name inputs beyond the copy's end, or outputs may
+            still be on their way.
+    """
+
+    parts: Mapping[TopicPartition, PartitionCopy]
+    quiet: bool = True
+
+    def part(self, source: TopicPartition) -> PartitionCopy:
+        """One partition; empty when the copy has none of it."""
+        return self.parts.get(source, _EMPTY)
+
+    def of_topic(self, topic: str) -> list[tuple[int, PartitionCopy]]:
+        """The partitions of one topic, by number."""
+        return sorted((number, part) for (name, number), part in self.parts.items() if name == topic)
+
+    @classmethod
+    def of(cls, log: HoldsPartitions) -> LogCopy:
+        """A view of a log in memory (its records are shared, not copied)."""
+        return cls({source: whole(records) for source, records in log.partitions()})
+
+
+def whole(records: Sequence[InputRecord]) -> PartitionCopy:
+    """A partition that nothing was taken from: it begins at offset 0 and ends behind its last record."""
+    return PartitionCopy(0, records[-1].offset + 1 if records else 0, records)
+
+
+def _offset(record: InputRecord) -> int:
+    return record.offset

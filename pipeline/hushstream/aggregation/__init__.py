@@ -1,1 +1,0 @@
-"""From released sums to a model (server zone)."""

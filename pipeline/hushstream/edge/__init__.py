@@ -1,1 +1,0 @@
-"""One user's learner, feedback and contribution in one object, for a device or an application's process."""

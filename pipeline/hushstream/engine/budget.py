@@ -1,0 +1,312 @@
+"""The budget of a deployment: what a unit may pay in its life, and what each release asks of it.
+
+A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
+(``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
+``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
+for a doubt (`hushstream.engine.epochs`); it holds one price, fixed by the configuration, and the releases that this
+price pays for. The *deployment* scope of the partition
+(``deployment/{partition}``) bounds what all charges together cost the same unit.
+
+Which charges add up, and which lie side by side:
+
+* A trusted counter of rewards: an epoch that begins because inputs changed noises all rewards before it anew, so those
+  compose sequentially: each is charged to the deployment scope. One that a turned key begins takes new rewards alone
+  and lies beside the one before. There is one counter, so one partition.
+* A counter for each user, in the learners: one epoch a partition. A user's contexts and clicks are in the partition
+  of their hash, so partitions hold different users, and each has the whole limit (parallel composition; McSherry
+  2009).
+* Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
+  partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
+  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions
+  do share users here; what bounds the slots of a user over all of them is the allowance that their edge keeps, and that
+  allowance is what fits the budget.
+* A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
+  the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
+  one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
+  Vadhan, Zhang 2023, and for Renyi and zCDP also Lyu 2022.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
+from hushstream.privacy.amounts import (
+    DELTA_ONE,
+    MICRO,
+    Cost,
+    delta_text,
+    delta_to_bytes,
+    epsilon_text,
+    exact,
+)
+from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
+from hushstream.privacy.ledger import BasicFilter, ChargeFilter, Debit, Filter, Ledger, LimitFilter
+
+FilterName = Literal["basic", "zcdp", "renyi"]
+FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
+
+_LARGEST_EPSILON = 1e6
+_RENEWAL = "/renewal/"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """What a unit may pay in its life: a reward, or all slots (and the lift) of one user.
+
+    Attributes:
+        epsilon: what all prices together may cost, with delta.
+        delta: what they may cost, with epsilon.
+        filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
+            that is fixed beforehand.
+        lift: share of the limit that the hold-out's lift may spend.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    epsilon: float
+    delta: float
+    filter: FilterName = "basic"
+    lift: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        epsilon = price("budget.epsilon", self.epsilon, _LARGEST_EPSILON)
+        object.__setattr__(self, "epsilon", epsilon)
+        delta = number("budget.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "delta", delta)
+        require(self.filter in FILTER_NAMES, "budget.filter", " or ".join(FILTER_NAMES), self.filter)
+        share = number("budget.lift", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
+        object.__setattr__(self, "lift", share)
+        if self.filter != "basic":
+            require(self.limit.delta_units >= 2, "budget.delta", "at least 2e-24 for zcdp or renyi", delta)
+
+    @property
+    def limit(self) -> Cost:
+        """The limit as whole amounts, rounded down."""
+        epsilon, delta = exact(self.epsilon), exact(self.delta)
+        return Cost(math.floor(epsilon * MICRO), math.floor(delta * DELTA_ONE))
+
+
+def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilter:
+    """The filter of a deployment scope that may spend ``share`` of the budget."""
+    kinds: Mapping[FilterName, Callable[[Cost], LimitFilter]] = {
+        "basic": BasicFilter,
+        "zcdp": ConcentratedFilter.for_cost,
+        "renyi": RenyiFilter.for_cost,
+    }
+    return kinds[budget.filter](budget.limit).part(share)
+
+
+class Place(NamedTuple):
+    """Which charge a release belongs to.
+
+    Attributes:
+        epoch: of the noise; it never falls.
+        window: where every window is charged for itself, its number; it never falls.
+        renewal: how often noise was drawn anew, until then, over units that had been released, or may have been: their
+            lives pay again. An epoch that a turned key begins draws none over them, so it renews nothing.
+        doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
+    """
+
+    epoch: int
+    window: int = 0
+    renewal: int = 0
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingTerms:
+    """What the releases of one machine cost, and out of which limit; fixed by the configuration.
+
+    Attributes:
+        own: kind of the own scopes: ``epoch``, ``window`` or ``lift``.
+        price: what one charge costs its own scope; the scope is filled in.
+        releases: how many releases one charge pays for; None: any number.
+        life: what a renewal costs the deployment scope (the first release is one); the scope is filled in.
+        deployment: kind of the deployment scope: ``deployment``, or ``deployment-lift``.
+        limit: of the deployment scope.
+        composition: the limit's filter.
+    """
+
+    own: Literal["epoch", "window", "lift"]
+    price: Debit
+    releases: int | None
+    life: Debit
+    limit: Filter
+    deployment: Literal["deployment", "deployment-lift"] = "deployment"
+    composition: FilterName = "basic"
+
+    def own_scope(self, partition: int, place: Place) -> str:
+        """The own scope of a charge."""
+        names = {
+            "lift": f"lift/{partition}",
+            "window": f"window/{partition}/{place.window}",
+            "epoch": f"epoch/{partition}/{place.epoch}",
+        }
+        doubt = f"/{place.doubt}" if place.doubt else ""
+        return names[self.own] + (f"{_RENEWAL}{place.renewal}{doubt}" if place.renewal else "")
+
+    def deployment_scope(self, partition: int) -> str:
+        """The deployment scope of a home partition."""
+        return f"{self.deployment}/{partition}"
+
+    def ledger(self, partition: int) -> Ledger:
+        """An empty ledger of a home partition."""
+        return Ledger(
+            {self.deployment_scope(partition): self.limit}, {self.own: ChargeFilter(self.price.cost, self.releases)}
+        )
+
+    @property
+    def fits(self) -> int:
+        """How many renewals the limit admits, the first release among them."""
+        return largest_that(lambda renewals: self.limit.admits(times(self.limit.price(self.life), renewals)))
+
+    @property
+    def ceiling(self) -> Cost:
+        """What all the renewals cost together that the limit admits."""
+        return self.limit.cost(times(self.limit.price(self.life), self.fits))
+
+
+class OwnScope(NamedTuple):
+    """What the name of a charge's scope says.
+
+    Attributes:
+        partition: whose it is.
+        order: number of the epoch or window; 0 for a lift.
+        renewal: see `Place.renewal`.
+        doubt: see `Place.doubt`.
+    """
+
+    partition: int
+    order: int
+    renewal: int
+    doubt: str
+
+    @classmethod
+    def of(cls, scope: str, kind: str) -> OwnScope:
+        """Read what `SpendingTerms.own_scope` wrote.
+
+        Raises:
+            ValueError: not the name of such a scope.
+        """
+        name, _, renewal = scope.partition(_RENEWAL)
+        found, *numbers = name.split("/")
+        if found != kind or len(numbers) != (1 if kind == "lift" else 2):
+            raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
+        count, _, doubt = renewal.partition("/")
+        order = int(numbers[1]) if len(numbers) > 1 else 0
+        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(doubt).hex())
+
+
+def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """The sum of ``count`` equal prices."""
+    return tuple(count * part for part in price)
+
+
+def largest_that(fits: Callable[[int], bool], most: int = 1_000_000) -> int:
+    """The largest whole number up to ``most`` for which a condition holds that holds up to somewhere, or 0."""
+    if fits(most):
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def require_fits(count: int, what: str, least: Cost, budget: BudgetConfig) -> None:
+    """Refuse a budget out of which nothing could ever be released.
+
+    Raises:
+        ConfigurationError: names the least that would be needed.
+    """
+    if not count:
+        raise ConfigurationError(
+            f"budget: expected room for {what} at least ({least}), got {budget.filter} with {budget.limit}; "
+            f"allow more, or lower release.epsilon (or lift.epsilon)"
+        )
+
+
+def debit_fields(debit: Debit) -> dict[str, Any]:
+    """A debit as the records of journal and ledger hold it."""
+    return {
+        "scope": debit.scope,
+        "mechanism": debit.mechanism,
+        "epsilon_micro": debit.cost.epsilon_micro,
+        "delta_units": delta_to_bytes(debit.cost.delta_units),
+        "relation": debit.relation,
+        "unit": debit.unit,
+    }
+
+
+def ledger_fields(
+    deployment: str, digest: bytes, entry_id: bytes, debit: Debit, private_as_stated: bool
+) -> dict[str, Any]:
+    """The ledger's copy of a debit, sent with the release that it paid for."""
+    return {
+        "deployment": deployment,
+        "entry_id": entry_id,
+        "debit": debit_fields(debit),
+        "config_digest": digest,
+        "private_as_stated": private_as_stated,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFacts:
+    """What a configuration's budget allows, before anything runs.
+
+    Attributes:
+        budget: as configured; None: the limit is what the configuration plans.
+        limit: of the whole deployment, for one unit.
+        unit: what the limit is for, in words.
+        counted: what is planned and fits, in words, in the plural.
+        planned: how many are planned.
+        fits: how many the limit admits.
+        released: what is released on a charge, in words, in the plural.
+        releases: how many of them a charge pays for in a partition; None: any number.
+    """
+
+    budget: BudgetConfig | None
+    limit: Cost
+    unit: str
+    counted: str
+    planned: int
+    fits: int
+    released: str
+    releases: int | None
+
+    @property
+    def filter(self) -> FilterName:
+        """How prices are composed."""
+        return "basic" if self.budget is None else self.budget.filter
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "configured": self.budget is not None,
+            "filter": self.filter,
+            "epsilon": epsilon_text(self.limit.epsilon_micro),
+            "delta": delta_text(self.limit.delta_units),
+            "unit": self.unit,
+            "counted": self.counted,
+            "planned": self.planned,
+            "fits": self.fits,
+            "released": self.released,
+            "releases": self.releases,
+            "lift_share": 0.0 if self.budget is None else self.budget.lift,
+        }
+
+    def as_text(self) -> str:
+        """One line."""
+        origin = "what is planned" if self.budget is None else f"{self.filter} composition"
+        number = "any number of" if self.releases is None else f"at most {self.releases}"
+        stop = ", releases stop there" if self.fits < self.planned else ""
+        fit = f"{self.counted}: {self.planned} planned, {self.fits} fit{stop}"
+        share = f" A share of {self.budget.lift:g} is the lift's." if self.budget and self.budget.lift else ""
+        return f"Budget of {self.unit}: {self.limit} ({origin}); {fit}; each pays for {number} {self.released}.{share}"

@@ -1,0 +1,387 @@
+"""The chain of a journal: genesis, sequence, input ranges, digests, and the rule by which records count.
+
+A journal record counts only if its sequence number and the lows of its ranges continue the reader's
+watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
+lost its partition, a repeated send) is skipped by every reader alike; but at one that a newer release wrote a reader
+stops, since it cannot tell whether that counts.
+
+The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
+learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
+
+The chain begins at the version of the noise (`hushstream.privacy.noise.VERSION`): under another version a replay would
+give other releases than the journal says, so a journal that was begun under one is refused, in words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from hushstream.engine.machine import (
+    InputRange,
+    InputRecord,
+    InputSlice,
+    JournalEntry,
+    OffChain,
+    Output,
+    TopicPartition,
+)
+from hushstream.privacy.noise import VERSION as NOISE_VERSION
+from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.reasons import Reason
+
+CHAIN_BYTES = 16
+"""Every journal record ends with its chain digest (a fixed16, the last field of its schema)."""
+
+CHAIN_STATE = {
+    "type": "record",
+    "name": "Chain",
+    "fields": [
+        {"name": "sequence", "type": "long"},
+        {"name": "digest", "type": "bytes"},
+        {"name": "nonce", "type": "bytes"},
+    ],
+}
+"""Avro schema of `Chain.dump`, for snapshots."""
+
+_BLANK = bytes(CHAIN_BYTES)
+
+
+def _beginning(version: int) -> bytes:
+    """What the first record's digest continues: the version of the noise, counted from the first one."""
+    return (version - 1).to_bytes(CHAIN_BYTES, "little")
+
+
+BEGINNING = _beginning(NOISE_VERSION)
+"""What the first record of every journal that this release begins continues."""
+
+Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
+"""Writes a record of a schema, in an edition that is settled: `Chain.encode`."""
+
+
+class ForeignJournal(HushstreamError):
+    """The journal belongs to another deployment, configuration, role, partition or key."""
+
+
+class NewerJournal(HushstreamError):
+    """The journal holds a record that this release cannot read: a newer one has worked here."""
+
+
+class Digester(Protocol):
+    """A digest of 16 bytes over chunks; keyed where the content is private."""
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks`` for one stated ``purpose``."""
+
+    @property
+    def key_id(self) -> bytes:
+        """8 bytes that name the key."""
+
+    @property
+    def reproducible(self) -> bool:
+        """True for keys made from a seed: nothing under them is private."""
+
+
+class PublicDigester:
+    """Digests without a key, for roles that hold none and journal public values only."""
+
+    key_id = bytes(8)
+    reproducible = False
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks``; ``purpose`` separates uses."""
+        hasher = hashlib.blake2b(digest_size=CHAIN_BYTES, person=purpose.encode()[:16])
+        for chunk in chunks:
+            hasher.update(len(chunk).to_bytes(8, "little"))
+            hasher.update(chunk)
+        return hasher.digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose journal it is: compared with the genesis record before anything else is read."""
+
+    role: str
+    deployment: str
+    config_digest: bytes
+    journal: TopicPartition
+
+
+def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
+    """Digest input slices: names, ranges, offsets, log times and values (16 bytes, order-sensitive)."""
+    chunks: list[bytes] = []
+    for part in slices:
+        records = part.records
+        n = len(records)
+        chunks.append(f"{part.topic}/{part.partition}/{part.low}/{part.high}".encode())
+        chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))
+        chunks.append(b"".join([record.value for record in records]))
+    return digester.digest("input", *chunks)
+
+
+def extend_digest(digester: Digester, previous: bytes, record: InputRecord) -> bytes:
+    """Continue a running digest by one record, so that batch boundaries do not matter."""
+    return digester.digest("running", previous, struct.pack("<qq", record.offset, record.timestamp_ms), record.value)
+
+
+def running_digest(digester: Digester, slices: Sequence[InputSlice]) -> bytes:
+    """`extend_digest` over all records of the slices, from the start of a journal record's range."""
+    digest = _BLANK
+    for part in slices:
+        for record in part.records:
+            digest = extend_digest(digester, digest, record)
+    return digest
+
+
+def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
+    """Digest what will be released, in order (16 bytes)."""
+    chunks: list[bytes] = []
+    for output in outputs:
+        chunks.append(f"{output.topic}/{output.partition}".encode())
+        chunks.append(output.value)
+    return digester.digest("release", *chunks)
+
+
+def head_fields(
+    sequence: int, epoch: int, inputs: Sequence[InputRange], input_digest: bytes, release_digest: bytes, edition: int
+) -> dict[str, Any]:
+    """The ``JournalHead`` record of a step."""
+    return {
+        "sequence": sequence,
+        "epoch": epoch,
+        "inputs": [part._asdict() for part in inputs],
+        "input_digest": input_digest,
+        "release_digest": release_digest,
+        "edition": edition,
+    }
+
+
+def ranges_of(slices: Sequence[InputSlice]) -> tuple[InputRange, ...]:
+    """The ranges that slices cover."""
+    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+
+
+class Chain:
+    """One journal's chain: makes records that continue it, and accepts those that do.
+
+    Attributes:
+        sequence: number of the last record accepted or made (0 after genesis; -1 before).
+        genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
+        edition: in which records are written; on replay, that of the journal record (`in_its_edition`).
+    """
+
+    def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
+        """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
+        self._identity = identity
+        self._digester = digester
+        self._schema = schema
+        self._digest = _BLANK
+        self.sequence = -1
+        self.genesis_nonce = b""
+        self.edition = FIRST_EDITION
+
+    @property
+    def digest(self) -> bytes:
+        """The chain digest of the last record."""
+        return self._digest
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
+
+        Under a seeded key (an experiment, which says so) the nonce comes from the seed, so that a run can be
+        repeated with the same noise.
+        """
+        if len(nonce) != 32:
+            raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
+        who = self._identity
+        if self._digester.reproducible:
+            place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
+            nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+        fields = {
+            "role": who.role,
+            "partition": who.journal[1],
+            "deployment": who.deployment,
+            "config_digest": who.config_digest,
+            "key_id": self._digester.key_id,
+            "nonce": nonce,
+            "reproducible": self._digester.reproducible,
+            "chain": _BLANK,
+        }
+        return self._closed(self.encode("Genesis", fields), BEGINNING)
+
+    def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
+        """Adopt the genesis record that the journal really holds.
+
+        Args:
+            value: the record.
+            retired: public ids of destroyed keys. Under one of them the record cannot be checked: only a snapshot,
+                which names the same nonce, leads on from it.
+
+        Raises:
+            ForeignJournal: it was written by another role, deployment, configuration, partition or key.
+            NewerJournal: it is of a version that this release does not know.
+        """
+        _, found = self._decode(value, "Genesis")
+        checkable = found["key_id"] not in retired
+        who = self._identity
+        expected = {
+            "deployment": who.deployment,
+            "role": who.role,
+            "partition": who.journal[1],
+            "config_digest": who.config_digest,
+            **({"key_id": self._digester.key_id} if checkable else {}),
+        }
+        for name, wanted in expected.items():
+            if found[name] != wanted:
+                raise ForeignJournal(
+                    f"journal {who.journal[0]}/{who.journal[1]}: expected {name} {_shown(wanted)}, "
+                    f"found {_shown(found[name])}; use the configuration and keys that it was begun with, "
+                    f"or a new deployment name"
+                )
+        if checkable:
+            self._require_noise_version(value)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence = 0
+        self.genesis_nonce = bytes(found["nonce"])
+
+    def _require_noise_version(self, genesis: bytes) -> None:
+        """Refuse a first record that is not closed as this release closes one."""
+        place = "{}/{}".format(*self._identity.journal)
+        closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
+        if not closes:
+            raise ForeignJournal(f"journal {place}: its first record was altered")
+        if closes[0] != NOISE_VERSION:
+            raise ForeignJournal(
+                f"journal {place}: expected one begun under version {NOISE_VERSION} of the noise, found version "
+                f"{closes[0]}, whose releases this one cannot give again; go on with the release that began it, or "
+                f"take a new deployment name"
+            )
+
+    def _begun_under(self, genesis: bytes, version: int) -> bool:
+        return self._closed(genesis, _beginning(version)) == genesis
+
+    def append(self, fields: Mapping[str, Any]) -> bytes:
+        """Encode the next record (``fields`` without ``chain``) and advance.
+
+        Raises:
+            HushstreamError: its sequence number is not the next one.
+        """
+        if fields["head"]["sequence"] != self.sequence + 1:
+            raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
+        value = self.would_append(fields)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence += 1
+        return value
+
+    def would_append(self, fields: Mapping[str, Any]) -> bytes:
+        """The bytes that `append` would give; changes nothing."""
+        return self._closed(self.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
+
+    def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
+        """Write a record in the chain's edition."""
+        return codec.encode(name, record, self.edition)
+
+    def written(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields of a journal record that the chain's edition has."""
+        return codec.narrow(self._schema, fields, self.edition)
+
+    def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
+        """Decode a journal record without judging whether it counts.
+
+        Raises:
+            NewerJournal: it is of a version or an edition that this release does not know.
+            CodecError: it is no journal record.
+        """
+        name, fields = self._decode(value, self._schema, "Genesis")
+        if name == "Genesis":
+            return JournalEntry(0, ()), fields
+        head = fields["head"]
+        if head["edition"] > codec.NEWEST_EDITION:
+            raise self._newer(f"edition {head['edition']}")
+        ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
+        return JournalEntry(head["sequence"], ranges, head["edition"]), fields
+
+    def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Decode a record read from the journal and judge whether it continues the chain; changes nothing.
+
+        Args:
+            value: the journal record.
+            positions: the journaled watermark: where the lows of the next record must begin.
+
+        Raises:
+            OffChain: sequence, lows or chain digest do not continue.
+        """
+        entry, fields = self.read(value)
+        if entry.sequence != self.sequence + 1:
+            raise OffChain(f"expected sequence {self.sequence + 1}, got {entry.sequence}")
+        for part in entry.inputs:
+            expected = positions.get((part.topic, part.partition), 0)
+            if part.low != expected:
+                raise OffChain(f"expected {part.topic}/{part.partition} to continue at {expected}, got {part.low}")
+        if self._closed(value, self._digest) != value:
+            raise OffChain(f"record {entry.sequence} does not continue the chain digest")
+        return fields
+
+    def accept(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
+        """Advance by a record read from the journal, if it continues the chain.
+
+        Raises:
+            OffChain: it does not (see `check`); nothing has changed then.
+        """
+        fields = self.check(value, positions)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence += 1
+        return fields
+
+    def turn_to(self, digester: Digester) -> None:
+        """Close what comes from now on under another key: the last record said so, under the one before."""
+        self._digester = digester
+
+    def dump(self) -> dict[str, Any]:
+        """The chain's place, for a snapshot."""
+        return {"sequence": self.sequence, "digest": self._digest, "nonce": self.genesis_nonce}
+
+    def resume(self, place: Mapping[str, Any]) -> None:
+        """Return to a dumped place of the same journal.
+
+        Raises:
+            ForeignJournal: the snapshot was made on another journal (another genesis nonce).
+        """
+        if place["nonce"] != self.genesis_nonce:
+            raise ForeignJournal(
+                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"(the topics were wiped or replaced); remove the data directory only if that was intended"
+            )
+        self.sequence = place["sequence"]
+        self._digest = bytes(place["digest"])
+
+    def _decode(self, value: bytes, *names: str) -> tuple[str, dict[str, Any]]:
+        try:
+            return codec.decode(value, frozenset(names))
+        except CodecError as error:
+            if error.reason is Reason.UNKNOWN_FINGERPRINT:
+                raise self._newer("a version that is not known") from None
+            raise
+
+    def _newer(self, found: str) -> NewerJournal:
+        topic, partition = self._identity.journal
+        return NewerJournal(
+            f"journal {topic}/{partition}: expected records of editions up to {codec.NEWEST_EDITION}, found {found}; "
+            f"a newer release has written here: run that one, or a later one"
+        )
+
+    def _closed(self, value: bytes, previous: bytes) -> bytes:
+        content = value[:-CHAIN_BYTES]
+        return content + self._digester.digest("chain", previous, content)
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else repr(value)

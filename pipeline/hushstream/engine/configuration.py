@@ -1,0 +1,93 @@
+"""Parts of a configuration that more than one system has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from hushstream.engine.values import REFUSE_UNKNOWN, seconds, whole
+
+_WIRE = "wire"
+"""Metadata of a setting that has another name in the canonical form: every digest is over that."""
+
+LARGEST_EPSILON = 20.0
+"""Of one release; more protects nobody."""
+
+
+def renamed(wire: str, default: Any) -> Any:
+    """A setting that was called ``wire`` once, and is still where a configuration's digest is computed from."""
+    return field(default=default, metadata={_WIRE: wire})
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackConfig:
+    """How shown and reward are joined to the decision, in log time.
+
+    Attributes:
+        attribution_window_seconds: a decision that was shown and not clicked by then counts as reward 0.
+        early_feedback: how many clicks may wait for a context that has not arrived, per partition; where users are
+            known beforehand how many showings, each with its reward, divided among the users.
+        remembered_events: how many past event ids a partition knows again (same id, same answer).
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    attribution_window_seconds: float = renamed("reward_wait_seconds", 1800.0)
+    early_feedback: int = renamed("parked_clicks", 10_000)
+    remembered_events: int = 50_000
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        wait = seconds("feedback.attribution_window_seconds", self.attribution_window_seconds, 0.001)
+        object.__setattr__(self, "attribution_window_seconds", wait)
+        whole("feedback.early_feedback", self.early_feedback, 1, 10_000_000)
+        whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """Partition counts; frozen for the life of a deployment.
+
+    Attributes:
+        learner: partitions of contexts, clicks and decisions.
+        shuffler: partitions of reports.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    learner: int = 1
+    shuffler: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("partitions.learner", self.learner, 1, 4096)
+        whole("partitions.shuffler", self.shuffler, 1, 4096)
+
+
+def canonical_form(config: Any, public_dataset: bool) -> bytes:
+    """The bytes that stand for a configuration and for whether a public dataset is replayed under it."""
+    values = {**_wire(config), "public_dataset": public_dataset}
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def new_name(config: type, key: str) -> str | None:
+    """What a setting of a configuration is called now that was called ``key`` once; None where none was."""
+    return next((new for wire, new in _renames(config) if wire == key), None)
+
+
+def _renames(config: type) -> Iterator[tuple[str, str]]:
+    for one in fields(config):
+        if _WIRE in one.metadata:
+            yield one.metadata[_WIRE], one.name
+        if isinstance(one.default_factory, type) and is_dataclass(one.default_factory):
+            yield from _renames(one.default_factory)
+
+
+def _wire(value: Any) -> Any:
+    if is_dataclass(value):
+        return {one.metadata.get(_WIRE, one.name): _wire(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {key: _wire(item) for key, item in value.items()}
+    return [_wire(item) for item in value] if isinstance(value, tuple | list) else value

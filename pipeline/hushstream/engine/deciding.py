@@ -1,0 +1,329 @@
+"""What all learners have in common: contexts and clicks of one partition, published models, a journal of decisions.
+
+`OneInput` is the same for the machines that read one log.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hushstream.engine.budget import Place
+from hushstream.engine.chain import (
+    Chain,
+    Identity,
+    digest_outputs,
+    digest_records,
+    head_fields,
+    ranges_of,
+)
+from hushstream.engine.deciding_fold import DecisionFold, Journaled
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.intake import MAX_ROWS, DecodedContexts, cut, ready_below
+from hushstream.engine.machine import (
+    InputRange,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.engine.models import ModelReader
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.spending import Spending
+from hushstream.engine.system import DecidingCore
+from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
+from hushstream.privacy.keys import Key
+from hushstream.schemas.partitioning import partition_of
+
+_ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
+
+
+class HoldsEarlyFeedback(Protocol):
+    """Where feedback waits for a context that has not come."""
+
+    def __len__(self) -> int:
+        """0 when nothing waits."""
+
+    def hold(self, click: FeedbackRow) -> object:
+        """Let a click wait, if there is a place for it."""
+
+    def claim(self, event_id: str) -> list[FeedbackRow]:
+        """Take what waits for an event that has now been decided."""
+
+    def clear(self) -> None:
+        """Drop everything."""
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+
+    def all(self) -> Iterable[FeedbackRow]:
+        """Everything that waits; parked in this order it waits as it did."""
+
+
+class DecisionRole(ABC):
+    """The part of `Machine` that follows from two input logs of one partition, and what a learner remembers of them.
+
+    Attributes:
+        system: the deployment.
+        partition: the home partition.
+        arms: how many arms there are.
+        key: of the edge zone.
+        chain: of the journal.
+        models: readers of the lines of published models.
+        read: up to which offset each input was folded.
+        past: what was decided for the latest events.
+        settle_ms: how long, in log time, what falls due must settle.
+        due: (log time of a decision, event or user) of all that settles later, oldest first.
+        now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
+        last_click_ms: log time of the youngest click folded.
+        float_ties: see `Machine.float_ties`.
+        epoch: of the noise of what is released from here.
+    """
+
+    def __init__(
+        self,
+        system: DecidingCore,
+        partition: int,
+        key: Key,
+        models: Sequence[ModelReader],
+        early: HoldsEarlyFeedback,
+        remembered_events: int,
+        settle_ms: int,
+    ) -> None:
+        """Begin before the first record of the inputs.
+
+        Args:
+            system: the deployment.
+            partition: of contexts and clicks.
+            key: of the edge zone.
+            models: readers of the lines of published models, by line.
+            early: where feedback waits for its context.
+            remembered_events: how many past events are known again.
+            settle_ms: how long what falls due must settle, at least.
+        """
+        self.system = system
+        self.partition = partition
+        self.arms = system.config.arms
+        self.key = key
+        identity = Identity("learner", system.config.deployment, system.digest, ("decisions", partition))
+        self.chain = Chain(identity, key, "Decisions")
+        self.letters = DeadLetters("edge", "learner", partition, key, self.chain.encode)
+        self.models = models
+        self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
+        self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
+        self.early = early
+        self.settle_ms = settle_ms
+        self.due: deque[tuple[int, str]] = deque()
+        self.now_ms = 0
+        self.last_click_ms = 0
+        self.float_ties = 0
+        self.epoch = NoiseEpoch()
+        self._decoded: DecodedContexts | None = None
+
+    @abstractmethod
+    def _decode(self, part: InputSlice) -> DecodedContexts:
+        """A slice of contexts as columns."""
+
+    @abstractmethod
+    def _batch(self, sequence: int, journaled: Journaled | None) -> DecisionFold[Any]:
+        """The fold of the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
+
+    spending: Spending | None
+
+    @property
+    @abstractmethod
+    def _releases(self) -> bool:
+        """Whether noise is drawn here."""
+
+    @property
+    @abstractmethod
+    def _reaches_ahead(self) -> bool:
+        """Whether it is drawn before what it covers is all there."""
+
+    @abstractmethod
+    def _renew(self) -> None:
+        """Noise what is held again, under noise of the epoch that has begun."""
+
+    # What a driver asks before it reads.
+
+    @property
+    def nonce(self) -> bytes:
+        """What names the noise of this epoch in this journal."""
+        return self.epoch.nonce(self.chain.genesis_nonce)
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if self._reaches_ahead or (forked and self._releases):
+            self.epoch.ask(nonce)
+        return self.epoch.due
+
+    def charge(self) -> Place:
+        """What the release that follows is charged to; opens the epoch of a doubt."""
+        if self.epoch.due:
+            self.epoch.renew()
+            self._renew()
+        return self.epoch.place()
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("decisions", self.partition)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return (("contexts", self.partition), ("clicks", self.partition))
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`."""
+        return tuple(reader.topic for reader in self.models)
+
+    def is_home_of(self, user: str) -> bool:
+        """Whether a user's records belong here, by the rule that every writer follows.
+
+        Elsewhere he would have a second allowance, and partitions would no longer hold different users.
+        """
+        return partition_of(user, self.system.config.partitions.learner) == self.partition
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        return digest_records(self.key, slices)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self.chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        return {**self.read, **{reader.topic: reader.position for reader in self.models}}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
+        return dict(self.read)
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`."""
+        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: a learner needs none."""
+        return None
+
+    # Which part of what arrived may be folded.
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: contexts wait for the click that they name, and a fold has at most `MAX_ROWS`.
+
+        Where rows are left for the next fold, so are the clicks and models of a later log time.
+        """
+        given = {part.topic: part for part in slices}
+        if "contexts" not in given:
+            return slices
+        contexts = self._ready_contexts(given["contexts"], given.get("clicks"))
+        parts = [contexts if part.topic == "contexts" else part for part in slices]
+        if contexts.high < given["contexts"].high and len(self.decode(contexts).columns.offsets) >= MAX_ROWS:
+            parts = [self._not_beyond(contexts, part) for part in parts]
+        return [part for part in parts if part.high > part.low]
+
+    def _not_beyond(self, contexts: InputSlice, part: InputSlice) -> InputSlice:
+        """The part of a slice that comes before the end of a slice of contexts."""
+        until_ms = max(self.now_ms, *(record.timestamp_ms for record in contexts.records))
+        named = max(self.decode(contexts).columns.after_clicks) if part.topic == "clicks" else -1
+        later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
+        return part if part.topic == "contexts" else cut(part, next(later, part.high))
+
+    def _ready_contexts(self, part: InputSlice, clicks: InputSlice | None) -> InputSlice:
+        columns = self.decode(part).columns
+        click_high = clicks.high if clicks else self.read["clicks", self.partition]
+        latest = max(self.last_click_ms, clicks.records[-1].timestamp_ms if clicks and clicks.records else 0)
+        high = ready_below(columns, part.high, click_high, latest)
+        if high == part.high:
+            return part
+        self._decoded = None
+        return cut(part, high)
+
+    def decode(self, part: InputSlice) -> DecodedContexts:
+        """A slice of contexts as columns; decoded once, though `ready` and `fold` both ask."""
+        held = self._decoded
+        if held is None or (held.low, held.high) != (part.low, part.high):
+            held = self._decoded = self._decode(part)
+        return held
+
+    def settled(self, due_ms: int, now_ms: int) -> bool:
+        """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
+
+        Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
+        one begins: together. What left for itself would tell by its time whose it is.
+        """
+        span_ms = self.settle_ms
+        return now_ms >= due_ms if not span_ms else now_ms // span_ms >= due_ms // span_ms + 2
+
+    # The fold.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        sequence = self.chain.sequence + 1
+        fold, fields = self._folded(sequence, None, slices)
+        return [Step(self.chain.append(fields), tuple(fold.releases), tuple(fold.dead), fold.counts)]
+
+    @in_its_edition
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: where scores are as good as equal, the journaled arm stands.
+
+        After a `ReplayMismatch` the machine must be thrown away.
+        """
+        fields = self.chain.accept(value, self.positions())
+        arms, propensities = (np.frombuffer(fields[name], kind).tolist() for name, kind in _ANSWERS)
+        sequence = self.chain.sequence
+        self._follow(fields["head"]["epoch"], fields["debits"])
+        fold, again = self._folded(sequence, Journaled(arms, propensities), slices)
+        ours, theirs = self.chain.written(again), self.chain.written(fields)
+        for name in ours:
+            if ours[name] != theirs[name]:
+                raise ReplayMismatch(f"decisions/{self.partition} record {sequence}: its inputs give another {name}")
+        return Step(None, tuple(fold.releases), tuple(fold.dead), fold.counts)
+
+    def _follow(self, epoch: int, debits: Sequence[Mapping[str, Any]]) -> None:
+        """Let the record's first release open an epoch if it did so; a record without releases answers no doubt."""
+        if debits and self.spending is not None:
+            self.epoch.follow(epoch, debits[0]["scope"], self.spending.terms.own)
+
+    def _folded(
+        self, sequence: int, journaled: Journaled | None, slices: Sequence[InputSlice]
+    ) -> tuple[DecisionFold[Any], dict[str, Any]]:
+        """Fold a batch, and say what the journal record that covers it holds."""
+        covered = self._covered(slices)
+        fold = self._batch(sequence, journaled)
+        fold.run(covered)
+        self._decoded = None
+        inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
+        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
+        return fold, {"head": head, **fold.fields()}
+
+    def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:
+        """One slice for every input in one order, empty ones included.
+
+        A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
+        it continues what he has read.
+        """
+        given = {(part.topic, part.partition): part for part in slices}
+        return [
+            given.get(source, InputSlice(*source, low=position, high=position, records=()))
+            for source, position in sorted(self.positions().items())
+        ]

@@ -1,0 +1,37 @@
+"""What roles may show of their machines beside counts: all of it follows from what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from hushstream.engine.spending import Spending
+from hushstream.privacy.ledger import Exhausted
+
+
+class Versioned(Protocol):
+    """A machine that publishes versions of a model."""
+
+    version: int
+
+
+def version_gauges(machine: Versioned, now_seconds: float) -> Mapping[str, float]:
+    """The version that was published last."""
+    return {"model_version": machine.version}
+
+
+def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping[str, float]:
+    """The version in use, and since when it is out; 0 before there is one."""
+    if not version:
+        return {"model_version": 0}
+    return {"model_version": version, "model_age_seconds": max(0.0, now_seconds - published_ms / 1000)}
+
+
+def budget_gauges(scope_class: str, spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
+    """What one unit of a class of scopes has paid, may pay, and pays next, and whether nothing is released any more."""
+    return {
+        f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
+        f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,
+        f"{scope_class}_price_micro_epsilon": spending.terms.price.cost.epsilon_micro,
+        f"{scope_class}_refusing": refused is not None,
+    }

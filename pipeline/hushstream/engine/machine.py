@@ -1,0 +1,247 @@
+"""What every role is: a deterministic fold of input logs into a journal and the records that follow from it.
+
+A machine owns one *home partition*. It never reads a clock, a file, a socket or a random source: whoever
+drives it (a Faust worker, the direct runner, `verify`) moves bytes in and out, and nothing else.
+
+The order of the protocol (journal first, then release, then commit) belongs to the driver; what a record
+says belongs to the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from hushstream.privacy.ledger import Exhausted
+from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.errors import HushstreamError
+
+TopicPartition = tuple[str, int]
+"""A logical topic name (without the deployment's prefix) and a partition number."""
+
+
+class InputRecord(NamedTuple):
+    """One record of an input log, as the broker stored it."""
+
+    offset: int
+    timestamp_ms: int
+    value: bytes
+
+
+class InputSlice(NamedTuple):
+    """All records of one input partition with ``low <= offset < high``, in offset order.
+
+    Offsets may have holes (a broker may use offsets for its own control records): ``high`` is the next
+    offset to read, not ``low + len(records)``.
+    """
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+    records: Sequence[InputRecord]
+
+
+class Output(NamedTuple):
+    """One record to send. ``partition`` is always chosen by the machine; ``key`` is None or public."""
+
+    topic: str
+    partition: int
+    value: bytes
+    key: bytes | None = None
+
+
+class InputRange(NamedTuple):
+    """The part of one input log that a journal record covers: ``low <= offset < high``."""
+
+    topic: str
+    partition: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """What a driver must know of a journal record to apply the chain rule and to find its inputs."""
+
+    sequence: int
+    """0 for the genesis record, then 1, 2, ... without a gap."""
+    inputs: tuple[InputRange, ...]
+    """Empty for the genesis record."""
+    edition: int = FIRST_EDITION
+    """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one fold produced.
+
+    ``journal`` is None when nothing has to be written ahead (a shuffler that only filled its window); such
+    a step has no releases, but it may have dead letters.
+    """
+
+    journal: bytes | None
+    releases: tuple[Output, ...] = ()
+    """Sent only after ``journal`` was acknowledged at the expected offset; deterministic bytes and order."""
+    dead_letters: tuple[Output, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many events had which outcome, by names from a fixed list (`hushstream.engine.outcomes`)."""
+
+
+class ReplayMismatch(HushstreamError):
+    """The inputs do not give again what the journal says was released; nothing may be sent."""
+
+
+class OffChain(HushstreamError):
+    """A journal record does not continue the chain (a foreign or repeated append); readers skip it."""
+
+
+@runtime_checkable
+class Reopens(Protocol):
+    """A machine whose noise has epochs: after a `ReplayMismatch`, which left its state alone, it may go on."""
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Adopt a journal record that the inputs no longer give; the next release opens an epoch, at its price."""
+
+
+@runtime_checkable
+class Distrusts(Protocol):
+    """A machine that draws noise, and can draw noise of its own from here on."""
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
+
+        For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
+        content that it covers meets no other data: there a fork has cost those whom both branches released one price
+        more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
+        negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
+        the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
+        opens it there too. A doubt that nothing has answered yet is in snapshots; asking twice is asking once.
+
+        Args:
+            nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
+            forked: whether a lost branch is known, not only possible: then its price is charged in any case.
+
+        Returns:
+            Whether the next release opens an epoch.
+        """
+
+
+@runtime_checkable
+class Spends(Protocol):
+    """A machine whose releases are paid out of a budget."""
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """Why the next release would be withheld; None while the budget has room for it."""
+
+
+@runtime_checkable
+class Portioned(Protocol):
+    """A machine whose snapshot is packed a little at a time, while it goes on folding."""
+
+    def snapshot_portions(self) -> Generator[None, None, bytes]:
+        """Pack the state as it is at the first step; each step takes a few milliseconds, the last returns it.
+
+        Between two steps the machine may fold. One snapshot at a time; to give it up, close it.
+        """
+
+
+def finished(portions: Generator[None, None, bytes]) -> bytes:
+    """What a state packed in portions comes to, without a pause."""
+    while True:
+        try:
+            next(portions)
+        except StopIteration as end:
+            packed: bytes = end.value
+            return packed
+
+
+class Machine(Protocol):
+    """One role on one home partition.
+
+    Life: ``start`` (genesis, found or made) -> ``replay`` for each record of the journal -> ``fold`` for new input.
+    """
+
+    @property
+    def journal(self) -> TopicPartition:
+        """Where this machine's journal lives."""
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """The co-partitioned inputs, assigned by the consumer group."""
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """Inputs that every worker reads without a group (models)."""
+
+    @property
+    def float_ties(self) -> int:
+        """How many replayed decisions stand by the journal although this machine's scores differ by a rounding."""
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """The digest that a journal record over these slices holds (16 bytes)."""
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """The first record of a new journal, from 32 random bytes of the driver."""
+
+    def start(self, genesis: bytes) -> None:
+        """Begin from the genesis record that the journal really holds at its first offset.
+
+        Raises:
+            HushstreamError: it belongs to another deployment, configuration, role, partition or key.
+        """
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """Read sequence number and input ranges of a journal record.
+
+        Raises:
+            HushstreamError: the bytes are not a journal record of this role.
+        """
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset to *feed* to ``fold``, for every input and broadcast."""
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """The offsets from which a worker that has only the journal must read again (group inputs).
+
+        At most ``positions``; smaller where a window is open or ids must be remembered.
+        """
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """The largest prefix of what has arrived that may be folded now (it may be empty).
+
+        A context that waits for a click (``after_click``) is held back by this, with what follows it.
+        """
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """Fold new input; each slice starts at the machine's position. Mutates the machine.
+
+        Journal bytes of successive steps continue each other. Never raises for bad content: that becomes
+        dead letters.
+        """
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """The input that ``replay`` needs for this journal record (for a shuffler it may begin earlier)."""
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Fold the ranges that a journal record names, and give the outputs that it stands for.
+
+        Raises:
+            OffChain: sequence number, lows or chain do not continue this machine; its state is unchanged.
+            ReplayMismatch: the inputs give other releases than the journal's digest says.
+        """
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """A record to append to the home input when nothing came for ``idle_ms``; None when not needed."""
+
+    def snapshot(self) -> bytes:
+        """The whole state, packed; to be kept only once every journaled step before it was acknowledged."""
+
+    def restore(self, snapshot: bytes) -> None:
+        """Replace the state.
+
+        Raises:
+            HushstreamError: damaged, another version, deployment, or journal (genesis) than ``start`` saw.
+        """

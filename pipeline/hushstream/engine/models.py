@@ -1,0 +1,76 @@
+"""Reading a line of published models by the chain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hushstream.engine.chain import Chain, Identity, PublicDigester
+from hushstream.engine.machine import InputSlice, OffChain, TopicPartition
+from hushstream.engine.system import Core
+from hushstream.schemas.codec import CodecError
+
+
+class OnChain(NamedTuple):
+    """A Model record that counts: where it lies, its value, and its fields."""
+
+    offset: int
+    value: bytes
+    fields: dict[str, Any]
+
+
+def aggregator_identity(system: Core, line: int) -> Identity:
+    """Whose journal the models of a line are."""
+    return Identity("aggregator", system.config.deployment, system.digest, ("models", line))
+
+
+class ModelReader:
+    """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
+
+    def __init__(self, system: Core, line: int, name: str, schema: str) -> None:
+        """Follow ``models/line`` of a deployment, the line of this ``name``; its versions are records of ``schema``."""
+        self.line = name
+        self.topic: TopicPartition = ("models", line)
+        self.position = 0
+        self.published_ms = 0
+        """Log time of the newest version; 0 before the first (not part of the state: for gauges only)."""
+        self._chain = Chain(aggregator_identity(system, line), PublicDigester(), schema)
+        self._highs: dict[TopicPartition, int] = {}
+
+    def read(self, part: InputSlice) -> Iterator[OnChain]:
+        """Yield the records on the chain in a slice of the models topic.
+
+        Raises:
+            ForeignJournal: the line was begun by another deployment or configuration.
+            NewerJournal: see `Chain.read`; a model that was passed over would be missed in every later decision.
+        """
+        for record in part.records:
+            fields = self._accept(record.value)
+            if fields is not None:
+                self.published_ms = record.timestamp_ms
+                yield OnChain(record.offset, record.value, fields)
+        self.position = part.high
+
+    def dump(self) -> dict[str, Any]:
+        """The reader's place, for a snapshot."""
+        highs = [{"topic": t, "partition": p, "high": high} for (t, p), high in self._highs.items()]
+        return {"position": self.position, "chain": self._chain.dump(), "highs": highs}
+
+    def resume(self, place: dict[str, Any]) -> None:
+        """Return to a dumped place."""
+        self.position = place["position"]
+        self._chain.genesis_nonce = bytes(place["chain"]["nonce"])
+        self._chain.resume(place["chain"])
+        self._highs = {(h["topic"], h["partition"]): h["high"] for h in place["highs"]}
+
+    def _accept(self, value: bytes) -> dict[str, Any] | None:
+        try:
+            if self._chain.sequence < 0:
+                self._chain.start(value)
+                return None
+            fields = self._chain.accept(value, self._highs)
+        except (OffChain, CodecError):
+            return None
+        for part in fields["head"]["inputs"]:
+            self._highs[part["topic"], part["partition"]] = part["high"]
+        return fields

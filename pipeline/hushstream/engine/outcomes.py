@@ -1,0 +1,97 @@
+"""The fixed list of outcomes that machines count, beside those of `hushstream.feedback.join`.
+
+Metrics take their labels from these lists and from nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Literal
+
+
+class Outcome(StrEnum):
+    """What became of an event. Counts of these are zone-private unless the metrics table says otherwise."""
+
+    DECIDED = "decided"
+    OVER_QUOTA = "over_quota"
+    REPEATED_CONTEXT = "repeated_context"
+    PARKED = "parked"
+    SLOT_SENT = "slot_sent"
+    SLOT = "slot"
+    REPEATED_SLOT = "repeated_slot"
+    WINDOW = "window"
+    CROWD = "crowd"
+    REPEATED_CROWD = "repeated_crowd"
+    REPEATED_INTERACTIONS = "repeated_interactions"
+    REWARD_TAKEN = "reward_taken"
+    REPEATED_REWARDS = "repeated_rewards"
+    ALLOWANCE_SPENT = "allowance_spent"
+    RELEASE = "release"
+    REPEATED_RELEASE = "repeated_release"
+    RELEASE_WITHHELD = "release_withheld"
+    DIVERGED = "diverged"
+    NOT_SHOWN = "not_shown"
+    MODEL = "model"
+    MODEL_ADOPTED = "model_adopted"
+    SEAL = "seal"
+    FORGOTTEN = "forgotten"
+    EXPIRED = "expired"
+    TICK = "tick"
+    REJECTED = "rejected"
+
+
+_SLOT_PUBLIC = (
+    Outcome.SLOT_SENT,
+    Outcome.SLOT,
+    Outcome.REPEATED_SLOT,
+    Outcome.WINDOW,
+    Outcome.CROWD,
+    Outcome.REPEATED_CROWD,
+    Outcome.REWARD_TAKEN,
+    Outcome.REPEATED_REWARDS,
+    Outcome.ALLOWANCE_SPENT,
+    Outcome.NOT_SHOWN,
+    Outcome.RELEASE,
+    Outcome.REPEATED_RELEASE,
+    Outcome.RELEASE_WITHHELD,
+    Outcome.DIVERGED,
+    Outcome.MODEL,
+    Outcome.MODEL_ADOPTED,
+    Outcome.SEAL,
+    Outcome.TICK,
+)
+"""They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""
+
+OUTCOMES: Mapping[str, Literal["slot-public", "zone-private"]] = {
+    str(outcome): "slot-public" if outcome in _SLOT_PUBLIC else "zone-private" for outcome in Outcome
+}
+"""Each with its class."""
+
+
+class Refusal(StrEnum):
+    """Why a role sent a record to the dead letters, beyond what the codec itself refuses."""
+
+    UNNORMALISED_CONTEXT = "unnormalised_context"
+    AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
+    TOO_MANY_ROWS = "too_many_rows"
+    BAD_PHASE = "bad_phase"
+    UNKNOWN_LINE = "unknown_line"
+    EVENT_OF_ANOTHER_USER = "event_of_another_user"
+    CLICK_WITHOUT_CONTEXT = "click_without_context"
+    TOO_MANY_PARKED = "too_many_parked"
+    BASELINE_NOT_ELIGIBLE = "baseline_not_eligible"
+    OTHER_CONFIGURATION = "other_configuration"
+    STALE_PERIOD = "stale_period"
+    MALFORMED_SLOT = "malformed_slot"
+    SEALED_FOR_ANOTHER = "sealed_for_another"
+    MALFORMED_INTERACTIONS = "malformed_interactions"
+    MALFORMED_MODEL = "malformed_model"
+    UNKNOWN_ORIGIN = "unknown_origin"
+    MALFORMED_REWARDS = "malformed_rewards"
+    MALFORMED_RELEASE = "malformed_release"
+    FOREIGN_USER = "foreign_user"
+    """A context of a user whose home is another partition: there he would have a second allowance."""
+    UNKNOWN_USER = "unknown_user"
+    TOO_LONG_FEATURES = "too_long_features"
+    LINE_NOT_ALLOWED = "line_not_allowed"

@@ -1,0 +1,26 @@
+"""The seals of a phase, one from each learner partition: only together do they end it."""
+
+from __future__ import annotations
+
+
+class PhaseEnds:
+    """Which phase each learner partition has sealed, and which phase all of them have."""
+
+    __slots__ = ("by_origin", "complete", "origins")
+
+    def __init__(self, origins: int) -> None:
+        """Wait for learner partitions 0 .. ``origins`` - 1."""
+        self.origins = origins
+        self.by_origin: dict[int, int] = {}
+        self.complete = -1
+
+    def note(self, origin: int, phase: int) -> bool | None:
+        """Take one seal: whether a phase is complete by it; None if no partition of this deployment sent it."""
+        if not 0 <= origin < self.origins or phase < 0:
+            return None
+        self.by_origin[origin] = max(self.by_origin.get(origin, -1), phase)
+        complete = min(self.by_origin.get(known, -1) for known in range(self.origins))
+        if complete <= self.complete:
+            return False
+        self.complete = complete
+        return True

@@ -1,0 +1,56 @@
+"""Dead letters: which record was refused and why, without a byte of what it held.
+
+The digest is keyed with the zone's key, so that the operator of that zone can find the record again, and
+nobody else can learn it by guessing (PRIVACY rule 10).
+"""
+
+from __future__ import annotations
+
+from hushstream.engine.chain import Digester, Encode
+from hushstream.engine.machine import Output
+
+WHOLE_RECORD = -1
+"""In place of a row, when a record was refused as a whole."""
+
+
+class Refused(Exception):
+    """A record must not count, for a reason of `hushstream.engine.outcomes.Refusal`."""
+
+    def __init__(self, reason: str) -> None:
+        """With the reason."""
+        super().__init__(reason)
+        self.reason = reason
+
+
+class DeadLetters:
+    """Makes the dead letters of one role in one zone."""
+
+    def __init__(self, zone: str, role: str, home: int, digester: Digester, encode: Encode) -> None:
+        """Bind to the zone whose operator may read them, and to the home partition of the role."""
+        self._home = home
+        self._zone = zone
+        self._role = role
+        self._digester = digester
+        self._encode = encode
+
+    def letter(
+        self,
+        reason: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        row: int = WHOLE_RECORD,
+        value: bytes = b"",
+    ) -> Output:
+        """One dead letter; ``value`` enters only as a keyed digest."""
+        fields = {
+            "zone": self._zone,
+            "role": self._role,
+            "reason": str(reason),
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "row": row,
+            "digest": self._digester.digest("dead-letter", value),
+        }
+        return Output(f"dead-letters-{self._zone}", self._home, self._encode("DeadLetter", fields))

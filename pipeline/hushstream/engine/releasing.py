@@ -1,0 +1,359 @@
+"""The base of roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
+
+A journal record is written when what was gathered closes, and only then: before that the state is a fold of the input
+that anyone with the log can repeat. The record names the range and a keyed digest of its input, the debit, and a keyed
+digest of what is released; noise is named by the journal's genesis nonce, the epoch and the place within it, so the
+same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
+
+Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so, and what follows is
+released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`Distrusts`), whatever draws
+ahead of its input begins an epoch that it pays for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from hushstream.engine.budget import SpendingTerms, debit_fields
+from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.epochs import EPOCH, NoiseEpoch
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.key_rotation import STAYS, KeyInForce
+from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.one_input import OneInput
+from hushstream.engine.one_input_state import PLACE, dump_place, restore_place
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.refusals import DeadLetters, Refused
+from hushstream.engine.spending import SPENDING, Asked, Spending
+from hushstream.engine.state_parts import record as avro_record
+from hushstream.engine.system import Core
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Exhausted
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+Closed = TypeVar("Closed")
+"""What has closed: its cause, and whatever is released of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A release as it follows from what closed, before it is journaled.
+
+    Attributes:
+        fields: of the journal record.
+        outputs: what is sent once the record stands.
+        released: whether anything is released; its price may have been refused.
+    """
+
+    fields: dict[str, Any]
+    outputs: tuple[Output, ...]
+    released: bool
+
+
+def releasing_form(what: str, version: int, name: str, **own: Any) -> Form:
+    """The packed form of a releasing role's state: what all of them hold, and fields of its ``own``."""
+    return Form.of(what, version, avro_record(name, **PLACE, key_id="bytes", epoch=EPOCH, **own, spending=SPENDING))
+
+
+class ReleasingRole(OneInput, ABC, Generic[Closed]):
+    """One journal of releases over one input log.
+
+    Attributes:
+        form: of its packed state (`releasing_form`); it holds input in clear, so it is as sensitive as that.
+        partition: of the input and of the journal.
+        keys: of the zone, and the one in force.
+        epoch: where the noise stands.
+        spending: what is charged.
+    """
+
+    form: ClassVar[Form]
+
+    def __init__(
+        self,
+        system: Core,
+        identity: Identity,
+        schema: str,
+        source: TopicPartition,
+        zone: str,
+        key: Key,
+        ring: KeyRing | None,
+        terms: SpendingTerms,
+        first_epoch: int = 0,
+    ) -> None:
+        """Begin before the first record of ``source``.
+
+        Args:
+            system: the deployment.
+            identity: whose journal it is.
+            schema: of its records.
+            source: the input.
+            zone: whose operator reads the dead letters.
+            key: the zone's key that the journal begins with.
+            ring: what the zone's key file holds: where the key turns next.
+            terms: what releases cost, and out of which limit.
+            first_epoch: number of the first epoch of noise.
+        """
+        super().__init__(Chain(identity, key, schema), key, identity.journal, source)
+        self.partition = identity.journal[1]
+        self.keys = KeyInForce(key, ring)
+        self.epoch = NoiseEpoch(first_epoch)
+        self.spending = Spending(terms, self.partition)
+        self.system = system
+        self._retired = self.keys.retired
+        self._zone, self._role = zone, identity.role
+        self._letters = self._open_letters()
+
+    @property
+    @abstractmethod
+    def expects(self) -> frozenset[str]:
+        """The schemas of records that may come."""
+
+    @property
+    @abstractmethod
+    def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all that it covers is there, so that no digest of that is in its name."""
+
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """Whether log time alone may close what is gathered."""
+
+    @property
+    @abstractmethod
+    def open_ms(self) -> int | None:
+        """For how long of log time something is gathered; None where log time closes nothing."""
+
+    @abstractmethod
+    def on_time(self, log_time_ms: int) -> Closed | None:
+        """Log time has come so far: what that closes, before the record that tells it is looked at."""
+
+    @abstractmethod
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closed | None:
+        """Take one record of this deployment; what closes with it.
+
+        Raises:
+            Refused: it must not count.
+        """
+
+    @abstractmethod
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closed | None:
+        """Take a seal; what closes with it.
+
+        Raises:
+            Refused: it comes from nobody who ends phases here.
+        """
+
+    def after(self, record: InputRecord) -> Closed | None:
+        """A record was taken, or refused: what closes by that."""
+        return None
+
+    @abstractmethod
+    def place_of(self, closed: Closed | None) -> int:
+        """Which charge of its epoch something is on; None stands for what is gathered now."""
+
+    @abstractmethod
+    def close(self, closed: Closed, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+        """Take what closed into the state: fields of the journal record, and what is released if that is allowed."""
+
+    @abstractmethod
+    def count_release(self, released: bool, gathered: Gathered) -> None:
+        """Count what was released, or withheld."""
+
+    @abstractmethod
+    def redraw(self) -> None:
+        """The epoch has been opened anew for a doubt: begin again under its noise."""
+
+    @abstractmethod
+    def rotated(self, released: bool) -> None:
+        """The next key is in force, and its epoch has begun: go on under its noise.
+
+        Args:
+            released: whether anything was released in the epoch before.
+        """
+
+    @abstractmethod
+    def dump_own(self) -> dict[str, Any]:
+        """The values of the state's own fields."""
+
+    @abstractmethod
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """Return to dumped values; counters that nothing was put into are open."""
+
+    @abstractmethod
+    def open_noise(self) -> None:
+        """Begin counters that nothing was put into, under the noise of this epoch."""
+
+    def hold(self) -> object:
+        """What `put_back` needs after a record of the journal that its inputs do not give."""
+        return None
+
+    def put_back(self, held: object) -> None:
+        """Bring the machine back to where it was; one that cannot must be thrown away after a `ReplayMismatch`."""
+
+    # What a driver asks before it reads.
+
+    @property
+    def key(self) -> Key:
+        """The zone's key in force."""
+        return self.keys.key
+
+    @property
+    def nonce(self) -> bytes:
+        """That names the noise of this epoch."""
+        return self.epoch.nonce(self.chain.genesis_nonce)
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """Why the next release would be withheld; None while the budget has room for it."""
+        return self.spending.refusal(self.epoch.next_place(self.place_of(None)))
+
+    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+        """See `Distrusts.distrust`."""
+        if forked or self.draws_ahead:
+            self.epoch.ask(nonce)
+        return self.epoch.due
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        super().start(genesis)
+        self.open_noise()
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: log time must go on while what is gathered waits for its end."""
+        if self.open_ms is None or not self.waits or idle_ms < self.open_ms:
+            return None
+        value = self.chain.encode("Tick", {"config_digest": self.system.digest})
+        return Output(*self.inputs[0], value)
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`; it may be taken while something is gathered."""
+        shared = {**dump_place(self), "key_id": self.key.key_id, "epoch": self.epoch.dump()}
+        return self.form.write({**shared, **self.dump_own(), "spending": self.spending.dump()})
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        state = self.form.read(snapshot)
+        restore_place(self, state)
+        self.epoch = NoiseEpoch(**state["epoch"])
+        self.put_key(state["key_id"])
+        self.open_noise()
+        self.load_own(state)
+        self.spending.load(state["spending"])
+
+    # The fold.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each release, and one for what is left."""
+        steps: list[Step] = []
+        gathered = Gathered()
+        for part in slices:
+            for record in part.records:
+                closed = self._feed(record, gathered)
+                if closed is not None:
+                    steps.append(self._release(self._make(closed, record.offset + 1, self.keys.due), gathered))
+                    gathered = Gathered()
+            self.position = part.high
+        self.settle(gathered)
+        return [*steps, *gathered.steps()]
+
+    @in_its_edition
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
+        fields = self.chain.check(value, self.committed())
+        held = self.hold()
+        self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
+        gathered = Gathered()
+        end = self.entry(value).inputs[0].high
+        found = [self._feed(record, gathered) for part in slices for record in part.records]
+        # A record covers one release, which closes with its last input.
+        last = found[-1] if found and all(one is None for one in found[:-1]) else None
+        made = None if last is None else self._make(last, end, fields["turned_to"])
+        if made is None or self.chain.would_append(made.fields) != value:
+            self.put_back(held)
+            topic, partition = self.journal
+            raise ReplayMismatch(
+                f"{topic}/{partition} record {self.chain.sequence + 1}: its inputs give another release; "
+                f"nothing is sent"
+            )
+        step = self._release(made, gathered)
+        self.position = end
+        return step
+
+    def settle(self, gathered: Gathered) -> None:
+        """What was gathered counts for certain."""
+
+    def _feed(self, record: InputRecord, gathered: Gathered) -> Closed | None:
+        self.running = extend_digest(self.key, self.running, record)
+        closed = self.on_time(record.timestamp_ms)
+        try:
+            name, fields = codec.decode(record.value, self.expects)
+            closed = self._take(name, fields, record, gathered) or closed
+        except (CodecError, Refused) as error:
+            gathered.refuse(self._letters, error.reason, self.inputs[0], record)
+        return closed or self.after(record)
+
+    def _take(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closed | None:
+        if fields["config_digest"] != self.system.digest:
+            raise Refused(Refusal.OTHER_CONFIGURATION)
+        if name == "Tick":
+            gathered.counts[Outcome.TICK] += 1
+            return None
+        if name == "Seal":
+            closed = self.on_phase_end(fields, gathered)
+            gathered.counts[Outcome.SEAL] += 1
+            return closed
+        return self.on_record(name, fields, record, gathered)
+
+    # One release.
+
+    def _make(self, closed: Closed, high: int, turned_to: bytes) -> Made:
+        if self.epoch.due:
+            self.epoch.renew()
+            self.redraw()
+        # 1. Ask: what was paid for is in the state, so a replay is told the same.
+        asked = self.spending.ask(self.epoch.place(self.place_of(closed)))
+        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        own, outputs = self.close(closed, asked)
+        head = head_fields(
+            self.chain.sequence + 1,
+            self.epoch.number,
+            [self._covered(high)],
+            self.running,
+            digest_outputs(self.key, outputs),
+            self.chain.edition,
+        )
+        fields = {"head": head, **own, "debit": debit_fields(asked.debit), "turned_to": turned_to}
+        return Made(fields, outputs, asked.refused is None)
+
+    def _release(self, made: Made, gathered: Gathered) -> Step:
+        # 3. Journal: the driver appends this record, and sends the outputs only when it stands (4.).
+        journal = self.chain.append(made.fields)
+        self._close(made.fields["head"]["inputs"][0]["high"])
+        self.settle(gathered)
+        self.count_release(made.released, gathered)
+        turned_to = made.fields["turned_to"]
+        if turned_to != STAYS:
+            # 5. The record was digested under the key before; all that follows is under the next one.
+            self.put_key(turned_to)
+            self.epoch.turn()
+            self.rotated(made.released)
+        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
+
+    def put_key(self, key_id: bytes) -> None:
+        """Go on under the zone's key with this public id.
+
+        Raises:
+            KeyFileError: it was destroyed, or the zone never had it.
+        """
+        self._turn_digests(self.keys.turn_to(key_id))
+        self._letters = self._open_letters()
+
+    def _open_letters(self) -> DeadLetters:
+        return DeadLetters(self._zone, self._role, self.partition, self.key, self.chain.encode)

@@ -1,0 +1,86 @@
+"""What was shown before its context came, each with its reward: places that no reward takes from anything.
+
+Where contexts and what was shown are public and rewards are not, a reward must decide about nothing but itself: not
+whether what was shown is remembered, and not whether another reward is, or one reward would move many. So places are
+given to what was shown alone, and each has room for the reward of the same event. A reward that comes before both its
+context and the word that its arm was shown has no place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from hushstream.feedback.memory import FeedbackRow
+
+
+class EarlyOutcome(Enum):
+    """What became of feedback whose context has not come."""
+
+    WAITS = auto()
+    REPEATED = auto()
+    """The first of its kind stands."""
+    FULL = auto()
+    """Its user has no place left."""
+    NOT_SHOWN = auto()
+    """A reward of what was not said to be shown."""
+
+
+class ShownEarlyFeedback:
+    """Places for what was shown, so many for each user; nobody's feedback gives way."""
+
+    __slots__ = ("_by_event", "_by_user", "_of_one")
+
+    def __init__(self, of_one: int) -> None:
+        """Hold ``of_one`` events of each user, with two pieces of feedback each."""
+        self._of_one = of_one
+        self._by_event: dict[str, dict[str, list[FeedbackRow]]] = {}
+        """By event and user: what was shown, then the reward if it came."""
+        self._by_user: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many events wait for their context."""
+        return len(self._by_event)
+
+    def hold(self, click: FeedbackRow) -> EarlyOutcome:
+        """Let feedback wait if there is a place for it."""
+        place = self._by_event.get(click.event_id, {}).get(click.user)
+        if click.rewarded:
+            return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
+        if place is not None:
+            return EarlyOutcome.REPEATED
+        if self._by_user[click.user] >= self._of_one:
+            return EarlyOutcome.FULL
+        self._by_event.setdefault(click.event_id, {})[click.user] = [click]
+        self._by_user[click.user] += 1
+        return EarlyOutcome.WAITS
+
+    def claim(self, event_id: str) -> list[FeedbackRow]:
+        """Take what waits for an event that has now been decided, whoever sent it."""
+        users = self._by_event.pop(event_id, {})
+        self._by_user.subtract(users.keys())
+        return [click for place in users.values() for click in place]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._by_event.clear()
+        self._by_user.clear()
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+        if self._by_user.pop(user, 0):
+            for users in self._by_event.values():
+                users.pop(user, None)
+            self._by_event = {event_id: users for event_id, users in self._by_event.items() if users}
+
+    def all(self) -> Iterator[FeedbackRow]:
+        """Everything that waits, so that early it in this order gives the same places (for snapshots)."""
+        return (click for users in self._by_event.values() for place in users.values() for click in place)
+
+
+def _rewarded(place: list[FeedbackRow], click: FeedbackRow) -> EarlyOutcome:
+    if len(place) > 1:
+        return EarlyOutcome.REPEATED
+    place.append(click)
+    return EarlyOutcome.WAITS

@@ -1,0 +1,178 @@
+"""What a machine asks before each release: may it, and what is debited.
+
+The answers follow from the configuration and from what was asked before, so a replay gives them again: nothing of
+it needs a record of its own. A refusal changes no sum, and is given again for every further release of that charge:
+the steps of an epoch whose price was refused are withheld with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from hushstream.engine.budget import Place, SpendingTerms
+from hushstream.engine.state_parts import array, record
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.errors import LedgerError
+from hushstream.privacy.ledger import Debit, Exhausted
+
+SPENDING = record(
+    "Spending",
+    epoch="long",
+    window="long",
+    renewal="long",
+    doubt="string",
+    charged="boolean",
+    newest="long",
+    renewals="long",
+    own=array("bytes"),
+    deployment=array("bytes"),
+)
+"""Avro schema of `Spending.dump`, for snapshots; sums are unsigned, big-endian: deltas go beyond 64 bits."""
+
+_NOWHERE = Place(-1)
+
+
+class Asked(NamedTuple):
+    """The answer to one release.
+
+    Attributes:
+        debit: what the journal says was debited to the own scope: the price with the first release of a charge,
+            nothing for the releases that it covers, nothing where it was refused.
+        refused: why nothing may be released; None when it may.
+        opens: whether this is the first answer for the charge, which the ledger's topic repeats: the price was
+            debited, or refused.
+    """
+
+    debit: Debit
+    refused: Exhausted | None
+    opens: bool
+
+
+class Spending:
+    """The ledger of one home partition: its deployment scope, and the own scope of the charge that is open.
+
+    Attributes:
+        terms: prices and limits.
+        renewals: how often the deployment scope has paid.
+    """
+
+    def __init__(self, terms: SpendingTerms, partition: int) -> None:
+        """Nothing is spent."""
+        self.terms = terms
+        self.renewals = 0
+        self._partition = partition
+        self._ledger = terms.ledger(partition)
+        self._place = _NOWHERE
+        self._charged = False
+        self._newest = -1
+        """The newest renewal that was paid for."""
+
+    @property
+    def spent(self) -> Cost:
+        """What the deployment scope has spent."""
+        return self._ledger.spent(self.terms.deployment_scope(self._partition))
+
+    def ask(self, place: Place) -> Asked:
+        """Debit one release, before it is made.
+
+        Args:
+            place: the charge that it belongs to; never before the one that was asked last.
+
+        Raises:
+            LedgerError: a charge that is closed.
+        """
+        own, life = self._debits(place)
+        opens = place != self._place
+        self._open(place)
+        refused = self._ledger.try_debits((own, life))
+        if refused is not None:
+            return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
+        self._note_paid(place)
+        return Asked(own, None, opens)
+
+    def refusal(self, place: Place) -> Exhausted | None:
+        """What the next release of a charge would be refused with; None where it would not. Changes nothing.
+
+        Raises:
+            LedgerError: a charge that is closed.
+        """
+        return self._ledger.refusal(self._debits(place))
+
+    def adopt(self, place: Place) -> None:
+        """Enter a charge that the journal says was paid, though its inputs no longer say so, whatever the limits.
+
+        Raises:
+            LedgerError: a charge that is closed.
+        """
+        own, life = self._debits(place)
+        self._open(place)
+        self._ledger.take((own, life))
+        self._note_paid(place)
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form."""
+        totals = self._ledger.totals()
+        return {
+            "epoch": self._place.epoch,
+            "window": self._place.window,
+            "renewal": self._place.renewal,
+            "doubt": self._place.doubt,
+            "charged": self._charged,
+            "newest": self._newest,
+            "renewals": self.renewals,
+            "own": _packed(totals.get(self._own_scope(self._place), ())),
+            "deployment": _packed(totals[self.terms.deployment_scope(self._partition)]),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over a state.
+
+        Raises:
+            LedgerError: not the sums of such a ledger.
+        """
+        self._place = Place(state["epoch"], state["window"], state["renewal"], state["doubt"])
+        self._charged, self._newest, self.renewals = state["charged"], state["newest"], state["renewals"]
+        totals = {
+            self._own_scope(self._place): _sums(state["own"]),
+            self.terms.deployment_scope(self._partition): _sums(state["deployment"]),
+        }
+        self._ledger.resume(totals)
+
+    def _debits(self, place: Place) -> tuple[Debit, Debit]:
+        """What a release asks of the own scope and of the deployment's, if it were the next one."""
+        if place < self._place:
+            raise LedgerError(f"spending: expected {self._place} or a later charge, got {place}")
+        terms = self.terms
+        own = replace(terms.price, scope=self._own_scope(place))
+        life = replace(terms.life, scope=terms.deployment_scope(self._partition))
+        if place == self._place and self._charged:
+            own = replace(own, cost=Cost(0), curve=())
+        if place.renewal <= self._newest:
+            life = replace(life, cost=Cost(0), curve=())
+        return own, life
+
+    def _open(self, place: Place) -> None:
+        """Go over to a charge: nothing is asked of the one before any more."""
+        if place != self._place:
+            self._ledger.close(self._own_scope(self._place))
+            self._place, self._charged = place, False
+
+    def _note_paid(self, place: Place) -> None:
+        """Note that a charge was paid for."""
+        if place.renewal > self._newest:
+            self._newest = place.renewal
+            self.renewals += 1
+        self._charged = True
+
+    def _own_scope(self, place: Place) -> str:
+        return self.terms.own_scope(self._partition, place)
+
+
+def _packed(total: Sequence[int]) -> list[bytes]:
+    return [part.to_bytes((part.bit_length() + 7) // 8, "big") for part in total]
+
+
+def _sums(packed: Sequence[bytes]) -> tuple[int, ...]:
+    return tuple(int.from_bytes(part, "big") for part in packed)

@@ -1,0 +1,137 @@
+"""Topics that more than one system has, in the form that they share; each system lists its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic, letter_reader
+
+_PLAIN: dict[str, Any] = {
+    "noised": False,
+    "names_users": False,
+    "tombstones": False,
+    "ticks": False,
+    "private_lag": False,
+}
+"""Of a topic that holds no noise and names nobody."""
+
+EVENTS_STAY = "event ids in the decisions journal, which names no user; an event id should not name one either"
+"""What an erasure leaves of a user wherever there are `decisions`."""
+
+
+def contexts(zone: str, count: str) -> Topic:
+    """What applications ask: contexts, ends of phases, and tombstones of users."""
+    return Topic(
+        name="contexts",
+        schemas=("Context", "ContextBatch", "Seal", "Forget"),
+        zone=zone,
+        partition_rule=PartitionRule.USER,
+        count=count,
+        retention_ms=SHORT_MS,
+        noised=False,
+        names_users=True,
+        tombstones=True,
+        ticks=False,
+        private_lag=False,
+        client="writes",
+    )
+
+
+def clicks(zone: str, count: str) -> Topic:
+    """What applications saw: shown arms, and rewards. How many there are is content."""
+    return Topic(
+        name="clicks",
+        schemas=("Feedback", "FeedbackBatch"),
+        zone=zone,
+        partition_rule=PartitionRule.USER,
+        count=count,
+        retention_ms=SHORT_MS,
+        noised=False,
+        names_users=True,
+        tombstones=False,
+        ticks=False,
+        private_lag=True,
+        client="writes",
+    )
+
+
+def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
+    """Kept whole: its first record is the genesis, and without it no worker can start again."""
+    everything = ("Genesis", *schemas)
+    return Topic(
+        name=name,
+        schemas=everything,
+        zone=zone,
+        partition_rule=rule,
+        count=count,
+        retention_ms=None,
+        **_PLAIN,
+        **more,
+    )
+
+
+def decisions(zone: str, count: str) -> Topic:
+    """What was answered: the journal of those who decide."""
+    return journal("decisions", ("Decisions",), zone, PartitionRule.HOME, count, client="reads")
+
+
+def models(*schemas: str) -> Topic:
+    """Versions of a model: the journal of those who publish it."""
+    return journal("models", schemas, PUBLISHED, PartitionRule.LINE, "lines", reader=OPERATOR)
+
+
+def account(name: str, schema: str, count: str) -> Topic:
+    """Published for good. What was spent is never forgotten: a shorter ledger would let the budget be spent again."""
+    return Topic(
+        name=name,
+        schemas=(schema,),
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=None,
+        reader=OPERATOR,
+        **{**_PLAIN, "noised": True},
+    )
+
+
+def releases(name: str, *schemas: str) -> Topic:
+    """What came out of a mechanism."""
+    return Topic(
+        name=name,
+        schemas=schemas,
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.LINE,
+        count="lines",
+        retention_ms=LONG_MS,
+        reader=OPERATOR,
+        **{**_PLAIN, "noised": True},
+    )
+
+
+def marks(zone: str, count: str) -> Topic:
+    """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
+    return Topic(
+        name=f"marks-{zone}",
+        schemas=("ReleaseMark",),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=None,
+        reader=OPERATOR,
+        cleanup="compact",
+        **_PLAIN,
+    )
+
+
+def dead_letters(zone: str, count: str) -> Topic:
+    """Which records a zone refused, for its own operator."""
+    return Topic(
+        name=f"dead-letters-{zone}",
+        schemas=("DeadLetter",),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=LONG_MS,
+        reader=letter_reader(zone),
+        **_PLAIN,
+    )

@@ -1,1 +1,0 @@
-"""Windows of slots and what the shuffler releases from them (shuffler zone)."""

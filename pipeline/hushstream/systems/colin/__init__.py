@@ -1,0 +1,1 @@
+"""Collaborative bandits: LinUCB, CoLin and GOBLin on continual-release counters."""

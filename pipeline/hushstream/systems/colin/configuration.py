@@ -1,0 +1,252 @@
+"""The configuration of a collaborative deployment (LinUCB, CoLin, GOBLin under privacy): plain frozen values.
+
+Users are the nodes of a public relation graph. Every context carries the features of the arms that may be
+shown; rewards alone are private, one reward is the unit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form
+from hushstream.engine.values import (
+    REFUSE_UNKNOWN,
+    number,
+    positive,
+    price,
+    require,
+    require_deployment_name,
+    seconds,
+    whole,
+)
+
+Algorithm = Literal["linucb", "colin", "goblin"]
+ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
+
+Mechanism = Literal["negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
+MECHANISMS: tuple[Mechanism, ...] = ("negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact")
+
+Trust = Literal["server", "edge"]
+NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
+NOISE_LAWS: tuple[NoiseLaw, ...] = ("laplace", "k-norm", "gaussian")
+
+GRID_BITS = 24
+"""Sums are whole multiples of 2^-24: a step of the lattice is far below the noise, and 2^38 rewards fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfig:
+    """Features of an arm; the noise is sized by the bounds on their length, and a context with longer ones is refused.
+
+    Attributes:
+        dimension: d, the numbers of one arm.
+        norm: their largest L2 length.
+        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which holds always. A tighter one makes
+            Laplace noise smaller.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    dimension: int
+    norm: float = 1.0
+    norm_l1: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("features.dimension", self.dimension, 1, 512)
+        object.__setattr__(self, "norm", positive("features.norm", self.norm))
+        require(self.norm <= 1024, "features.norm", "at most 1024", self.norm)
+        if self.norm_l1 is not None:
+            longest = math.sqrt(self.dimension) * self.norm
+            expected = f"a number above 0 and at most sqrt(dimension) * norm = {longest:g}"
+            bound = number("features.norm_l1", self.norm_l1, expected, lambda x: 0 < x <= longest * (1 + 1e-12))
+            object.__setattr__(self, "norm_l1", bound)
+
+    @property
+    def l1_bound(self) -> float:
+        """The largest L1 length of an arm's features."""
+        return math.sqrt(self.dimension) * self.norm if self.norm_l1 is None else self.norm_l1
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborationConfig:
+    """How users share; what ``auto`` takes is in `hushstream.systems.colin.ridge`.
+
+    Attributes:
+        algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
+            graph draw their parameters together).
+        alpha: width of the confidence, so how much is explored. lemma takes the width that holds for all users with
+            probability 1 - failure at each version (the paper's Lemma 2, corrected): safe, and far wider than what
+            explores best.
+        ridge: lambda, the initial diagonal of A; auto takes what the noise of the release asks for.
+        self_weight: a user's tie to himself in CoLin's relation matrix, beside the weights of the graph.
+        tie_weight: multiplies the weights of the graph for GOBLin.
+        failure: probability with which the width of lemma may fail.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    algorithm: Algorithm = "colin"
+    alpha: float | Literal["lemma"] = 0.1
+    ridge: float | Literal["auto"] = "auto"
+    self_weight: float = 1.0
+    tie_weight: float = 1.0
+    failure: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.algorithm in ALGORITHMS, "learner.algorithm", " or ".join(ALGORITHMS), self.algorithm)
+        if self.alpha != "lemma":
+            alpha = number("learner.alpha", self.alpha, "lemma or a finite number >= 0", lambda x: x >= 0)
+            object.__setattr__(self, "alpha", alpha)
+        failure = number("learner.failure", self.failure, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "failure", failure)
+        if self.ridge != "auto":
+            ridge = number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0)
+            object.__setattr__(self, "ridge", ridge)
+        own = number("learner.self_weight", self.self_weight, "a finite number >= 0", lambda x: x >= 0)
+        object.__setattr__(self, "self_weight", own)
+        ties = number("learner.tie_weight", self.tie_weight, "a finite number >= 0", lambda x: x >= 0)
+        object.__setattr__(self, "tie_weight", ties)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinualConfig:
+    """What leaves the zone that holds rewards, and how often.
+
+    Attributes:
+        trust: who adds the noise: server (a trusted counter role) or edge (each user's own counter in the learner;
+            nobody else sees a reward).
+        mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
+            edge), or exact (no noise: for replays of public datasets, refused by a live worker).
+        noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
+            than laplace where features are dense) or gaussian (epsilon and delta; blt has no other).
+        epsilon: for one reward, over all releases of an epoch.
+        delta: for one reward, over all releases of an epoch, with gaussian noise.
+        horizon: the most steps that a user's counter takes, for which its noise is sized; auto for rewards_per_user.
+        rewards_per_user: how many rewards of one user ever count.
+        reward_levels: M for noisy-reward: a reward is a whole number of M steps; 1 for clicks.
+        rows: a step is released after so many rewards, or at a seal. At the edge rows are released as they settle, and
+            a model follows after so many of them or at a seal.
+        seconds: a step is released after so much log time, too; null for never.
+        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
+            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    trust: Trust = "server"
+    mechanism: Mechanism = "negative-digit"
+    noise: NoiseLaw = "laplace"
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    horizon: int | Literal["auto"] = "auto"
+    rewards_per_user: int = 10_000
+    reward_levels: int = 256
+    rows: int = 256
+    seconds: float | None = None
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.trust in ("server", "edge"), "release.trust", "server or edge", self.trust)
+        require(self.mechanism in MECHANISMS, "release.mechanism", " or ".join(MECHANISMS), self.mechanism)
+        require(self.noise in NOISE_LAWS, "release.noise", " or ".join(NOISE_LAWS), self.noise)
+        if self.mechanism == "noisy-reward":
+            require(self.trust == "edge", "release.trust", "edge for noisy-reward (noise is added there)", self.trust)
+            require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
+        if self.mechanism == "exact":
+            require(self.trust == "server", "release.trust", "server for exact", self.trust)
+        if self.mechanism == "blt":
+            require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
+        object.__setattr__(self, "epsilon", price("release.epsilon", self.epsilon, LARGEST_EPSILON))
+        delta = number("release.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "delta", delta)
+        whole("release.rewards_per_user", self.rewards_per_user, 1, LARGEST_LIFE)
+        if self.horizon != "auto":
+            whole("release.horizon", self.horizon, 1, 1 << 30)
+            whole("release.rewards_per_user", self.rewards_per_user, 1, self.horizon)
+        whole("release.reward_levels", self.reward_levels, 1, 256)
+        whole("release.rows", self.rows, 1, 4096)
+        whole("release.epochs", self.epochs, 1, 1000)
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
+            require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
+
+    @property
+    def leaves(self) -> int:
+        """The most leaves of one user's counter, its horizon.
+
+        Every leaf holds at least one of his rewards that count, the one with which an epoch noises them again too.
+        """
+        return self.rewards_per_user if self.horizon == "auto" else self.horizon
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborativeConfig:
+    """Everything that decides what a collaborative deployment computes (Wang et al., DP-CoLin).
+
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        arms: the most arms that one context shows.
+        features: the features of an arm.
+        learner: how users share.
+        settle_seconds: a decision's reward counts until so much log time after it, or a seal; a later one is lost. Log
+            time is cut into spans as long, and the rows decided in one leave together when the next but one begins.
+        feedback: how shown and reward are joined to the decision.
+        release: what leaves the zone that holds rewards.
+        partitions: how many of each topic.
+        budget: limits what one reward may cost over all epochs of noise, of which release.epochs are planned; null for
+            what these cost.
+        system: which system this is a configuration of.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    arms: int
+    features: FeatureConfig
+    learner: CollaborationConfig = field(default_factory=CollaborationConfig)
+    settle_seconds: float = 3600.0
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    release: ContinualConfig = field(default_factory=ContinualConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    budget: BudgetConfig | None = None
+    system: Literal["colin"] = "colin"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        whole("arms", self.arms, 1, 4096)
+        object.__setattr__(self, "settle_seconds", seconds("settle_seconds", self.settle_seconds, 0))
+        shufflers = self.partitions.shuffler
+        require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
+        require(self.system == "colin", "system", "colin", self.system)
+        if self.budget is not None:
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            require(self.release.mechanism != "exact", "budget", "none for exact sums, which promise nothing", "one")
+        bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
+        expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
+        require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)
+        lengths = self.release.noise == "k-norm" and self.release.mechanism != "exact"
+        expected = "a number for k-norm noise (the lemma covers laplace and gaussian)"
+        require(self.learner.alpha != "lemma" or not lengths, "learner.alpha", expected, self.learner.alpha)
+
+
+def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:
+    """16 bytes that stand for the configuration and the relation graph together.
+
+    Args:
+        config: the configuration.
+        relation: the graph in its canonical form.
+        public_dataset: whether it is a replay of a public dataset.
+    """
+    canonical = canonical_form(config, public_dataset)
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + relation)
+    return hasher.digest()

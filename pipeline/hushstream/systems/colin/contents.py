@@ -1,0 +1,47 @@
+"""What the topics of a collaborative deployment hold of persons: a function of how rewards are released.
+
+Rewards alone are protected. Who was shown which features is held to be public by the relation, yet it is of persons:
+it stands in clear on published topics, and is said to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hushstream.privacy.contents import Content, Form
+from hushstream.systems.colin.configuration import ContinualConfig
+
+ZONES = {
+    "contexts": "edge",
+    "clicks": "edge",
+    "decisions": "edge",
+    "rewards": "counter",
+    "releases": "published",
+    "models": "published",
+}
+"""Who reads each of them; a test holds this equal to the topics' declaration."""
+TRUSTED = frozenset({"edge", "counter"})
+
+
+def collaborative_contents(release: ContinualConfig) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return (*_edge(), *_released(release))
+
+
+def _edge() -> Iterator[Content]:
+    yield _content("contexts", "features of the arms on offer, with the user's name", Form.PUBLIC)
+    yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
+    yield _content("decisions", "the arm decided for each event id", Form.PUBLIC)
+
+
+def _released(release: ContinualConfig) -> Iterator[Content]:
+    if release.trust == "server":
+        yield _content("rewards", "each reward, with the user's number and the features shown", Form.CLEAR)
+    form = Form.CLEAR if release.mechanism == "exact" else Form.NOISED
+    yield _content("releases", "each user's sums of feature times reward, by the user's number", form)
+    yield _content("releases", "which features each user was shown, by the user's number", Form.PUBLIC)
+    yield _content("models", "each user's parameters, made of releases alone", form)
+
+
+def _content(topic: str, what: str, form: Form) -> Content:
+    return Content(topic, what, form, ZONES[topic], ZONES[topic] in TRUSTED)

@@ -1,0 +1,359 @@
+"""The counter role: rewards in clear come in, noised running sums go out (its own zone).
+
+A step is a batch of rewards that a count, a seal or log time closed. Within it each user's rewards are one leaf
+of his own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
+record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
+else happens, so what is released does not depend on how the partitions of learners raced.
+
+The journal record holds a keyed hash chain of all rows of the epoch and of the batches that they came in. When a replay
+finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
+new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
+at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
+draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Distrusts`).
+
+A user who is forgotten leaves no exact sum here; what was released of him stands, and no later release names him.
+
+Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so and the one after it opens
+an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.chain import Identity
+from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.key_rotation import STAYS
+from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
+from hushstream.engine.one_input import START
+from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.refusals import Refused
+from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.spending import Asked
+from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.noised_sums import NoisedRewardSums
+from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
+from hushstream.systems.colin.topics import COUNTER_ZONE
+
+REMEMBERED_IDS = 100_000
+"""How many ids of batches are known again, so that what is sent twice counts once."""
+
+_KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
+_INPUT = "rewards"
+_PLAIN = ("position", "running", "leaf", "leaves", "batches", "open_since_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What trying one journal record may change; the ids that are remembered, which are many, are not among it."""
+
+    plain: dict[str, Any]
+    epoch: NoiseEpoch
+    pending: list[Rows]
+    by_origin: dict[int, int]
+    complete: int
+    taken: NDArray[np.int64]
+    noised_sums: NoisedRewardSums
+    sums: bytes
+    spending: dict[str, Any]
+
+
+class CounterMachine(ReleasingRole[str]):
+    """The counter on one partition of rewards; a step closes by its rows, a seal or log time."""
+
+    form: ClassVar[Form] = releasing_form(
+        "a counter's state",
+        6,
+        "CounterState",
+        leaf="long",
+        leaves="bytes",
+        open_since_ms="long",
+        **SEALS,
+        known=KNOWN,
+        taken="bytes",
+        batches="bytes",
+        nodes="bytes",
+        features="bytes",
+        rewards="bytes",
+        noised_sums="bytes",
+    )
+
+    system: CollaborativeSystem
+
+    def __init__(self, system: CollaborativeSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
+        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
+        source, terms = (_INPUT, partition), system.spending_terms
+        super().__init__(system, identity, "CounterJournal", source, COUNTER_ZONE, key, ring, terms)
+        self.leaf = 0
+        self.leaves = START
+        """Keyed hash chain of the epoch's rows, and of the batches that they came in."""
+        self.batches = 0
+        """Sum of the ids of all batches that were taken: it names the events until now, however they were cut."""
+        self.pending: list[Rows] = []
+        self.open_since_ms = 0
+        self.seals = PhaseEnds(system.config.partitions.learner)
+        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
+        self.taken = np.zeros(system.nodes, dtype=np.int64)
+        """How many rewards of each user have counted: his allowance."""
+        self.noised_sums = system.noised_sums(key, b"", 0, partition)
+
+    @property
+    def _events(self) -> bytes:
+        return self.batches.to_bytes(16, "little")
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `ReleasingRole.expects`."""
+        return _KINDS
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`."""
+        return self.noised_sums.reaches_ahead
+
+    @property
+    def waits(self) -> bool:
+        """See `ReleasingRole.waits`."""
+        return bool(self.pending)
+
+    @property
+    def open_ms(self) -> int | None:
+        """See `ReleasingRole.open_ms`."""
+        return self.system.open_ms
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
+
+        The rows that are in the log now go into the sums without a release: the record published their features
+        already. The next release opens an epoch after the record's own, which another state of this journal may
+        have begun: under the noise of any earlier one something else was released.
+        """
+        fields = self.chain.accept(value, self.committed())
+        gathered = Gathered()
+        for part in slices:
+            for record in part.records:
+                self._feed(record, gathered)
+        self.settle(gathered)
+        if self.pending:
+            self._add(Rows.joined(self.pending))
+        self.position = self.journaled = self.entry(value).inputs[0].high
+        self.running = START
+        self.leaf = fields["leaf"]
+        debit = fields["debit"]
+        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own)
+        # What the journal says was paid is paid, whatever its inputs say now.
+        if debit["epsilon_micro"] or debit["delta_units"]:
+            self.spending.adopt(self.epoch.place())
+        if fields["turned_to"] != STAYS:
+            self.put_key(fields["turned_to"])
+        gathered.counts[Outcome.DIVERGED] += 1
+        return Step(None, (), (), gathered.counts)
+
+    def hold(self) -> _Held:
+        """See `ReleasingRole.hold`."""
+        return _Held(
+            {name: getattr(self, name) for name in _PLAIN},
+            replace(self.epoch),
+            list(self.pending),
+            dict(self.seals.by_origin),
+            self.seals.complete,
+            self.taken.copy(),
+            self.noised_sums,
+            self.noised_sums.dump(),
+            self.spending.dump(),
+        )
+
+    def put_back(self, held: object) -> None:
+        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
+        assert isinstance(held, _Held)
+        for name, value in held.plain.items():
+            setattr(self, name, value)
+        self.epoch = held.epoch
+        self.pending, self.taken, self.noised_sums = held.pending, held.taken, held.noised_sums
+        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.noised_sums.load(held.sums)
+        self.spending.load(held.spending)
+
+    # One record; what closes the step, if it does.
+
+    def on_time(self, log_time_ms: int) -> str | None:
+        """See `ReleasingRole.on_time`: a record that comes late for its step joins it still."""
+        return None
+
+    def after(self, record: InputRecord) -> str | None:
+        """See `ReleasingRole.after`."""
+        if not self.pending:
+            return None
+        if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
+            return "rows"
+        open_ms = self.open_ms
+        if open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms:
+            return "time"
+        return None
+
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
+        """See `ReleasingRole.on_phase_end`."""
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        return "seal" if complete and self.pending else None
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        """See `ReleasingRole.on_record`: rewards, or the erasure of a user."""
+        if name == "Erasure":
+            self._erase(fields["node"], gathered)
+        else:
+            self._rewards(fields, record, gathered)
+
+    def _erase(self, node: int, gathered: Gathered) -> None:
+        """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
+        if not 0 <= node < self.system.nodes:
+            raise Refused(Refusal.UNKNOWN_USER)
+        kept = [rows.without(node) for rows in self.pending]
+        self.pending = [rows for rows in kept if len(rows)]
+        self.noised_sums.erase(node)
+        self.taken[node] = FORGOTTEN
+        gathered.counts[Outcome.FORGOTTEN] += 1
+
+    def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        batch_id = fields["batch_id"].hex()
+        if batch_id in self.known or batch_id in gathered.ids:
+            gathered.counts[Outcome.REPEATED_REWARDS] += 1
+            return
+        try:
+            rows = parse_rows(fields["nodes"], fields["contexts"], fields["rewards"], self.system)
+            if len(rows) > MAX_ROWS_A_RECORD:
+                raise BadRows(f"rows: expected at most {MAX_ROWS_A_RECORD} in a record, got {len(rows)}")
+        except BadRows:
+            raise Refused(Refusal.MALFORMED_REWARDS) from None
+        gathered.ids[batch_id] = None
+        allowed = rows.within(self.taken, self.system.config.release.rewards_per_user)
+        if len(allowed) < len(rows):
+            gathered.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
+        if len(allowed):
+            if not self.pending:
+                self.open_since_ms = record.timestamp_ms
+            self.pending.append(allowed)
+            self.batches = (self.batches + int.from_bytes(fields["batch_id"], "little")) % (1 << 128)
+            gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
+
+    def settle(self, gathered: Gathered) -> None:
+        """See `ReleasingRole.settle`: their ids are known again."""
+        for batch_id in gathered.ids:
+            self.known.put(batch_id, None)
+
+    # One step.
+
+    def place_of(self, closed: str | None) -> int:
+        """See `ReleasingRole.place_of`: an epoch has one price."""
+        return 0
+
+    def open_noise(self) -> None:
+        """See `ReleasingRole.open_noise`."""
+        self.noised_sums = self.system.noised_sums(self.key, self.nonce, self.epoch.number, self.partition)
+
+    def redraw(self) -> None:
+        """See `ReleasingRole.redraw`: all exact sums that are held are noised, and pay, again."""
+        earlier = self.noised_sums
+        self.open_noise()
+        self.noised_sums.renoise(earlier, self._events)
+        self.leaves = START
+
+    def rotated(self, released: bool) -> None:
+        """See `ReleasingRole.rotated`: the next epoch goes on with what the one before released, if it did.
+
+        All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
+        """
+        earlier = self.noised_sums
+        self.open_noise()
+        self.noised_sums.continue_from(earlier, released)
+        self.leaves = START
+
+    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+        """See `ReleasingRole.close`."""
+        rows = Rows.joined(self.pending)
+        self._add(rows)
+        self.leaf += 1
+        fields = {
+            "leaf": self.leaf,
+            "rows": len(rows),
+            "closed_by": closed,
+            "mechanism": self.noised_sums.mechanism,
+            "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
+            "leaves": self.leaves,
+        }
+        return fields, self._outputs(rows, asked)
+
+    def count_release(self, released: bool, gathered: Gathered) -> None:
+        """See `ReleasingRole.count_release`."""
+        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+
+    def _add(self, rows: Rows) -> None:
+        """The open step's rows go into the sums, and into the chain of the journal."""
+        columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
+        content = [column.tobytes() for column in columns]
+        self.leaves = self.key.digest("leaves", self.leaves, self._events, *content)
+        self.noised_sums.add(rows, self._events)
+        self.pending = []
+
+    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
+        place = struct.pack("<qqq", self.partition, self.epoch.number, self.leaf)
+        release_id = self.key.digest("release-id", self.nonce, place)
+        if asked.refused:
+            return self._entry(release_id, asked)
+        release = self.system.release_record(
+            self.noised_sums, rows, release_id, self.leaf, self.epoch.number, self.key.reproducible
+        )
+        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+
+    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    # The state.
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `ReleasingRole.dump_own`."""
+        rows = self.pending
+        return {
+            "leaf": self.leaf,
+            "leaves": self.leaves,
+            "open_since_ms": self.open_since_ms,
+            **dump_seals(self.seals),
+            "known": [identity for identity, _ in self.known.items()],
+            "taken": self.taken.astype("<i8").tobytes(),
+            "batches": self._events,
+            "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
+            "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
+            "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
+            "noised_sums": self.noised_sums.dump(),
+        }
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `ReleasingRole.load_own`."""
+        self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
+        restore_seals(self.seals, dict(state))
+        self.known = known_again(state["known"], self.known.capacity)
+        self.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
+        self.batches = int.from_bytes(state["batches"], "little")
+        rows = (state["nodes"], state["features"], state["rewards"])
+        self.pending = [parse_rows(*rows, self.system)] if state["nodes"] else []
+        self.noised_sums.load(state["noised_sums"])

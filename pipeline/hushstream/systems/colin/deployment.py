@@ -1,0 +1,226 @@
+"""Collaborative bandits under privacy: LinUCB, CoLin and GOBLin on continual-release counters.
+
+Stages, in order: features of the shown arm and its reward (edge) -> noised running sums (a trusted counter, or
+each user's own counter at the edge) -> model of all users through the relation graph (server) -> choice (edge).
+
+Source: Wang et al., Global and Local Differential Privacy for Collaborative Bandits (DP-CoLin), Algorithms 1 and
+2. Where this differs: the sums are noised before the relation matrix is applied, per user
+(`hushstream.systems.colin.release`), and a choice uses the last published version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Debit
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.systems.colin.budget import budget_facts, release_guarantee, spending_terms
+from hushstream.systems.colin.configuration import (
+    GRID_BITS,
+    CollaborativeConfig,
+    FeatureConfig,
+    collaborative_digest,
+)
+from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.noised_sums import NoisedRewardSums, open_noised_sums
+from hushstream.systems.colin.relation import Relation, SocialGraph
+from hushstream.systems.colin.ridge import ridge_of
+from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows
+from hushstream.systems.colin.width import lemma_alpha
+
+NAME = "colin"
+"""As configurations and noise addresses have it."""
+
+LINE = "private"
+"""The one model line: every context uses it."""
+
+NO_NONCE = bytes(32)
+"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CollaborativeSystem:
+    """A configuration with its relation graph: what every role of the deployment works from.
+
+    Attributes:
+        config: as given.
+        graph: of all users.
+        relation: the matrix that the algorithm derives from the graph.
+        ridge: lambda of the estimator, resolved.
+        digest: of the configuration and the graph.
+        public_dataset: see `System.public_dataset`.
+    """
+
+    config: CollaborativeConfig
+    graph: SocialGraph
+    relation: Relation
+    ridge: float
+    digest: bytes
+    public_dataset: bool = False
+
+    @classmethod
+    def of(cls, config: CollaborativeConfig, graph: SocialGraph, public_dataset: bool = False) -> CollaborativeSystem:
+        """Join a configuration and the graph of its users; ``public_dataset`` for a replay of one.
+
+        Raises:
+            ConfigurationError: a model of so many users and features could never be published.
+            RelationError: the graph has no relation matrix for the configured algorithm.
+        """
+        _require_record_sizes(config, len(graph.users))
+        learner = config.learner
+        relation = Relation.of(graph, learner.algorithm, learner.self_weight, learner.tie_weight)
+        ridge = ridge_of(config, relation)
+        digest = collaborative_digest(config, graph.canonical(), public_dataset)
+        system = cls(config, graph, relation, ridge, digest, public_dataset)
+        system.guarantee()
+        return system
+
+    @property
+    def counted(self) -> bool:
+        """Whether a counter is trusted with rewards; otherwise the learner workers add the noise."""
+        return self.config.release.trust == "server"
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: one counter, as the relation couples all users; each home that releases is a scope."""
+        learners = self.config.partitions.learner
+        scopes = learners if self.config.release.trust == "edge" else 1
+        return {"learner": learners, "counter": 1, "lines": 1, "scopes": scopes}
+
+    @property
+    def nodes(self) -> int:
+        """N, the users of the graph."""
+        return len(self.graph.users)
+
+    @property
+    def features(self) -> FeatureConfig:
+        """What features must be like."""
+        return self.config.features
+
+    @property
+    def open_ms(self) -> int | None:
+        """The longest that a step stays open in log time, or None."""
+        seconds = self.config.release.seconds
+        return None if seconds is None else max(1, round(seconds * 1000))
+
+    def guarantee(self) -> Guarantee:
+        """What the configured releases promise, to whom, over a lifetime."""
+        return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return Promises(self.guarantee())
+
+    @property
+    def spending_terms(self) -> SpendingTerms:
+        """What an epoch of noise costs, and out of which limit."""
+        return spending_terms(self.config.release, self.config.features, self.nodes, self.config.budget)
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        return {"ledger": self.spending_terms}
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """What may be spent, and how much of what is planned fits."""
+        return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)
+
+    def noised_sums(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> NoisedRewardSums:
+        """Running sums without rewards, under the noise of one journal and epoch."""
+        address = NoiseAddress(
+            purpose="counter",
+            deployment=self.config.deployment,
+            genesis_nonce=genesis_nonce or NO_NONCE,
+            system=NAME,
+            mechanism=self.config.release.mechanism,
+            parameters={"grid_bits": GRID_BITS},
+            config_digest=self.digest,
+            epoch=epoch,
+            partition=partition,
+        )
+        return open_noised_sums(self.config.release, self.config.features, self.nodes, key, address)
+
+    @property
+    def alpha(self) -> float:
+        """What the published widths are multiplied with: by the lemma they hold it already."""
+        alpha = self.config.learner.alpha
+        return 1.0 if alpha == "lemma" else alpha
+
+    def width_factor(self, counts: Sequence[int]) -> float:
+        """What a version's widths hold of alpha, for ``counts`` (N,) rows of each user."""
+        if self.config.learner.alpha != "lemma":
+            return 1.0
+        return lemma_alpha(self.config, self.relation, self.ridge, counts)
+
+    def estimator(self) -> CollaborativeState:
+        """The server's estimator before any row."""
+        return CollaborativeState(self.relation, self.config.features.dimension, self.ridge)
+
+    def release_record(
+        self, noised_sums: NoisedRewardSums, rows: Rows, release_id: bytes, leaf: int, epoch: int, reproducible: bool
+    ) -> dict[str, Any]:
+        """The fields of a Release: the noised sums of the users in ``rows``, and their public features.
+
+        Args:
+            noised_sums: after ``rows`` were added.
+            rows: of this step, in the order of their nodes.
+            release_id: 16 bytes.
+            leaf: number of the step, from 1.
+            epoch: of the noise.
+            reproducible: whether the key is seeded.
+        """
+        price = self.guarantee().price
+        blocks = np.unique(rows.nodes.astype(np.int64))
+        return {
+            "release_id": release_id,
+            "config_digest": self.digest,
+            "mechanism": noised_sums.mechanism,
+            "leaf": leaf,
+            "epoch": epoch,
+            "nodes": rows.nodes.astype("<i4").tobytes(),
+            "contexts": rows.features.astype("<f4").tobytes(),
+            "blocks": blocks.astype("<i4").tobytes(),
+            "sums": noised_sums.sums(blocks).astype("<i8").tobytes(),
+            "grid_bits": GRID_BITS,
+            "variance": noised_sums.variance,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self._as_stated(reproducible),
+        }
+
+    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
+        """The ledger's copy of the debit of an epoch, made with its first step."""
+        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self._as_stated(reproducible))
+
+    def _as_stated(self, reproducible: bool) -> bool:
+        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        return self.guarantee().private_as_stated and not reproducible
+
+
+def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:
+    """Refuse what could never be published, before anything runs."""
+    d = config.features.dimension
+    # A step takes whole records, so its last one may carry it beyond the configured rows.
+    rows = config.release.rows + MAX_ROWS_A_RECORD
+    found = {
+        "a model (4 * users * d * (d + 2))": 4 * nodes * d * (d + 2),
+        f"a release ((rows + {MAX_ROWS_A_RECORD}) * 4 * (d + 1) + users * 4 * (2 * d + 1))": 4
+        * (rows * (d + 1) + nodes * (2 * d + 1)),
+        "a context (4 * arms * d)": 4 * config.arms * d,
+    }
+    for what, size in found.items():
+        if size > MAX_RECORD_BYTES - 4096:
+            raise ConfigurationError(
+                f"configuration: expected {what} of at most {MAX_RECORD_BYTES - 4096} bytes, got {size}; "
+                f"use fewer users, features, arms or rows"
+            )

@@ -1,0 +1,1 @@
+"""Collaborative bandits at the edge: the learner role."""

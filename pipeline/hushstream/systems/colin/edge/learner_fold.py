@@ -1,0 +1,281 @@
+"""One batch of a collaborative learner: what models, clicks and contexts do to it, and what follows from them.
+
+See `hushstream.engine.deciding_fold` for the order in which they do, and for what a cut between batches changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, DecisionFold, Journaled
+from hushstream.engine.intake import DecodedContexts, eligible_mask
+from hushstream.engine.machine import InputSlice, Output
+from hushstream.engine.models import ModelReader, OnChain
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.shown_feedback import EarlyOutcome
+from hushstream.feedback.join import JoinOutcome
+from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.schemas.reasons import Reason
+from hushstream.systems.colin.deployment import LINE
+from hushstream.systems.colin.edge.models import decode_parameters
+from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
+
+_EARLY: dict[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
+    EarlyOutcome.WAITS: Outcome.PARKED,
+    EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
+    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
+    EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
+}
+
+if TYPE_CHECKING:
+    from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
+
+
+class OpenRow(NamedTuple):
+    """A decision whose reward is awaited: its log time, the chosen arm's features, what feedback has said so far."""
+
+    decided_ms: int
+    node: int
+    arm: int
+    model_version: int
+    features: NDArray[np.float32]
+    shown: bool = False
+    other_shown: bool = False
+    reward: float | None = None
+
+
+class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
+    """See `DecisionFold`; what is due here is the row of a decision."""
+
+    def __init__(self, machine: CollaborativeLearnerMachine, journaled: Journaled | None) -> None:
+        """See `DecisionFold`."""
+        super().__init__(machine, journaled)
+        self._settled: list[tuple[str, OpenRow]] = []
+
+    @property
+    def _policy(self) -> str:
+        return self._machine.system.config.learner.algorithm
+
+    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
+        self._machine.shared = decode_parameters(self._machine.system, record.fields)
+
+    # Clicks.
+
+    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
+        machine = self._machine
+        row = machine.open.get(click.event_id)
+        past = machine.past.get(click.event_id)
+        if row is not None:
+            if machine.system.graph.index.get(click.user) != row.node:
+                self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+            elif click.arm >= machine.arms:
+                self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+            elif click.time_ms > row.decided_ms + machine.settle_ms:
+                self._too_late(click)
+            else:
+                machine.open[click.event_id] = self._heard(row, click)
+        elif past is None:
+            self._park(click, part)
+        elif past.user != click.user:
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        else:
+            self._too_late(click)
+
+    def _heard(self, row: OpenRow, click: FeedbackRow) -> OpenRow:
+        """What an open row knows after one piece of feedback; the first of each kind stands."""
+        if click.rewarded:
+            if row.reward is not None:
+                self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+                return row
+            self.counts[JoinOutcome.REWARDED] += 1
+            return row._replace(reward=click.reward)
+        if row.shown or row.other_shown:
+            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+            return row
+        own = click.arm == row.arm
+        self.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
+        return row._replace(shown=own, other_shown=not own)
+
+    # Contexts.
+
+    def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
+        columns = decoded.columns
+        event_id = columns.event_ids[row]
+        past = self._known(event_id)
+        reason = decoded.refused.get(row) or self._objection(decoded, row)
+        if reason is None and past is not None and past.user != columns.users[row]:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            self._refuse(reason, part, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            self._repeat(event_id, past)
+        else:
+            self._decide(decoded, row)
+
+    def _known(self, event_id: str) -> PastDecision | None:
+        """What was decided for an event, if it is remembered or its reward is still awaited."""
+        machine = self._machine
+        row = machine.open.get(event_id)
+        if row is None:
+            return machine.past.get(event_id)
+        return PastDecision(machine.system.graph.users[row.node], row.arm, CERTAIN, row.model_version)
+
+    def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
+        """Why a decodable context must not be decided, if it must not."""
+        columns = decoded.columns
+        stranger = self._stranger(columns.users[row])
+        if stranger is not None:
+            return stranger
+        if columns.lines[row] != LINE:
+            return Refusal.UNKNOWN_LINE
+        return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
+
+    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
+        """Let the feedback of users of this partition wait for its context, and nobody else's."""
+        unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self._machine.arms else None)
+        outcome = unfit or _EARLY[self._machine.early.hold(click)]
+        if isinstance(outcome, (Outcome, JoinOutcome)):
+            self.counts[outcome] += 1
+        else:
+            self._refuse(outcome, part, click.offset, click.row)
+
+    def _stranger(self, user: str) -> Refusal | None:
+        """Why nothing is taken of a user here, if he is none of this partition's."""
+        machine = self._machine
+        if user not in machine.system.graph.index:
+            return Refusal.UNKNOWN_USER
+        return Refusal.FOREIGN_USER if user in machine.foreign else None
+
+    def _decide(self, decoded: DecodedContexts, row: int) -> None:
+        machine, columns = self._machine, decoded.columns
+        system = machine.system
+        event_id, user = columns.event_ids[row], columns.users[row]
+        node = system.graph.index[user]
+        features = columns.contexts[row].reshape(machine.arms, -1)
+        scores = machine.shared.scores(node, features.astype(np.float64), system.alpha)
+        if columns.eligible[row]:
+            scores[~eligible_mask(columns.eligible[row], machine.arms)] = -np.inf
+        past = PastDecision(user, int(np.argmax(scores)), CERTAIN, machine.shared.version)
+        if self._journaled is not None:
+            best = scores[past.arm]
+            journaled, _ = self._as_journaled(past, self._journaled, lambda arm: float(best - scores[arm]))
+            past = past._replace(arm=journaled.arm)
+        arm = past.arm
+        machine.past.put(event_id, past)
+        if machine.taken[node] != FORGOTTEN:
+            machine.open[event_id] = OpenRow(machine.now_ms, node, arm, machine.shared.version, features[arm].copy())
+            machine.due.append((machine.now_ms, event_id))
+        self._answer(event_id, past, MODEL)
+        self.counts[Outcome.DECIDED] += 1
+        if machine.early:
+            self._claim(event_id)
+
+    # Log time, seals, and rows that leave.
+
+    def _advance(self, now_ms: int) -> None:
+        machine = self._machine
+        machine.now_ms = now_ms
+        while machine.due and machine.settled(machine.due[0][0], now_ms):
+            self._settle(machine.due.popleft()[1])
+        if self._settled:
+            self._send()
+
+    def _settle(self, event_id: str) -> None:
+        """The row of a decision is as it will stay; only what was shown decides whether it leaves."""
+        row = self._machine.open.pop(event_id)
+        if row.shown:
+            self._settled.append((event_id, row))
+        else:
+            self.counts[Outcome.NOT_SHOWN] += 1
+
+    def _close_phase(self, phase: int) -> None:
+        machine = self._machine
+        fields = {
+            "phase": phase,
+            "origin": machine.partition,
+            "config_digest": machine.system.digest,
+            "after_click": -1,
+        }
+        topic = "rewards" if machine.noised_sums is None else "releases"
+        self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
+
+    def _give_up(self, user: str) -> None:
+        """Drop his open rows and his sums; he is answered as before, and nothing is learned from him again."""
+        machine = self._machine
+        node = machine.system.graph.index.get(user)
+        if node is None:
+            return
+        machine.due = deque(due for due in machine.due if machine.open[due[1]].node != node)
+        machine.open = {event_id: row for event_id, row in machine.open.items() if row.node != node}
+        machine.taken[node] = FORGOTTEN
+        if machine.noised_sums is not None:
+            machine.noised_sums.erase(node)
+            return
+        fields = {"node": node, "config_digest": machine.system.digest}
+        self.releases.append(Output("rewards", 0, machine.chain.encode("Erasure", fields)))
+
+    def _send(self, phase: int = 0) -> None:
+        """Rows that have settled go to the counter in clear, or into the counters of this role."""
+        for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
+            names, part = zip(*self._settled[first : first + MAX_ROWS_A_RECORD], strict=True)
+            rows = Rows(
+                np.array([row.node for row in part], dtype=np.int32),
+                np.array([row.features for row in part], dtype=np.float32),
+                np.array([row.reward or 0.0 for row in part], dtype=np.float64),
+                np.array([self._machine.row_name(event_id) for event_id in names], dtype=EVENT),
+            )
+            if self._machine.noised_sums is None:
+                self._send_clear(rows)
+            else:
+                self._send_noised(rows)
+        self._settled.clear()
+
+    def _send_clear(self, rows: Rows) -> None:
+        machine = self._machine
+        fields = {
+            # A sum over the rows: what it names does not depend on how they are cut into records.
+            "batch_id": sum_of_names(rows.events),
+            "config_digest": machine.system.digest,
+            "nodes": rows.nodes.astype("<i4").tobytes(),
+            "contexts": rows.features.astype("<f4").tobytes(),
+            "rewards": rows.rewards.astype("<f8").tobytes(),
+        }
+        self.releases.append(Output("rewards", 0, machine.chain.encode("Rewards", fields)))
+        self._sent += len(rows)
+
+    def _send_noised(self, rows: Rows) -> None:
+        machine = self._machine
+        allowed = rows.within(machine.taken, machine.system.config.release.rewards_per_user)
+        if len(allowed) < len(rows):
+            self.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
+        if not len(allowed):
+            return
+        asked = self._ask(machine.spending, machine.charge())
+        if asked.refused:
+            return
+        noised_sums, ordered = machine.noised_sums, Rows.joined([allowed])
+        assert noised_sums is not None
+        noised_sums.add(ordered)
+        machine.leaf += 1
+        release_id = self._release_id()
+        reproducible = machine.key.reproducible
+        record = machine.system.release_record(
+            noised_sums, ordered, release_id, machine.leaf, machine.epoch.number, reproducible
+        )
+        self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
+        if asked.opens:
+            entry = machine.system.ledger_entry(release_id, asked.debit, machine.key.reproducible)
+            self.releases.append(Output("ledger", machine.partition, machine.chain.encode("LedgerEntry", entry)))
+        self._sent += len(allowed)
+        self.counts[Outcome.RELEASE] += 1
+
+    def _release_id(self) -> bytes:
+        machine = self._machine
+        place = struct.pack("<qq", machine.partition, machine.records)
+        machine.records += 1
+        return machine.key.digest("release-id", machine.nonce, place)

@@ -1,0 +1,143 @@
+"""Running sums of features times reward, one block for each user, and what of them may leave.
+
+The sums are not projected by the relation matrix: that is done afterwards, to what was released. A reward so
+moves its own user's d numbers and nothing else, by at most the length of its features, whatever the matrix
+(the paper, Algorithm 1, noises the projected sum of d*N numbers instead, with a sensitivity that the matrix
+enters). All users' blocks together cost one reward what one block costs (parallel composition).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from hushstream.counting import (
+    BinaryTree,
+    Budget,
+    BufferedToeplitz,
+    Concentrated,
+    HonakerTree,
+    Neighbours,
+    Plan,
+    PureEpsilon,
+    PureLength,
+    best_tree,
+)
+from hushstream.privacy.amounts import DELTA_ONE, Cost
+from hushstream.privacy.guarantee import OPEN_IN
+from hushstream.privacy.promise import Guarantee, Lifetime
+from hushstream.privacy.rewards import LocalReward
+from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
+from hushstream.systems.colin.contents import collaborative_contents
+
+_MARGIN = 1 + 2.0**-30
+"""Above what `short_enough` lets pass, and far below anything that matters."""
+
+NEIGHBOURS = Neighbours(
+    relation="replace one reward: neighbours differ in one reward of one user, any two values in [0, 1]",
+    unit="one reward",
+    any_content=True,
+    step=f"units of 2^-{GRID_BITS} of a feature times a reward",
+)
+NOT_PROTECTED = (
+    "contexts, features of arms, which arm was shown, the relation graph, and when anything happened (all public)",
+    "how many rewards each user has given",
+    OPEN_IN["hosted"],
+)
+"""The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
+
+
+def budget_of(release: ContinualConfig) -> Budget:
+    """The configured price as the counter's calibration takes it."""
+    if release.noise == "laplace":
+        return PureEpsilon(release.epsilon)
+    if release.noise == "k-norm":
+        return PureLength(release.epsilon)
+    return Concentrated.for_epsilon(release.epsilon, release.delta)
+
+
+def lattice_sensitivity(features: FeatureConfig, norm: str) -> int:
+    """How far one reward moves a sum, in units of 2^-`GRID_BITS`, rounded up; see `Rows.lattice`."""
+    length = features.l1_bound if norm == "L1" else features.norm
+    return math.ceil(length * _MARGIN * (1 << GRID_BITS))
+
+
+@lru_cache(maxsize=64)
+def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
+    """The counter of one user's block.
+
+    Raises:
+        BadPlan: no counter has these settings.
+    """
+    budget, horizon, dimension = budget_of(release), release.leaves, features.dimension
+    sensitivity = lattice_sensitivity(features, budget.norm)
+    if release.mechanism == "negative-digit":
+        return best_tree(budget, horizon, dimension, sensitivity)
+    kinds: Mapping[str, type[Plan]] = {"binary": BinaryTree, "honaker": HonakerTree, "blt": BufferedToeplitz}
+    kind = kinds[release.mechanism]
+    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
+
+
+@lru_cache(maxsize=64)
+def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+    """What a counter's releases in one epoch promise for one reward, and for all rewards of one user."""
+    plan = plan_of(release, features)
+    zone = "counter" if release.trust == "server" else "edge"
+    promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
+    return replace(
+        promise,
+        mechanism=f"{nodes} users, every reward in one user's counter, each: {promise.mechanism}",
+        not_protected=(*NOT_PROTECTED, *promise.not_protected),
+    )
+
+
+def local_reward_of(release: ContinualConfig) -> LocalReward:
+    """How one reward is noised: the law of smaller variance for the configured levels and epsilon."""
+    return LocalReward.of(release.reward_levels, release.epsilon)
+
+
+@lru_cache(maxsize=64)
+def mean_variance(plan: Plan) -> float:
+    """Mean variance of a counter's noise over its horizon, in squared units of the reward."""
+    return plan.rmse() ** 2 / float(1 << (2 * GRID_BITS))
+
+
+@lru_cache(maxsize=64)
+def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+    """What the releases in one epoch of noise promise for one reward, and for all rewards of one user."""
+    return _mechanism_guarantee(release, features, nodes).with_contents(collaborative_contents(release))
+
+
+def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+    if release.mechanism == "exact":
+        return _no_guarantee(release)
+    if release.mechanism == "noisy-reward":
+        return _noisy_reward_guarantee(release)
+    return counter_guarantee_of(release, features, nodes)
+
+
+def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
+    promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted")
+    return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected))
+
+
+def _no_guarantee(release: ContinualConfig) -> Guarantee:
+    nothing = Cost(0, DELTA_ONE)
+    return Guarantee(
+        mechanism="exact: no noise at all, for replays of public datasets",
+        relation=NEIGHBOURS.relation,
+        unit=NEIGHBOURS.unit,
+        cost=nothing,
+        replace_one=nothing,
+        lifetime=Lifetime(release.rewards_per_user, 1, nothing),
+        sensitivity=0,
+        norm="nothing is hidden",
+        zone="counter",
+        deployment="hosted",
+        residue_units=0,
+        not_protected=("anything",),
+        private_as_stated=False,
+        contents=collaborative_contents(release),
+    )

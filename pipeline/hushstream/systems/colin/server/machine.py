@@ -1,0 +1,160 @@
+"""The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
+
+Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
+follows when ``release.rows`` rows have come, or when a phase is sealed. The rows of a version enter the estimator
+in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.models import aggregator_identity
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
+from hushstream.systems.colin.rows import BadRows, Rows, parse_rows
+from hushstream.systems.colin.topics import SERVER_ZONE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParsedRelease:
+    """A release that may be used: its public rows, and the noised sums of the users in ``blocks``."""
+
+    rows: Rows
+    blocks: NDArray[np.int64]
+    sums: NDArray[np.float64]
+
+
+class CollaborativeAggregatorMachine(PublishingRole):
+    """The aggregator of the one model line."""
+
+    form: ClassVar[Form] = publishing_form(
+        "a collaborative aggregator's state",
+        3,
+        "CollaborativeAggregatorState",
+        counts="bytes",
+        as_stated="boolean",
+        nodes="bytes",
+        features="bytes",
+        moment="bytes",
+        estimator="bytes",
+    )
+    floats: ClassVar[Mapping[str, str]] = {"parameters": "<f8", "widths": "<f4"}
+    margin: ClassVar[float] = 1e-6
+    system: CollaborativeSystem
+
+    def __init__(self, system: CollaborativeSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        identity, origins = aggregator_identity(system, line), system.config.partitions.learner
+        super().__init__(system, identity, "CollaborativeModel", ("releases", line), SERVER_ZONE, origins)
+        self.counts = np.zeros(system.nodes, dtype=np.int64)
+        """Rows of each user that the newest version rests on."""
+        self.as_stated = True
+        self.pending: list[Rows] = []
+        self.moment = np.zeros((system.nodes, system.features.dimension))
+        """Newest noised running sum of each user, in units of the reward."""
+        self.estimator = system.estimator()
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"Release", "Seal"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`."""
+        release_id = fields["release_id"].hex()
+        if release_id in self.known:
+            gathered.counts[Outcome.REPEATED_RELEASE] += 1
+            return False
+        try:
+            parsed = parse_release(fields, self.system)
+        except BadRows:
+            raise Refused(Refusal.MALFORMED_RELEASE) from None
+        self.known.put(release_id, None)
+        self.pending.append(parsed.rows)
+        self.moment[parsed.blocks] = parsed.sums
+        self.as_stated = self.as_stated and fields["private_as_stated"]
+        gathered.counts[Outcome.RELEASE] += 1
+        enough = self.system.counted or sum(map(len, self.pending)) >= self.system.config.release.rows
+        return enough and self._observe()
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`."""
+        return bool(self.pending) and self._observe()
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        parameters = self.estimator.parameters().astype("<f8").tobytes()
+        factor = self.system.width_factor(self.counts.tolist())
+        widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
+        price = self.system.guarantee()
+        return {
+            "line": LINE,
+            "dimension": self.system.features.dimension,
+            "nodes": self.system.nodes,
+            "parameters": parameters,
+            "widths": widths,
+            "observations": int(self.counts.sum()),
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("model", parameters, widths),
+        }
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`; everything in it was published or is public."""
+        return {
+            "counts": self.counts.astype("<i8").tobytes(),
+            "as_stated": self.as_stated,
+            "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in self.pending),
+            "features": b"".join(part.features.astype("<f4").tobytes() for part in self.pending),
+            "moment": self.moment.astype("<f8").tobytes(),
+            "estimator": self.estimator.dump(),
+        }
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.counts = np.frombuffer(state["counts"], "<i8").astype(np.int64)
+        self.as_stated = state["as_stated"]
+        nodes = state["nodes"]
+        self.pending = [parse_rows(nodes, state["features"], bytes(2 * len(nodes)), self.system)] if nodes else []
+        self.moment = np.frombuffer(state["moment"], "<f8").reshape(self.moment.shape).astype(np.float64)
+        self.estimator.load(state["estimator"])
+
+    def _observe(self) -> bool:
+        """Bring the estimator up to the rows and sums that have come: a version follows."""
+        rows = Rows.joined(self.pending)
+        self.pending = []
+        np.add.at(self.counts, rows.nodes, 1)
+        self.estimator.observe_batch(rows.nodes, rows.features.astype(np.float64))
+        self.estimator.set_moment(self.moment)
+        return True
+
+
+def parse_release(fields: dict[str, Any], system: CollaborativeSystem) -> ParsedRelease:
+    """The arrays of a Release record.
+
+    Raises:
+        BadRows: they are not of the deployment's users and features.
+    """
+    n, d = len(fields["nodes"]) // 4, system.features.dimension
+    rows = parse_rows(fields["nodes"], fields["contexts"], bytes(8 * n), system)
+    m = len(fields["blocks"]) // 4
+    if (len(fields["blocks"]), len(fields["sums"])) != (4 * m, 8 * m * d) or not 0 <= fields["grid_bits"] <= 62:
+        raise BadRows("release: expected one sum of d numbers for each block, got others")
+    blocks = np.frombuffer(fields["blocks"], "<i4").astype(np.int64)
+    if not np.array_equal(blocks, np.unique(rows.nodes)):
+        raise BadRows("release: expected the sums of the users in its rows, got others")
+    sums = np.frombuffer(fields["sums"], "<i8").reshape(m, d) / float(1 << fields["grid_bits"])
+    return ParsedRelease(rows, blocks, sums)

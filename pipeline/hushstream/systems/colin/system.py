@@ -1,0 +1,141 @@
+"""Collaborative bandits as a system: what the catalogue knows of them, and what a deployment of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import RECOMMENDATIONS
+from hushstream.engine.topics import EVENTS_STAY
+from hushstream.privacy.promise import Promises
+from hushstream.systems.colin import artefacts as files
+from hushstream.systems.colin.budget import budget_facts, release_guarantee
+from hushstream.systems.colin.configuration import CollaborativeConfig
+from hushstream.systems.colin.deployment import NAME, CollaborativeSystem
+from hushstream.systems.colin.roles import ROLES, roles_of
+from hushstream.systems.colin.topics import REWARDS, TOPICS, topics_of
+
+_TRUST = {
+    "edge": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
+    "them sees noised values",
+    "server": "central, at the counter; hosted: the operator's learner workers, then the trusted counter, see rewards "
+    "in clear; everybody after them sees noised sums",
+}
+
+
+def declare(core: CollaborativeSystem) -> System:
+    """A deployment."""
+    return System(
+        kind=NAME,
+        config=core.config,
+        digest=core.digest,
+        roles=roles_of(core.counted),
+        topics=topics_of(core.counted),
+        counts=core.counts,
+        promises=core.promises(),
+        budgets=core.budgets,
+        ledgers=core.ledgers,
+        erasure=_erasure(core),
+        words=_words(core.config),
+        facts={"users": core.nodes, "algorithm": core.config.learner.algorithm, "ridge": round(core.ridge, 6)},
+        core=core,
+        public_dataset=core.public_dataset,
+    )
+
+
+def _assemble(config: CollaborativeConfig, artefacts: Artefacts) -> System:
+    return declare(files.assemble(config, artefacts))
+
+
+def _nodes(artefacts: Artefacts) -> int:
+    """How many users there are; one while the graph is not there yet."""
+    return len(files.read_relation(artefacts).users) if artefacts.has(files.RELATION) else 1
+
+
+def _promises(config: CollaborativeConfig, artefacts: Artefacts) -> Promises:
+    return Promises(release_guarantee(config.release, config.features, _nodes(artefacts), config.budget))
+
+
+def _budgets(config: CollaborativeConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return (budget_facts(config.release, config.features, _nodes(artefacts), config.budget),)
+
+
+def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    """Lambda of the models, once the graph is there."""
+    if not artefacts.has(files.RELATION):
+        return ()
+    ridge = files.assemble(config, artefacts).ridge
+    text = f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy)."
+    return (Fact("ridge", ridge, text),)
+
+
+def _words(config: CollaborativeConfig) -> Words:
+    exact = "none: rewards are public data, and their sums are published without noise"
+    return Words(
+        trust=exact if config.release.mechanism == "exact" else _TRUST[config.release.trust],
+        erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; what "
+        "was released stays, and no release names the user again; the erasure stays known, by the user's number in the "
+        "public graph",
+        example="one certain reward of Ann's was 1 and not 0",
+        result=RECOMMENDATIONS,
+    )
+
+
+def _erasure(core: CollaborativeSystem) -> Erasure:
+    exact = core.config.release.mechanism == "exact"
+    released = "without noise, as the deployment is on public data" if exact else "with noise; his guarantee covers it"
+    holders = "the learner's data directory"
+    if core.counted:
+        holders = "the counter until it has read what the learner passes on, and in both data directories"
+    return Erasure(
+        stays=(
+            f"his running sums as they were released, {released}; no release names him again",
+            "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
+            "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
+            "him, and no allowance is refilled",
+            EVENTS_STAY,
+        ),
+        waits=(f"his open rows and exact sums in {holders}: until the next snapshot",),
+        names=partial(_names, core),
+        # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
+        passed_on=frozenset({REWARDS.name}),
+    )
+
+
+def _names(core: CollaborativeSystem, schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    if schema == "Rewards":
+        return core.graph.index.get(user) in np.frombuffer(fields["nodes"], "<i4").tolist()
+    return bool(fields.get("user") == user or user in fields.get("users", ()))
+
+
+def _notes(config: CollaborativeConfig) -> Sequence[str]:
+    if config.release.leaves == config.release.rewards_per_user:
+        return ()
+    return (
+        f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
+        f"{config.release.rewards_per_user} of his rewards count at most; leave the horizon out to have no more noise "
+        "than these need",
+    )
+
+
+KIND = Kind(
+    name=NAME,
+    summary="users of a public graph share one model of noised sums: LinUCB, CoLin and GOBLin",
+    config=CollaborativeConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    artefacts=(files.RELATION,),
+    inputs=(files.GRAPH, files.USERS),
+    facts=_facts,
+    prepare=files.prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    notes=_notes,
+    study="hushstream.replay.studies.colin.study:STUDY",
+)

@@ -1,0 +1,53 @@
+"""The topics of collaborative bandits."""
+
+from __future__ import annotations
+
+from hushstream.engine import topics
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
+
+EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
+"""Whose operators may see what; the server's workers hold no key."""
+
+REWARDS = Topic(
+    name="rewards",
+    schemas=("Rewards", "Seal", "Tick", "Erasure"),
+    zone=COUNTER_ZONE,
+    partition_rule=PartitionRule.LINE,
+    count="counter",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=True,
+    tombstones=True,
+    ticks=True,
+    private_lag=False,
+)
+"""Rows in clear, by the numbers of their users in the graph."""
+
+COUNTED = (
+    REWARDS,
+    topics.journal("journal-counter", ("CounterJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
+    topics.marks(COUNTER_ZONE, "counter"),
+    topics.dead_letters(COUNTER_ZONE, "counter"),
+)
+"""What there is where a counter is trusted."""
+
+TOPICS = (
+    topics.contexts(EDGE_ZONE, "learner"),
+    topics.clicks(EDGE_ZONE, "learner"),
+    topics.decisions(EDGE_ZONE, "learner"),
+    *COUNTED[:2],
+    topics.releases("releases", "Release", "Seal"),
+    topics.models("CollaborativeModel"),
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner"),
+    COUNTED[2],
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    COUNTED[3],
+    topics.dead_letters(SERVER_ZONE, "lines"),
+)
+"""All that a deployment may have."""
+
+
+def topics_of(counted: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has, with a trusted counter or without."""
+    return tuple(topic for topic in TOPICS if counted or topic not in COUNTED)

@@ -1,0 +1,142 @@
+"""What is prepared once for a deployment of P2B and must be the same for all its workers.
+
+``encoder.json``: the centroids that were fitted once, as whole numbers, since another machine's k-means may find
+others. ``sealing.json`` (where slots are sealed): the shuffler's public keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.declaration import Artefacts, Given
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.errors import BadSeal
+from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.topics import SEALING_ZONE
+
+ENCODER, SEALING = "encoder.json", "sealing.json"
+
+
+def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
+    """Fit the encoder on the public grid of contexts, and publish the public half of the sealing key.
+
+    Raises:
+        ConfigurationError: slots are sealed, and neither what was prepared nor a key at hand says to whom; or they are
+            sealed to another key already.
+    """
+    made: dict[str, bytes] = {}
+    artefacts = given.artefacts
+    if config.slot.sealed and given.keys is not None:
+        ring = given.keys(SEALING_ZONE)
+        made |= _sealed_to(ring.of(ring.current), artefacts)
+    if not artefacts.has(ENCODER):
+        files = {**artefacts.files, **made}
+        sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
+        made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing))
+    return made
+
+
+def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
+    """Join a configuration with the encoder that was fitted for it, and the sealing keys that lie beside it.
+
+    Raises:
+        ConfigurationError: one is missing, damaged, or belongs to another configuration.
+    """
+    where = artefacts.path(ENCODER)
+    content = artefacts.json(ENCODER, "the fitted encoder")
+    try:
+        lattice, digits = np.array(content["centroids"]), content["digits"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected centroids as whole numbers, got {type(error).__name__}") from None
+    if lattice.dtype != np.int64:
+        raise ConfigurationError(f"{where}: expected centroids as whole numbers, got {lattice.dtype}")
+    if lattice.ndim != 2:
+        raise ConfigurationError(f"{where}: expected centroids of shape (k, d), got {lattice.shape}")
+    if digits != config.context.digits:
+        raise ConfigurationError(
+            f"{where}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
+            f"it belongs to another configuration"
+        )
+    sealing = read_sealing(artefacts) if config.slot.sealed else None
+    return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None)
+
+
+def encoder_file(system: P2BSystem) -> bytes:
+    """A fitted encoder."""
+    content = {"digits": system.config.context.digits, "centroids": system.encoder.lattice.tolist()}
+    return json.dumps(content).encode()
+
+
+def read_sealing(artefacts: Artefacts) -> Recipients:
+    """The shuffler's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content, where = artefacts.json(SEALING, "the shuffler's public keys"), artefacts.path(SEALING)
+    try:
+        return Recipients(tuple(map(_recipient, content["keys"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadSeal as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
+    """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
+
+    Args:
+        artefacts: what is published.
+        ring: the sealing key's file, which still holds the key before it.
+        from_period: when every learner has read the new file.
+
+    Returns:
+        The new file, and the public half.
+
+    Raises:
+        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
+    """
+    try:
+        made = read_sealing(artefacts).followed_by(ring.of(ring.current), from_period, ring.kept())
+    except BadSeal as error:
+        raise ConfigurationError(f"{artefacts.path(SEALING)}: {error}") from None
+    return recipients_file(made), made.keys[-1].public_key
+
+
+def recipients_file(recipients: Recipients) -> bytes:
+    """The shuffler's public keys, as they are published."""
+    keys = [
+        {
+            "public_key": one.public_key.hex(),
+            "vouch_key": one.vouch_key.hex(),
+            "from_period": one.from_period,
+            "vouched": one.vouched.hex(),
+        }
+        for one in recipients.keys
+    ]
+    return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
+
+
+def _recipient(one: Mapping[str, Any]) -> Recipient:
+    public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
+    return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
+
+
+def _sealed_to(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
+    """The first sealing key's public half, unless it is among those that are published."""
+    first = Recipients.first(key)
+    if not artefacts.has(SEALING):
+        return {SEALING: recipients_file(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read_sealing(artefacts).keys]:
+        # Slots are sealed to the published ones, and agents have agreed to the first of them.
+        where = artefacts.path(SEALING)
+        raise ConfigurationError(f"{where}: expected the public half of the sealing key at hand or none, got another")
+    return {}

@@ -1,0 +1,348 @@
+"""The configuration of a deployment: plain frozen values, checked once, digested once.
+
+Nothing here reads a file or the environment; the workers parse YAML into these classes and refuse what they
+do not know. Two deployments with one digest behave alike; a report names the digest that it was made under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form, renamed
+from hushstream.engine.values import (
+    REFUSE_UNKNOWN,
+    number,
+    positive,
+    price,
+    require,
+    require_deployment_name,
+    seconds,
+    whole,
+)
+
+ReleaseMode = Literal["slot-sums", "tuples", "paper"]
+DeploymentKind = Literal["hosted", "edge"]
+Features = Literal["centroid", "onehot"]
+SumsRelease = Literal["auto", "fresh", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """Contexts are histograms on a decimal grid, summing to 1 (P2B section 3.2).
+
+    Attributes:
+        dimension: d, the entries of a context.
+        digits: q; every entry is a multiple of 10^-q.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    dimension: int
+    digits: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("context.dimension", self.dimension, 2, 4096)
+        whole("context.digits", self.digits, 1, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerConfig:
+    """LinUCB of each user.
+
+    Attributes:
+        alpha: scales the width of the confidence, so how much is explored.
+        ridge: the initial diagonal of each arm's A.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    alpha: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        alpha = number("learner.alpha", self.alpha, "a finite number >= 0", lambda number: number >= 0)
+        object.__setattr__(self, "alpha", alpha)
+        object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderConfig:
+    """How a context becomes a code, and what the server learns on.
+
+    Attributes:
+        codes: clusters of the grid; auto picks them from arms, expected slots and epsilon.
+        features: what stands for a code in the shared model: its centroid, or a one-hot vector.
+        seed: of the sample and the start of k-means; no user data is used.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    codes: int | Literal["auto"] = "auto"
+    features: Features = "centroid"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.codes != "auto":
+            whole("encoder.codes", self.codes, 2, 65_536)
+        require(self.features in ("centroid", "onehot"), "encoder.features", "centroid or onehot", self.features)
+        whole("encoder.seed", self.seed, 0, 2**31 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotConfig:
+    """When a user owes a slot, and how many in a lifetime.
+
+    Attributes:
+        after_interactions: a slot is due after so many decisions of a user.
+        lifetime_slots: slots of one user in his life; each costs the release's epsilon once.
+        settle_seconds: log time is cut into spans of this length, so that rewards can arrive: all slots of a partition
+            that fall due in one span are sent together, at its first context in the next span but one or later, or at
+            a seal record; the length says among how many a slot hides.
+        period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
+            the previous one.
+        sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    after_interactions: int = 10
+    lifetime_slots: int = 1
+    settle_seconds: float = 3600.0
+    period_seconds: float = 86_400.0
+    sealed: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
+        whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
+        object.__setattr__(self, "settle_seconds", seconds("slot.settle_seconds", self.settle_seconds, 0))
+        object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
+        require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseConfig:
+    """What leaves the shuffler, and when a window closes.
+
+    Attributes:
+        mode: slot-sums (noised sums of every cell, pure epsilon), tuples (sampled tuples above a threshold on the whole
+            tuple, epsilon and delta), or paper (a threshold on the code alone: not private as stated).
+        epsilon: what one slot costs with slot-sums; null for 1. In tuples and paper it follows from sampling alone, so
+            none is taken there.
+        sampling: probability that the shuffler keeps a slot (secret, keyed); below 1 for tuples and paper.
+        levels: M, reward levels above 0; 1 for clicks.
+        threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto is the smallest that
+            target_delta allows, or that of the paper.
+        target_delta: delta of the automatic threshold.
+        window_slots: a window closes at so many slots (or at a seal).
+        window_seconds: a window closes after so much log time, too; null for never.
+        sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
+            counter), or auto (whichever gives the more exact total over the windows that expected_slots and
+            window_slots make, or over ``windows`` of them where time closes windows as well).
+        windows: most windows that a counter serves; after the last one nothing is released any more.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    mode: ReleaseMode = "slot-sums"
+    epsilon: float | None = None
+    sampling: float = 1.0
+    levels: int = 1
+    threshold: int | Literal["auto"] = "auto"
+    target_delta: float = 1e-6
+    window_slots: int = 10_000
+    window_seconds: float | None = None
+    sums: SumsRelease = "auto"
+    windows: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(
+            self.mode in ("slot-sums", "tuples", "paper"),
+            "release.mode",
+            "slot-sums, tuples or paper",
+            self.mode,
+        )
+        self._check_epsilon()
+        kept = "a probability above 0 and at most 1"
+        sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
+        object.__setattr__(self, "sampling", sampling)
+        if self.mode != "slot-sums":
+            require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
+        whole("release.levels", self.levels, 1, 256)
+        if self.threshold != "auto":
+            whole("release.threshold", self.threshold, 1, 10_000_000)
+        name, expected = "release.target_delta", "a probability in (0, 1)"
+        object.__setattr__(self, "target_delta", number(name, self.target_delta, expected, lambda x: 0 < x < 1))
+        whole("release.window_slots", self.window_slots, 1, 100_000_000)
+        require(self.sums in ("auto", "fresh", "counter"), "release.sums", "auto, fresh or counter", self.sums)
+        expected = f"auto or fresh for mode {self.mode}"
+        require(self.mode == "slot-sums" or self.sums != "counter", "release.sums", expected, self.sums)
+        whole("release.windows", self.windows, 1, 1 << 30)
+        if self.window_seconds is not None:
+            window = seconds("release.window_seconds", self.window_seconds, 0.001)
+            object.__setattr__(self, "window_seconds", window)
+
+    def _check_epsilon(self) -> None:
+        if self.mode == "slot-sums":
+            epsilon = 1.0 if self.epsilon is None else price("release.epsilon", self.epsilon, LARGEST_EPSILON)
+            object.__setattr__(self, "epsilon", epsilon)
+            return
+        expected = f"none for mode {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
+        require(self.epsilon is None, "release.epsilon", expected, self.epsilon)
+
+    @property
+    def slot_epsilon(self) -> float:
+        """What one slot costs: as configured, or as the secret coin of the sampled modes makes it."""
+        return -math.log1p(-self.sampling) if self.epsilon is None else self.epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class UsersConfig:
+    """How much one user may ask for, and how long his state is kept, in log time.
+
+    Attributes:
+        contexts_per_period: contexts of one user that are learned from in a period (null: any number); those beyond are
+            decided by the shared model alone: nothing of them is remembered, learned or reported.
+        period_seconds: length of that period.
+        early_feedback: how many clicks of one user may wait for a context that has not arrived.
+        expire_after_seconds: the state of a user unseen for so long is given up (null: never); what he has spent of his
+            allowance and of his quota stays under a keyed digest of his name.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    contexts_per_period: int | None = None
+    period_seconds: float = 86_400.0
+    early_feedback: int = renamed("parked_clicks", 100)
+    expire_after_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.contexts_per_period is not None:
+            whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
+        object.__setattr__(self, "period_seconds", seconds("users.period_seconds", self.period_seconds, 0.001))
+        whole("users.early_feedback", self.early_feedback, 1, 10_000_000)
+        if self.expire_after_seconds is not None:
+            after = seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001)
+            object.__setattr__(self, "expire_after_seconds", after)
+
+
+@dataclass(frozen=True, slots=True)
+class LiftConfig:
+    """The lift of the model over a hold-out, released with noise.
+
+    Attributes:
+        holdout: share of users who are never answered by a model; 0 switches the lift off.
+        epsilon: for one user over all releases, beside what his slots cost.
+        decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
+        every_seconds: a release is made so often, in log time, and at a seal.
+        releases: most releases of a partition.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    holdout: float = 0.0
+    epsilon: float = 0.5
+    decisions_per_user: int = 20
+    every_seconds: float = 86_400.0
+    releases: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        share = number("lift.holdout", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
+        object.__setattr__(self, "holdout", share)
+        object.__setattr__(self, "epsilon", price("lift.epsilon", self.epsilon, LARGEST_EPSILON))
+        whole("lift.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
+        object.__setattr__(self, "every_seconds", seconds("lift.every_seconds", self.every_seconds, 0.001))
+        whole("lift.releases", self.releases, 1, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class P2BConfig:
+    """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
+
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        arms: K, how many arms there are.
+        context: what a context is.
+        expected_slots: slots that are expected in the life of the deployment, a public number; auto values follow it.
+        learner: LinUCB of each user.
+        encoder: how a context becomes a code.
+        slot: when a user owes a slot.
+        feedback: how shown and reward are joined to the decision.
+        release: what leaves the shuffler.
+        lift: the noised lift of the model over a hold-out.
+        partitions: how many of each topic.
+        users: quotas and expiry of users.
+        budget: limits what all slots of one user and the lift may cost him together; null for what the configuration
+            plans. Of lifetime_slots he sends as many as fit.
+        kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
+        system: which system this is a configuration of.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    arms: int
+    context: ContextConfig
+    expected_slots: int
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    slot: SlotConfig = field(default_factory=SlotConfig)
+    feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
+    release: ReleaseConfig = field(default_factory=ReleaseConfig)
+    lift: LiftConfig = field(default_factory=LiftConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    users: UsersConfig = field(default_factory=UsersConfig)
+    budget: BudgetConfig | None = None
+    kind: DeploymentKind = "hosted"
+    system: Literal["p2b"] = "p2b"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        whole("arms", self.arms, 2, 65_536)
+        whole("expected_slots", self.expected_slots, 1, 10**12)
+        require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+        counted = self.kind == "hosted" or not self.lift.holdout
+        require(counted, "lift.holdout", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout)
+        require(self.system == "p2b", "system", "p2b", self.system)
+        if self.budget is not None:
+            held_out, share = self.lift.holdout, self.budget.lift
+            expected = f"a share above 0 exactly where lift.holdout is, which is {held_out:g}"
+            require((share > 0) == (held_out > 0), "budget.lift", expected, share)
+        after, owed = (
+            self.users.expire_after_seconds,
+            2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
+        )
+        if after is not None:
+            # Nothing waits then, neither for feedback nor to be sent.
+            name = "users.expire_after_seconds"
+            require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
+
+
+def configuration_digest(
+    config: P2BConfig, centroids: bytes, sealing: bytes = b"", public_dataset: bool = False
+) -> bytes:
+    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are first sealed to.
+
+    So an agent that pins the digest also pins that key: nobody else can put another one in its place or after it.
+
+    Args:
+        config: the configuration; it determines how many bytes the other two have.
+        centroids: the encoder's centroids as its exact integer bytes.
+        sealing: the shuffler's first public key, where slots are sealed (`Recipients.pinned`).
+        public_dataset: whether it is a replay of a public dataset.
+    """
+    canonical = canonical_form(config, public_dataset)
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + sealing)
+    return hasher.digest()

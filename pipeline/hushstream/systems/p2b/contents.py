@@ -1,0 +1,69 @@
+"""What the topics of a p2b deployment hold of persons: a function of the configuration, and of whether it is a replay.
+
+``hosted``: contexts, clicks and decisions stand in clear in the edge zone, whose workers are the operator's. ``edge``:
+learners are agents on users' devices, there is no learner worker, and a slot is the first that the operator sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hushstream.privacy.contents import Content, Form
+from hushstream.systems.p2b.configuration import P2BConfig
+
+ZONES = {
+    "contexts": "edge",
+    "clicks": "edge",
+    "decisions": "edge",
+    "reports": "shuffler",
+    "interactions": "server",
+    "crowds": "published",
+    "models": "published",
+    "lift": "published",
+}
+"""Who reads each of them; a test holds this equal to the topics' declaration."""
+TRUSTED = frozenset({"edge", "shuffler"})
+_CROWDS = {"slot-sums": Form.NOISED, "tuples": Form.SAMPLED, "paper": Form.CLEAR}
+_SLOT = "one slot a user, without identity: code, arm and reward of one interaction, or null"
+_CELLS = {
+    "slot-sums": "sums of rewards by code and arm over a window",
+    "tuples": "how many kept slots of a window held the same code, arm and reward, where they reach the threshold",
+    "paper": "the kept slots of a window as they are, where enough share the code: what is unique under it is shown",
+}
+
+
+def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows.
+
+    Args:
+        config: the configuration.
+        public_dataset: whether a public dataset is replayed: its interactions then travel in clear as well.
+    """
+    return (*_edge(config), *_beyond(config, public_dataset), *_lift(config))
+
+
+def _edge(config: P2BConfig) -> Iterator[Content]:
+    if config.kind == "hosted":
+        yield _content("contexts", "every context, with the user's name", Form.CLEAR)
+        yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
+        yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
+    yield _content("reports", _SLOT, Form.SEALED if config.slot.sealed else Form.CLEAR)
+
+
+def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
+    mode = config.release.mode
+    if public_dataset:
+        yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
+    yield _content("crowds", _CELLS[mode], _CROWDS[mode])
+    yield _content("models", "the model, made of crowds alone", _CROWDS[mode])
+    if public_dataset:
+        yield _content("models", "the non-private line's model, made of exact interactions", Form.CLEAR)
+
+
+def _lift(config: P2BConfig) -> Iterator[Content]:
+    if config.lift.holdout:
+        yield _content("lift", "running counts of what was shown and rewarded, by group", Form.NOISED)
+
+
+def _content(topic: str, what: str, form: Form) -> Content:
+    return Content(topic, what, form, ZONES[topic], ZONES[topic] in TRUSTED)

@@ -1,0 +1,262 @@
+"""P2B (Malekzadeh et al. 2020): local learners, one slot per user, noised slot sums, a shared model to start from.
+
+Stages, in order: LinUCB per user (edge) -> one padded slot (edge) -> windows and release (shuffler) ->
+model from noised sums (server) -> new users start from it (edge).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import NegativeDigitTree
+from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
+from hushstream.privacy.amplification import noise_epsilon
+from hushstream.privacy.guarantee import Guarantee
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Promises
+from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
+from hushstream.systems.p2b.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.systems.p2b.edge.terms import EdgeTerms
+from hushstream.systems.p2b.promise import (
+    budgets_of,
+    guarantee_of,
+    lifetime_slots_of,
+    lift_terms_of,
+    promises_of,
+    resolve_codes,
+    resolve_threshold,
+    slot_terms_of,
+    window_tree_of,
+)
+from hushstream.systems.p2b.shuffler.windows import WindowRules
+
+LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
+"""Model lines, by partition of crowds and models. The second one exists in replays of public datasets alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class P2BSystem:
+    """A configuration with its fitted encoder: what every role of the deployment works from."""
+
+    config: P2BConfig
+    encoder: Encoder
+    digest: bytes
+    sealing: Recipients | None = None
+    """The shuffler's public keys, where slots are sealed to them."""
+    public_dataset: bool = False
+    """See `System.public_dataset`: then there is a second model line, of exact interactions."""
+
+    @classmethod
+    def of(
+        cls,
+        config: P2BConfig,
+        lattice: NDArray[np.int64],
+        sealing: Recipients | None = None,
+        public_dataset: bool = False,
+    ) -> P2BSystem:
+        """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
+
+        Args:
+            config: the configuration.
+            lattice: the centroids.
+            sealing: the shuffler's public keys; given exactly where slots are sealed.
+            public_dataset: whether it is a replay of a public dataset.
+
+        Raises:
+            ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
+                or the budget has room for nothing.
+        """
+        encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
+        expected = (resolve_codes(config), config.context.dimension)
+        if encoder.lattice.shape != expected:
+            raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
+        require_record_sizes(config, encoder.codes)
+        budgets_of(config)
+        hosted = config.kind == "hosted" or not public_dataset
+        require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
+        _require_sealing(config, sealing)
+        pinned = b"" if sealing is None else sealing.pinned
+        centroids = encoder.lattice.astype("<i8").tobytes()
+        digest = configuration_digest(config, centroids, pinned, public_dataset)
+        return cls(config, encoder, digest, sealing, public_dataset)
+
+    @classmethod
+    def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
+        """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it; otherwise as `of`."""
+        from hushstream.systems.p2b.contribution.fitting import fit_grid
+
+        context = config.context
+        encoder = fit_grid(context.dimension, context.digits, resolve_codes(config), config.encoder.seed)
+        return cls.of(config, encoder.lattice, sealing, public_dataset)
+
+    @property
+    def holdout(self) -> bool:
+        """Whether some users are never answered by a model, and the lift over them is released."""
+        return self.config.lift.holdout > 0
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: each shuffler partition is a scope of the ledger."""
+        partitions = self.config.partitions
+        return {
+            "learner": partitions.learner,
+            "shuffler": partitions.shuffler,
+            "lines": self.line_count,
+            "scopes": partitions.shuffler,
+        }
+
+    @property
+    def codes(self) -> int:
+        """k."""
+        return self.encoder.codes
+
+    @property
+    def line_count(self) -> int:
+        """Partitions of crowds and models: one, and one more where a public dataset is replayed."""
+        return 2 if self.public_dataset else 1
+
+    @property
+    def lines_for_users(self) -> tuple[str, ...]:
+        """The lines that a context may name."""
+        return (COLD, *LINES[: self.line_count])
+
+    @property
+    def model_dimension(self) -> int:
+        """Dimension of the learner's features: d for centroids, k for one-hot codes."""
+        return self.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+
+    @property
+    def noise_epsilon(self) -> Fraction:
+        """Epsilon of the noise alone, so that with secret sampling a slot costs the configured epsilon."""
+        return noise_epsilon(self.config.release.slot_epsilon, self.config.release.sampling)
+
+    @property
+    def threshold(self) -> int:
+        """The crowd's least size in the modes that have one."""
+        return resolve_threshold(self.config)
+
+    @property
+    def window_tree(self) -> NegativeDigitTree | None:
+        """The counter over a partition's windows, or None where each window has fresh noise."""
+        return window_tree_of(self.config, self.codes)
+
+    def policy(self) -> SharedPolicy:
+        """A fresh kernel with every line cold."""
+        config = self.config
+        kind = OneHotPolicy if config.encoder.features == "onehot" else LinUCBPolicy
+        return kind(
+            self.encoder,
+            config.arms,
+            self.model_dimension,
+            config.learner.alpha,
+            config.learner.ridge,
+            LINES[: self.line_count],
+        )
+
+    def window_rules(self) -> WindowRules:
+        """When the shuffler's windows close."""
+        config = self.config
+        seconds = config.release.window_seconds
+        return WindowRules(
+            slots=config.release.window_slots,
+            origins=frozenset(range(config.partitions.learner)),
+            period_ms=round(config.slot.period_seconds * 1000),
+            open_ms=None if seconds is None else max(1, round(seconds * 1000)),
+            content_bytes=SLOT_BYTES,
+        )
+
+    def edge_terms(self) -> EdgeTerms:
+        """What agents of this deployment agreed to, with a fresh policy."""
+        config = self.config
+        return EdgeTerms(
+            policy=self.policy(),
+            after_interactions=config.slot.after_interactions,
+            lifetime_slots=self.lifetime_slots,
+            levels=config.release.levels,
+            attribution_window_ms=round(config.feedback.attribution_window_seconds * 1000),
+            contexts_per_period=config.users.contexts_per_period,
+            quota_period_ms=round(config.users.period_seconds * 1000),
+        )
+
+    def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
+        """What names the noise of a learner partition's lift in one epoch."""
+        return NoiseAddress(
+            purpose="lift",
+            deployment=self.config.deployment,
+            genesis_nonce=genesis_nonce,
+            system="p2b",
+            mechanism="lift",
+            parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
+            config_digest=self.digest,
+            epoch=epoch,
+            partition=partition,
+        )
+
+    def guarantee(self) -> Guarantee:
+        """What the configured release promises, to whom, over a user's lifetime."""
+        return guarantee_of(self.config, self.public_dataset)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return promises_of(self.config, self.public_dataset)
+
+    @property
+    def lifetime_slots(self) -> int:
+        """How many slots a user sends in his life: as many as are planned, or as fit the budget."""
+        return lifetime_slots_of(self.config)
+
+    @property
+    def slot_terms(self) -> SpendingTerms:
+        """What the shuffler's releases cost, and out of which limit."""
+        return slot_terms_of(self.config)
+
+    @property
+    def lift_terms(self) -> SpendingTerms:
+        """What the lift's releases cost, and out of which limit."""
+        return lift_terms_of(self.config)
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """What may be spent, and how much of what is planned fits."""
+        return budgets_of(self.config)
+
+
+def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
+    if config.slot.sealed != (sealing is not None):
+        expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
+        raise ConfigurationError(
+            f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
+        )
+
+
+def require_record_sizes(config: P2BConfig, codes: int) -> None:
+    """Refuse what could never be published, before anything runs.
+
+    Raises:
+        ConfigurationError: a crowd or a model would be too large for one record.
+    """
+    crowd = 2 * 8 * codes * config.arms
+    dimension = config.context.dimension
+    square = codes if config.encoder.features == "onehot" else dimension * dimension
+    model = 8 * config.arms * (square + max(codes, dimension))
+    for name, size in (("a crowd (16 * codes * arms)", crowd), ("a model (8 * arms * d * (d + 1))", model)):
+        if size > MAX_RECORD_BYTES - 4096:
+            raise ConfigurationError(
+                f"configuration: expected {name} of at most {MAX_RECORD_BYTES - 4096} bytes, got {size}; "
+                f"use fewer arms, codes or dimensions"
+            )

@@ -1,0 +1,382 @@
+"""`EdgeAgent`: everything that sees one user's contexts and clicks in clear (the edge zone).
+
+It decides with its own copy of the shared model, learns from its own feedback, and owes one slot after a
+stated number of decisions. What a slot holds is private; that it came, and when, is public (PRIVACY rule 2):
+so which interaction a slot reports is drawn *before* it happens, from the user's key alone, and a slot whose
+interaction has no reward yet holds null.
+
+A slot's report id is a pseudorandom function of the user's key and the slot's number in his life, and of nothing else.
+The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So of
+all copies of a state that were ever gone on from, one content is counted for each number: a user is in at most
+``lifetime_slots`` reports, and an older copy refills nothing. An id that followed from the content too, or from the
+period, would make the second content of a number another report, which costs its epsilon once more.
+
+The learner role is many of these on a stream: same code, same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.feedback.join import Answered, JoinOutcome, OpenDecision, OpenDecisions, Resolved
+from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
+from hushstream.systems.p2b.edge.policy import LearnerState
+from hushstream.systems.p2b.edge.terms import (
+    CERTAIN,
+    HISTOGRAM_TOLERANCE,
+    Allowance,
+    Choice,
+    EdgeTerms,
+    Interaction,
+    OlderState,
+    Slot,
+)
+
+_UNSPENT = Allowance()
+# Most users have neither most of the time; a dictionary of one's own takes 64 bytes or more.
+_NO_TARGETS: dict[int, int] = {}
+_NOTHING_KEPT: dict[int, Interaction] = {}
+
+
+class EdgeAgent:
+    """One user. Not thread-safe; every call's outcome depends on the calls before it and the user's key only."""
+
+    __slots__ = (
+        "_kept",
+        "_key",
+        "_targets",
+        "base_version",
+        "decided",
+        "due",
+        "line",
+        "open",
+        "period",
+        "seen_ms",
+        "sent",
+        "state",
+        "terms",
+        "used",
+    )
+
+    def __init__(self, terms: EdgeTerms, key: Key, line: str, spent: Allowance | None = None) -> None:
+        """Begin a user's life, or go on with one whose state was given up.
+
+        Args:
+            terms: what the deployment agreed with its users.
+            key: the user's key; coins and report ids come from it.
+            line: the shared model that the user starts from ("cold" for none).
+            spent: what an earlier state of this user left (`allowance`).
+        """
+        self.terms = terms
+        self._key = key
+        self.line = line
+        self.state: LearnerState | None = None
+        self.base_version = 0
+        self.decided, self.due, self.sent, self.period, self.used = spent or _UNSPENT
+        self.seen_ms = 0
+        """Log time of the last context."""
+        self.open = OpenDecisions()
+        self._targets: dict[int, int] = _NO_TARGETS
+        self._kept: dict[int, Interaction] = _NOTHING_KEPT
+        if self.decided % terms.after_interactions:
+            # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
+            self._draw_target(self.decided - self.decided % terms.after_interactions)
+
+    @property
+    def key(self) -> Key:
+        """The user's key: coins and report ids come from it."""
+        return self._key
+
+    def allowance(self) -> Allowance:
+        """What must be kept when this state is given up."""
+        return Allowance(self.decided, self.due, self.sent, self.period, self.used)
+
+    def give_up(self) -> None:
+        """Drop everything that the user's contexts and clicks left here; nothing waits for feedback any more."""
+        if self.state is not None:
+            self.terms.policy.end(self.line, self.base_version)
+            self.state = None
+        self.open = OpenDecisions()
+        self._targets, self._kept = _NO_TARGETS, _NOTHING_KEPT
+
+    def within_quota(self, log_time_ms: int) -> bool:
+        """Count one context of the user's, and say whether it may still be learned from."""
+        terms, self.seen_ms = self.terms, log_time_ms
+        if terms.contexts_per_period is None:
+            return True
+        period = log_time_ms // terms.quota_period_ms
+        if period != self.period:
+            self.period, self.used = period, 0
+        self.used = min(self.used + 1, terms.contexts_per_period + 1)
+        return self.used <= terms.contexts_per_period
+
+    def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
+        """Choose with the shared model alone: nothing of this decision is remembered, learned or reported."""
+        shared = self.terms.policy.shared(self.line)
+        arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
+        return Choice(arm, CERTAIN // ties, shared.version, False, False)
+
+    def decide(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        log_time_ms: int,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> Choice:
+        """Choose an arm for a context of shape (d,) and remember the decision until feedback comes.
+
+        Args:
+            event_id: the application's name for this decision; until its deadline it gets the same answer again,
+                rewarded or not. At the deadline `expire` must be called for what still waits.
+            context: float32 (d,), a histogram; kept, so it must not be a view of a reused buffer.
+            log_time_ms: log time of the context; the deadline for feedback counts from it.
+            eligible: bool (K,), or None for all arms.
+
+        Raises:
+            HushstreamError: the context is no histogram of the deployment's dimension, or no arm is eligible.
+        """
+        _require_histogram(context, self.terms.policy.context_dimension)
+        return self.decide_checked(event_id, context, log_time_ms, eligible)
+
+    def decide_checked(
+        self,
+        event_id: str,
+        context: NDArray[np.float32],
+        log_time_ms: int,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> Choice:
+        """See `decide`; for callers that have checked their contexts, as the learner does where it decodes them."""
+        self.open.forget_answers(log_time_ms)
+        known = self.open.known(event_id, log_time_ms)
+        if known is not None:
+            return Choice(known.arm, known.propensity, known.model_version, False, True)
+        terms = self.terms
+        policy = terms.policy
+        if self.state is None:
+            shared = policy.shared(self.line)
+            arm, ties = policy.choose(shared.state, context, eligible, self._pick)
+            version = shared.version
+        else:
+            arm, ties = policy.choose(self.state, context, eligible, self._pick)
+            version = self.base_version
+        self.seen_ms = log_time_ms
+        index = self.decided
+        if index % terms.after_interactions == 0:
+            self._draw_target(index)
+        self.decided = index + 1
+        propensity = CERTAIN // ties
+        deadline_ms = log_time_ms + terms.attribution_window_ms
+        self.open.add(event_id, OpenDecision(context, arm, propensity, version, index, deadline_ms))
+        return Choice(arm, propensity, version, self._falls_due(), False)
+
+    def shown(self, event_id: str, arm: int) -> JoinOutcome:
+        """Note the arm that was on screen for a waiting event.
+
+        Raises:
+            HushstreamError: no such event waits, or there is no such arm.
+        """
+        self._require_open(event_id)
+        self._require_arm(arm)
+        return self.open.shown(event_id, arm)
+
+    def rewarded(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
+        """Learn from the reward in [0, 1] of a waiting event.
+
+        Raises:
+            HushstreamError: no such event waits, there is no such arm, or the reward is outside.
+        """
+        self._require_open(event_id)
+        self._require_arm(arm)
+        # Written so that NaN, which compares false, is refused.
+        if not 0.0 <= reward <= 1.0:
+            raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
+        resolved = self.open.rewarded(event_id, arm, reward)
+        self._learn(resolved)
+        return JoinOutcome.OTHER_ARM if resolved.other_arm else JoinOutcome.REWARDED
+
+    def expire(self, event_id: str) -> JoinOutcome:
+        """Close a waiting event whose deadline has passed.
+
+        Raises:
+            HushstreamError: no such event waits.
+        """
+        self._require_open(event_id)
+        resolved = self.open.expire(event_id)
+        if resolved is None:
+            return JoinOutcome.NEVER_SHOWN
+        self._learn(resolved)
+        return JoinOutcome.EXPIRED_AS_ZERO
+
+    def score_gap(self, event_id: str, arm: int) -> float:
+        """How far ``arm`` scores from the arm decided for a waiting event, as the agent knows things now."""
+        state = self.state if self.state is not None else self.terms.policy.shared(self.line).state
+        decision = self.open[event_id]
+        return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
+
+    def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """How far apart two arms score for everybody who has no state of his own."""
+        policy = self.terms.policy
+        return policy.score_gap(policy.shared(self.line).state, context, arm, other)
+
+    def correct(self, event_id: str, arm: int, propensity: int) -> None:
+        """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
+        decision = self.open[event_id]
+        decision.arm, decision.propensity = arm, propensity
+
+    def take_slot(self) -> Slot:
+        """Give the oldest slot that is due and not yet taken; its content is fixed from here on.
+
+        Raises:
+            HushstreamError: none is due.
+        """
+        if self.sent >= self.due:
+            raise HushstreamError(
+                f"take_slot: expected a slot that is due, got {self.sent} of {self.due} taken already"
+            )
+        number = self.sent
+        self.sent += 1
+        self._targets = {index: slot for index, slot in self._targets.items() if slot != number} or _NO_TARGETS
+        interaction = self._kept.get(number)
+        self._kept = {slot: kept for slot, kept in self._kept.items() if slot != number} or _NOTHING_KEPT
+        return Slot(
+            self._key.digest("report-id", number.to_bytes(8, "little")),
+            self._content(interaction),
+            interaction,
+        )
+
+    def dump(self) -> dict[str, Any]:
+        """The user's whole state as plain values (contexts as float32 bytes), for a snapshot."""
+        return {
+            "line": self.line,
+            "learned": self.state is not None,
+            "state": b"" if self.state is None else self.terms.policy.dump_own(self.state),
+            "base_version": self.base_version,
+            "decided": self.decided,
+            "due": self.due,
+            "sent": self.sent,
+            "period": self.period,
+            "used": self.used,
+            "seen_ms": self.seen_ms,
+            "open": [
+                {
+                    "event_id": event_id,
+                    "context": decision.context.tobytes(),
+                    "arm": decision.arm,
+                    "propensity": decision.propensity,
+                    "model_version": decision.model_version,
+                    "index": decision.index,
+                    "deadline_ms": decision.deadline_ms,
+                    "shown_arm": decision.shown_arm,
+                }
+                for event_id, decision in self.open.items()
+            ],
+            "answered": [{"event_id": event_id, **answer._asdict()} for event_id, answer in self.open.answers()],
+            "targets": [{"index": index, "slot": slot} for index, slot in self._targets.items()],
+            "kept": [
+                {"slot": slot, "context": kept.context.tobytes(), "arm": kept.arm, "reward": kept.reward}
+                for slot, kept in self._kept.items()
+            ],
+        }
+
+    @classmethod
+    def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any], spent: Allowance | None = None) -> EdgeAgent:
+        """The agent that `dump` described.
+
+        An older copy numbers slots that were sent before anew, with other content. The shuffler counts none of those,
+        so they cost the user nothing, and the shuffler's zone alone sees them. What he does until he has come past them
+        goes unreported, and his quota begins where the copy stood. The state alone cannot show its age: keep
+        `allowance` where a backup does not reach, and give it here.
+
+        Args:
+            terms: what the deployment agreed with its users.
+            key: the user's key, the one that the state was dumped under.
+            dumped: from `dump`.
+            spent: the newest `allowance` that is known of this user; None where none is kept, and then an older copy is
+                taken as it is.
+
+        Raises:
+            OlderState: ``dumped`` lies behind ``spent``. An agent begun with ``spent`` goes on, with nothing learned.
+        """
+        agent = cls(terms, key, dumped["line"])
+        agent.base_version = dumped["base_version"]
+        if dumped["learned"]:
+            agent.state = terms.policy.load_own(agent.line, agent.base_version, dumped["state"])
+        agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
+        agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
+        for item in dumped["open"]:
+            context = np.frombuffer(item["context"], np.float32)
+            answer = (item["arm"], item["propensity"], item["model_version"])
+            place = (item["index"], item["deadline_ms"], item["shown_arm"])
+            agent.open.add(item["event_id"], OpenDecision(context, *answer, *place))
+        for item in dumped["answered"]:
+            answer = (item["arm"], item["propensity"], item["model_version"])
+            agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
+        agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
+        agent._kept = {
+            item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
+            for item in dumped["kept"]
+        } or _NOTHING_KEPT
+        if spent is not None and not agent.allowance().covers(spent):
+            raise OlderState(
+                f"state: expected no less spent than is known ({spent}), got an older copy ({agent.allowance()})"
+            )
+        return agent
+
+    def _content(self, interaction: Interaction | None) -> bytes:
+        if interaction is None:
+            return pack(None)
+        level = reward_level(interaction.reward, self.terms.levels)
+        return pack(Report(self.terms.policy.encode(interaction.context), interaction.arm, level))
+
+    def _learn(self, resolved: Resolved) -> None:
+        policy = self.terms.policy
+        if self.state is None:
+            self.base_version, self.state = policy.begin(self.line)
+        self.state = policy.learned(self.state, resolved.context, resolved.arm, resolved.reward)
+        slot = self._targets.get(resolved.index)
+        if slot is not None:
+            self._kept = {**self._kept, slot: Interaction(resolved.context, resolved.arm, resolved.reward)}
+
+    def _draw_target(self, first: int) -> None:
+        slot = first // self.terms.after_interactions
+        if slot < self.terms.lifetime_slots:
+            target = first + self._uniform("slot-target", slot, self.terms.after_interactions)
+            self._targets = {**self._targets, target: slot}
+
+    def _falls_due(self) -> bool:
+        if self.due < self.terms.lifetime_slots and self.decided == (self.due + 1) * self.terms.after_interactions:
+            self.due += 1
+            return True
+        return False
+
+    def _pick(self, ties: int) -> int:
+        return self._uniform("tie", self.decided, ties)
+
+    def _uniform(self, purpose: str, number: int, below: int) -> int:
+        """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
+        return int.from_bytes(self._key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+
+    def _require_open(self, event_id: str) -> None:
+        if event_id not in self.open:
+            raise HushstreamError("feedback: expected an event that waits for it, got an unknown or resolved one")
+
+    def _require_arm(self, arm: int) -> None:
+        arms = self.terms.policy.arms
+        if not 0 <= arm < arms:
+            raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
+
+
+def _require_histogram(context: NDArray[np.float32], dimension: int) -> None:
+    if context.shape != (dimension,) or context.dtype != np.float32:
+        raise HushstreamError(
+            f"context: expected float32 of shape ({dimension},), got {context.dtype} of shape {context.shape}"
+        )
+    # Written so that NaN, which compares false, is refused.
+    if not (context.min() >= 0 and abs(float(context.sum(dtype=np.float64)) - 1.0) <= HISTOGRAM_TOLERANCE):
+        raise HushstreamError("context: expected entries of at least 0 that sum to 1, got others")

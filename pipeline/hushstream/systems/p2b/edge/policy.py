@@ -1,0 +1,246 @@
+"""What an `EdgeAgent` chooses and learns with: a kernel, the shared models by line, and the encoder.
+
+One object serves all agents of a process; a user's own knowledge is a state that the kernel is given.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.learners.errors import LearnerError
+from hushstream.learners.linucb import LinUCBModel, LinUCBState
+from hushstream.learners.onehot import OneHotModel, OneHotState, OneHotUCB
+from hushstream.systems.p2b.contribution.encoder import Encoder
+from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState, load_user_state
+from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
+
+LearnerState: TypeAlias = UserState | OneHotState
+
+COLD = "cold"
+"""The line without a shared model."""
+
+_ROW = struct.Struct("<I")
+
+
+class SharedPolicy(Protocol):
+    """The kernel of a deployment together with its shared models.
+
+    Attributes:
+        arms: K.
+        context_dimension: d, entries of a context as it comes.
+    """
+
+    arms: int
+    context_dimension: int
+
+    def shared(self, line: str) -> SharedModel[Any]:
+        """The newest model of a line."""
+
+    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+        """Make a published model the newest of its line."""
+
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """A new user's own state upon the newest model of his line, and that model's version."""
+
+    def end(self, line: str, version: int) -> None:
+        """A user's own state is given up; ``version`` is what `begin` gave."""
+
+    def choose(
+        self,
+        state: LearnerState,
+        context: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        pick: Callable[[int], int],
+    ) -> tuple[int, int]:
+        """Arm and number of tied arms; ``pick(n)`` settles a tie among n arms."""
+
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """How far apart the scores of two arms are."""
+
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """A user's own state with one interaction folded in; it may be the same object, which has changed."""
+
+    def encode(self, context: NDArray[np.float32]) -> int:
+        """The code of a context (d,)."""
+
+    def dump_own(self, state: LearnerState) -> bytes:
+        """What a user learned himself, without the model that he started from."""
+
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """The shared models (`SharedModels.dump`)."""
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """Replace the shared models by what `dump_models` gave."""
+
+
+class LinUCBPolicy:
+    """LinUCB on contexts as they are; the server learned on centroids (or, for public data, on raw contexts)."""
+
+    def __init__(self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, lines: tuple[str, ...]):
+        """Start every line cold."""
+        self.arms = arms
+        self.context_dimension = encoder.dimension
+        self._encoder = encoder
+        self._kernel = UserLinUCB(arms, dimension, alpha)
+        cold = LinUCBModel.cold(arms, dimension, ridge).state()
+        self._models: SharedModels[LinUCBState] = SharedModels((COLD, *lines), cold)
+
+    def shared(self, line: str) -> SharedModel[LinUCBState]:
+        """See `SharedPolicy.shared`."""
+        return self._models.newest(line)
+
+    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+        """See `SharedPolicy.adopt`."""
+        self._models.adopt(line, version, LinUCBModel(gram, moment).state())
+
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """See `SharedPolicy.begin`."""
+        model = self._models.hold(line)
+        return model.version, OwnUpdates.none(model.state)
+
+    def end(self, line: str, version: int) -> None:
+        """See `SharedPolicy.end`."""
+        self._models.let_go(line, version)
+
+    def choose(
+        self,
+        state: LearnerState,
+        context: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        pick: Callable[[int], int],
+    ) -> tuple[int, int]:
+        """See `SharedPolicy.choose`."""
+        return self._kernel.choose(_linucb(state), context, pick, eligible)
+
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """See `SharedPolicy.score_gap`."""
+        scores = self._kernel.scores(_linucb(state), context)
+        return abs(float(scores[arm]) - float(scores[other]))
+
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """See `SharedPolicy.learned`."""
+        return self._kernel.learned(_linucb(state), context, arm, reward)
+
+    def encode(self, context: NDArray[np.float32]) -> int:
+        """See `SharedPolicy.encode`."""
+        return self._encoder.encode_one(context)
+
+    def dump_own(self, state: LearnerState) -> bytes:
+        """See `SharedPolicy.dump_own`."""
+        return _linucb(state).dump()
+
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """See `SharedPolicy.load_own`."""
+        return load_user_state(self._models.held(line, version), dumped)
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """See `SharedPolicy.dump_models`."""
+        return self._models.dump(LinUCBState.dump)
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """See `SharedPolicy.restore_models`."""
+        self._models.restore(dumped, LinUCBState.load)
+
+
+class OneHotPolicy:
+    """LinUCB on one-hot codes: every context is encoded first, and a learner is a table."""
+
+    def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, lines: tuple[str, ...]):
+        """Start every line cold."""
+        self.arms = arms
+        self.context_dimension = encoder.dimension
+        self._encoder = encoder
+        self._alpha = alpha
+        self._kernel = OneHotUCB(arms, codes, alpha)
+        cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
+        self._models: SharedModels[OneHotState] = SharedModels((COLD, *lines), cold)
+
+    def shared(self, line: str) -> SharedModel[OneHotState]:
+        """See `SharedPolicy.shared`."""
+        return self._models.newest(line)
+
+    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+        """See `SharedPolicy.adopt`; ``gram`` holds the diagonals, (K, k)."""
+        self._models.adopt(line, version, OneHotModel(gram, moment).state(self._alpha))
+
+    def begin(self, line: str) -> tuple[int, LearnerState]:
+        """See `SharedPolicy.begin`."""
+        model = self._models.hold(line)
+        return model.version, model.state.fork()
+
+    def end(self, line: str, version: int) -> None:
+        """See `SharedPolicy.end`."""
+        self._models.let_go(line, version)
+
+    def choose(
+        self,
+        state: LearnerState,
+        context: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        pick: Callable[[int], int],
+    ) -> tuple[int, int]:
+        """See `SharedPolicy.choose`."""
+        return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
+
+    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+        """See `SharedPolicy.score_gap`."""
+        scores = self._kernel.scores(_onehot(state), self.encode(context))
+        return abs(float(scores[arm]) - float(scores[other]))
+
+    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+        """See `SharedPolicy.learned`."""
+        self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
+        return state
+
+    def encode(self, context: NDArray[np.float32]) -> int:
+        """See `SharedPolicy.encode`."""
+        return self._encoder.encode_one(context)
+
+    def dump_own(self, state: LearnerState) -> bytes:
+        """See `SharedPolicy.dump_own`: of each code in which the user learned, the code and its row, (3, K)."""
+        own = _onehot(state).own
+        return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
+
+    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+        """See `SharedPolicy.load_own`.
+
+        Raises:
+            LearnerError: not such bytes.
+        """
+        state = self._models.held(line, version).fork()
+        width = 8 * 3 * self.arms
+        if len(dumped) % (_ROW.size + width):
+            raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")
+        for start in range(0, len(dumped), _ROW.size + width):
+            (code,) = _ROW.unpack_from(dumped, start)
+            if code >= len(state.table):
+                raise LearnerError(f"expected a code below {len(state.table)}, got {code}")
+            row = np.frombuffer(dumped, "<f8", 3 * self.arms, start + _ROW.size)
+            state.own[code] = row.astype(np.float64).reshape(3, self.arms)
+        return state
+
+    def dump_models(self) -> list[dict[str, Any]]:
+        """See `SharedPolicy.dump_models`."""
+        return self._models.dump(OneHotState.dump)
+
+    def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
+        """See `SharedPolicy.restore_models`."""
+        self._models.restore(dumped, OneHotState.load)
+
+
+def _linucb(state: LearnerState) -> UserState:
+    assert isinstance(state, (LinUCBState, OwnUpdates))
+    return state
+
+
+def _onehot(state: LearnerState) -> OneHotState:
+    assert isinstance(state, OneHotState)
+    return state

@@ -1,0 +1,97 @@
+"""What an `EdgeAgent` agreed to, and the values that go in and out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.edge.policy import SharedPolicy
+
+CERTAIN = 1_000_000_000
+"""Propensities are integers in units of 1e-9; this one means that no other arm could have been chosen."""
+
+
+HISTOGRAM_TOLERANCE = 1e-3
+"""How far the entries of a context may be from summing to 1 (float32 rounding of a few hundred entries)."""
+
+
+class OlderState(HushstreamError):
+    """A user's state lies behind what he is known to have spent: it comes from an older copy."""
+
+
+class Choice(NamedTuple):
+    """What was decided: arm, propensity in units of 1e-9, version of the shared model under it, slot now due.
+
+    ``repeated``: the event is one that still waits for feedback, and this is the answer that it got before.
+    """
+
+    arm: int
+    propensity: int
+    model_version: int
+    slot_due: bool
+    repeated: bool
+
+
+class Interaction(NamedTuple):
+    """A resolved interaction in clear: context (d,), arm on screen, reward in [0, 1]."""
+
+    context: NDArray[np.float32]
+    arm: int
+    reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One padded slot: an opaque id, 32 bytes of content, and (never sent) the interaction it stands for."""
+
+    report_id: bytes
+    content: bytes
+    interaction: Interaction | None
+
+
+class Allowance(NamedTuple):
+    """What stays of a user whose state is given up, so that nothing that he has spent comes back.
+
+    Attributes:
+        decided: decisions in his life, which say when a slot falls due.
+        due, sent: slots that fell due, and that were taken.
+        period, used: the last period of his quota, and contexts in it.
+    """
+
+    decided: int = 0
+    due: int = 0
+    sent: int = 0
+    period: int = 0
+    used: int = 0
+
+    def covers(self, other: Allowance) -> bool:
+        """Whether all that ``other`` has spent is spent here as well."""
+        slots = all(mine >= theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
+        return slots and (self.period, self.used) >= (other.period, other.used)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTerms:
+    """What an agent agreed to: shared by all agents of a deployment, never changed under them.
+
+    Attributes:
+        policy: the learner's kernel and the shared models by line.
+        after_interactions: decisions per slot.
+        lifetime_slots: slots in a user's life; each costs the release's epsilon.
+        levels: reward levels above 0 (M).
+        attribution_window_ms: after which a shown decision counts as reward 0.
+        contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
+            log time; None for no quota.
+    """
+
+    policy: SharedPolicy
+    after_interactions: int
+    lifetime_slots: int
+    levels: int
+    attribution_window_ms: int
+    contexts_per_period: int | None = None
+    quota_period_ms: int = 86_400_000

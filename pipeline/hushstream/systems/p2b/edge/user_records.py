@@ -1,0 +1,79 @@
+"""One user of a learner in packed form: his whole state, or what stays of him when that is given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.engine.packed import Form
+from hushstream.engine.state_parts import array, record
+from hushstream.systems.p2b.edge.terms import Allowance
+
+STATE, ALLOWANCE = b"\x01", b"\x02"
+"""The first byte of a packed user."""
+
+_OPEN = record(
+    "Open",
+    event_id="string",
+    context="bytes",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    index="long",
+    deadline_ms="long",
+    shown_arm="int",
+)
+_ANSWERED = record(
+    "Answered",
+    event_id="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    deadline_ms="long",
+)
+_ALLOWED = dict.fromkeys(Allowance._fields, "long")
+_AGENT = Form.of(
+    "a user's state",
+    2,
+    record(
+        "Agent",
+        line="string",
+        learned="boolean",
+        state="bytes",
+        base_version="int",
+        seen_ms="long",
+        **_ALLOWED,
+        open=array(_OPEN),
+        answered=array(_ANSWERED),
+        targets=array(record("Target", index="long", slot="int")),
+        kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
+    ),
+)
+_ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
+
+
+def pack_agent(dumped: dict[str, Any]) -> bytes:
+    """Pack what `EdgeAgent.dump` gave."""
+    return STATE + _AGENT.write(dumped)
+
+
+def pack_allowance(allowance: Allowance) -> bytes:
+    """Pack what stays of a user."""
+    return ALLOWANCE + _ALLOWANCE.write(allowance._asdict())
+
+
+def unpack_agent(value: bytes) -> dict[str, Any] | None:
+    """What `EdgeAgent.load` takes; None if only his allowance is left.
+
+    Raises:
+        HushstreamError: other or damaged bytes.
+    """
+    return _AGENT.read(value[1:]) if value[:1] == STATE else None
+
+
+def unpack_allowance(value: bytes) -> Allowance:
+    """What stays of a user.
+
+    Raises:
+        HushstreamError: other or damaged bytes.
+    """
+    return Allowance(**_ALLOWANCE.read(value[1:]))

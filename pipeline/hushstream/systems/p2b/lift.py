@@ -1,0 +1,258 @@
+"""The lift of the model over a hold-out, released: noised running counts of what was shown and rewarded.
+
+A keyed share of users is never answered by a model: they see the context's baseline arm, or any eligible arm with
+equal chance. Of both groups two sums are counted, decisions that were shown and their rewards, and all four run
+through a counter. So a live team sees what the model is worth, with an interval, while exact counts stay where they
+are.
+
+A decision counts when its wait for a reward is over, rewarded or not: one that was counted with its reward, before
+those that get none are known, would make early rates read high. What waits is noted by user and by moments that the
+wait is cut into: a user who is forgotten takes his with him.
+
+One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
+most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
+one user's clicks, with L1 sensitivity 2 M ``decisions_per_user`` (`hushstream.counting.counter`, group of leaves).
+
+The counter draws ahead of its leaves, so where a rollback cannot be ruled out an epoch of noise begins over the exact
+counts, at the price of all of them (`hushstream.engine.machine.Distrusts`).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import BadState, Counter, NegativeDigitTree, Neighbours, PureEpsilon, best_tree
+from hushstream.privacy.guarantee import OPEN_IN
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Guarantee
+from hushstream.systems.p2b.configuration import LiftConfig
+
+GROUPS = ("model", "holdout")
+SUMS = 4
+"""Model shown, model rewards, hold-out shown, hold-out rewards."""
+
+_USER_BYTES = 16
+_RELEASED = bytes(_USER_BYTES)
+"""In place of a user, of what was released already and is of nobody in particular any more."""
+_COIN_BITS = 53
+_MOMENTS = 256
+"""Into so many moments the wait for a reward is cut."""
+_WAITING = struct.Struct(f"<q{_USER_BYTES}s{SUMS}q")
+_COUNT = struct.Struct("<IQ")
+_NORMAL_95 = 1.959963984540054
+
+
+class LiftStep(NamedTuple):
+    """One release: its number from 1, the noised running sums int64 (4,), and the variance of each."""
+
+    leaf: int
+    sums: NDArray[np.int64]
+    variance: float
+
+
+@lru_cache(maxsize=16)
+def lift_tree(lift: LiftConfig, levels: int) -> NegativeDigitTree:
+    """The counter of one learner partition."""
+    sensitivity = 2 * levels * lift.decisions_per_user
+    return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS, sensitivity)
+
+
+@lru_cache(maxsize=16)
+def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
+    """What all releases of the lift promise for one user."""
+    promise = lift_tree(lift, levels).guarantee(
+        Neighbours(
+            relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
+            unit=f"one user (the first {lift.decisions_per_user} decisions of his life are counted)",
+            leaves=min(lift.decisions_per_user, lift.releases),
+            step=f"reward levels, {levels} to a whole reward or showing",
+        ),
+        zone="edge",
+    )
+    # Only a hosted deployment has a hold-out (`P2BConfig`).
+    not_protected = (*promise.not_protected, OPEN_IN["hosted"])
+    return replace(promise, mechanism=f"lift: {promise.mechanism}", not_protected=not_protected)
+
+
+def in_holdout(user_key: Key, lift: LiftConfig) -> bool:
+    """Whether a user is in the hold-out: a function of his key, so for his whole life."""
+    draw = int.from_bytes(user_key.prf("holdout")[:8], "big") >> (64 - _COIN_BITS)
+    return draw < round(lift.holdout * (1 << _COIN_BITS))
+
+
+def holdout_arm(user_key: Key, event_id: str, eligible: NDArray[np.int64]) -> int:
+    """An eligible arm with equal chance; the same event gets the same arm."""
+    draw = int.from_bytes(user_key.prf("holdout-arm", event_id)[:16], "big")
+    return int(eligible[draw * len(eligible) >> 128])
+
+
+def lift_user(user_key: Key) -> bytes:
+    """Stands for a user among what waits to be counted."""
+    return user_key.digest("lift-user")
+
+
+class LiftCounter:
+    """The running counts of one learner partition: exact inside, noised outside."""
+
+    def __init__(self, lift: LiftConfig, levels: int, wait_ms: int, key: Key, address: NoiseAddress) -> None:
+        """Start with none, under noise that ``key`` and ``address`` name.
+
+        Args:
+            lift: the settings.
+            levels: M, steps of a reward.
+            wait_ms: how long a decision waits for its reward.
+            key: of the edge zone.
+            address: names the noise.
+        """
+        self._lift = lift
+        self._levels = levels
+        self._tree = lift_tree(lift, levels)
+        self._key = key
+        self._before = 0
+        """Releases in earlier epochs of noise."""
+        self._counter: Counter = self._tree.open(key, address)
+        self._moment_ms = max(1, wait_ms // _MOMENTS)
+        self._waiting: dict[int, dict[bytes, list[int]]] = {}
+        """Sums by the moment at which they count, and by user."""
+
+    @property
+    def leaves(self) -> int:
+        """Releases so far."""
+        return self._before + self._counter.leaves
+
+    def renoise(self, address: NoiseAddress) -> None:
+        """Begin an epoch under noise that ``address`` names: the next release noises all counts again."""
+        counted = self._counter.exact.tolist()
+        self._before = self.leaves
+        self._counter = self._tree.open(self._key, address)
+        at_once = self._waiting.setdefault(0, {})
+        held = at_once.get(_RELEASED, [0] * SUMS)
+        at_once[_RELEASED] = [one + more for one, more in zip(held, counted, strict=True)]
+
+    def count(self, user: bytes, holdout: bool, index: int, deadline_ms: int, reward: float) -> None:
+        """Take one decision that was shown.
+
+        Args:
+            user: stands for its user (`lift_user`).
+            holdout: whether he is in the hold-out.
+            index: its number in the user's life, from 0.
+            deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
+            reward: in [0, 1].
+        """
+        if index >= self._lift.decisions_per_user:
+            return
+        place = 2 if holdout else 0
+        users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})
+        sums = users.setdefault(user, [0] * SUMS)
+        sums[place] += self._levels
+        sums[place + 1] += int(reward * self._levels)
+
+    def forget(self, user: bytes) -> None:
+        """Drop what waits of a user: it is never counted."""
+        for users in self._waiting.values():
+            users.pop(user, None)
+        self._waiting = {moment: users for moment, users in self._waiting.items() if users}
+
+    def release(self, now_ms: int) -> LiftStep:
+        """The next release, of all whose wait is over at ``now_ms`` of log time, however many they are.
+
+        Raises:
+            HorizonReached: more releases than the counter's price pays for.
+        """
+        over = [self._waiting.pop(moment) for moment in sorted(self._waiting) if moment <= now_ms]
+        counted = [sums for users in over for sums in users.values()]
+        self._counter.add(np.array([[0] * SUMS, *counted], dtype=np.int64).sum(axis=0)[None, :])
+        leaves = self._counter.leaves
+        before = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
+        variance = leaves * self._tree.mean_square(leaves) - before
+        return LiftStep(self.leaves, self._counter.release().values, variance)
+
+    def dump(self) -> bytes:
+        """The state; as sensitive as clicks."""
+        items = sorted((moment, *item) for moment, users in self._waiting.items() for item in users.items())
+        waiting = [_WAITING.pack(moment, user, *sums) for moment, user, sums in items]
+        return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
+
+    def load(self, state: bytes) -> None:
+        """Take over a state.
+
+        Raises:
+            BadState: not the bytes of such a state.
+        """
+        if len(state) < _COUNT.size or len(state) < (end := _COUNT.size + _COUNT.unpack_from(state)[0] * _WAITING.size):
+            raise BadState("lift: expected the state of a counter, got fewer bytes")
+        self._before = _COUNT.unpack_from(state)[1]
+        found = _WAITING.iter_unpack(state[_COUNT.size : end])
+        self._waiting = {}
+        for moment, user, *sums in found:
+            self._waiting.setdefault(moment, {})[user] = sums
+        self._counter.load(state[end:])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRate:
+    """Reward rate of one group from noised sums: with the half-width of its 95 % interval, see `lift_of`."""
+
+    shown: float
+    rewards: float
+    rate: float
+    half_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """Uplift of the model over the hold-out; None where too little was shown to tell."""
+
+    model: GroupRate | None
+    holdout: GroupRate | None
+
+    @property
+    def uplift(self) -> tuple[float, float] | None:
+        """Difference of the rates, and the half-width of its 95 % interval."""
+        if self.model is None or self.holdout is None:
+            return None
+        return self.model.rate - self.holdout.rate, math.hypot(self.model.half_width, self.holdout.half_width)
+
+
+def lift_of(newest: Iterable[tuple[NDArray[np.int64], float, int]], decisions_per_user: int) -> Lift:
+    """The lift from the newest release of each counter, with intervals that hold whatever one user's rewards share.
+
+    Users are taken as independent, a user's decisions are not. Let user i give R_i in n_i <= m decisions, N of them in
+    all, and let p be the rate over all. R / N - p is sum (R_i - p n_i) / N, whose variance is at most
+    sum E (R_i - p n_i)^2 / N^2 <= m sum E n_i (R_i/n_i - p)^2 / N^2 <= m p (1 - p) / N, as R_i/n_i, weighed by n_i, is
+    in [0, 1] with mean p (Bhatia, Davis 2000): m times that of N independent decisions, and reached where each user
+    has m equal rewards. p is taken with two successes and two failures of users more (Agresti, Coull 1998), as a rate
+    of none in few users is no sign of certainty. What noise adds is exact: (e_1 - p e_0) over the noised count.
+
+    Args:
+        newest: (sums (4,), variance of each, levels).
+        decisions_per_user: m.
+    """
+    total, variance = np.zeros(SUMS), 0.0
+    for sums, noise, levels in newest:
+        total += sums / levels
+        variance += noise / levels**2
+    model, holdout = ((total[place], total[place + 1]) for place in (0, 2))
+    return Lift(_rate(*model, variance, decisions_per_user), _rate(*holdout, variance, decisions_per_user))
+
+
+def _rate(shown: float, rewards: float, variance: float, decisions_per_user: int) -> GroupRate | None:
+    """Rate and interval of one group."""
+    # Below some three deviations of its noise a count is no divisor.
+    if shown <= 3 * math.sqrt(variance) or shown < 1:
+        return None
+    rate = rewards / shown
+    more = decisions_per_user * _NORMAL_95**2
+    chance = (min(shown, max(0.0, rewards)) + more / 2) / (shown + more)
+    sampling = decisions_per_user * chance * (1 - chance) / shown
+    spread = sampling + variance * (1 + rate * rate) / shown**2
+    return GroupRate(shown, rewards, rate, _NORMAL_95 * math.sqrt(spread))

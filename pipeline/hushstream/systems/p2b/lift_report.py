@@ -1,0 +1,100 @@
+"""What the model is worth over the hold-out, from the published lift topic alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hushstream.privacy.amounts import delta_from_bytes, delta_text, epsilon_text
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
+
+_BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
+
+
+@dataclass(frozen=True, slots=True)
+class LiftReport:
+    """The lift, and what it rests on.
+
+    Attributes:
+        lift: rates of both groups.
+        releases: of all counters together, the newest numbers added up.
+        epsilon_micro: what one user has spent on it, at most.
+        delta_units: likewise.
+        private_as_stated: False when a release was made under a seeded key.
+    """
+
+    lift: Lift
+    releases: int
+    epsilon_micro: int
+    delta_units: int
+    private_as_stated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; null where too little was shown to tell."""
+        uplift = self.lift.uplift
+        return {
+            "model": _rate(self.lift.model),
+            "holdout": _rate(self.lift.holdout),
+            "uplift": None if uplift is None else {"difference": uplift[0], "ci95": uplift[1]},
+            "releases": self.releases,
+            "epsilon_micro": self.epsilon_micro,
+            "delta_units": str(self.delta_units),
+            "private_as_stated": self.private_as_stated,
+        }
+
+    def as_text(self) -> str:
+        """The figures, one a line."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        for name, rate in (("Model", self.lift.model), ("Hold-out", self.lift.holdout)):
+            if rate is None:
+                lines.append(f"{name}: too little was shown to tell from the noise.")
+            else:
+                about = f"95 % within {rate.half_width:.4f}; about {rate.shown:.0f} shown"
+                lines.append(f"{name}: {rate.rate:.4f} a decision ({about}).")
+        uplift = self.lift.uplift
+        if uplift is not None:
+            lines.append(f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).")
+        lines.append(_BASIS)
+        price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
+        lines.append(f"From {self.releases} releases; all of them cost one user {price}.")
+        return "\n".join(lines) + "\n"
+
+
+def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
+    """The lift of a deployment.
+
+    Args:
+        values: of the records on the lift's topic.
+        system: the deployment.
+
+    Raises:
+        HushstreamError: nothing was released yet.
+    """
+    newest: dict[bytes, Mapping[str, Any]] = {}
+    for value in values:
+        _, fields = codec.decode(value, frozenset({"Lift"}))
+        held = newest.get(fields["counter"])
+        if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
+            newest[fields["counter"]] = fields
+    if not newest:
+        raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
+    found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
+    return LiftReport(
+        lift_of(found, system.config.lift.decisions_per_user),
+        sum(fields["leaf"] for fields in newest.values()),
+        max(fields["epsilon_micro"] for fields in newest.values()),
+        max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),
+        all(fields["private_as_stated"] for fields in newest.values()),
+    )
+
+
+def _rate(rate: GroupRate | None) -> dict[str, float] | None:
+    if rate is None:
+        return None
+    return {"shown": rate.shown, "rewards": rate.rewards, "rate": rate.rate, "ci95": rate.half_width}

@@ -1,0 +1,110 @@
+"""The aggregator role: from crowds to versions of a model, one machine per model line (server zone).
+
+The private line reads crowds: every crowd gives one new version, made from the running totals of all of them.
+The non-private line reads raw interactions, exists for public data only, and publishes when a phase is
+sealed. The models topic is the journal; what is in it is public, so its digests need no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.models import aggregator_identity
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.models import PrivateTotals, RawTotals
+from hushstream.systems.p2b.topics import SERVER_ZONE
+
+
+class AggregatorMachine(PublishingRole):
+    """The aggregator of one model line."""
+
+    form: ClassVar[Form] = publishing_form("an aggregator's state", 2, "AggregatorState", totals="bytes")
+    floats: ClassVar[Mapping[str, str]] = {"gram": "<f8", "moment": "<f8", "observations": "<f8"}
+    margin: ClassVar[float] = 1e-9
+    system: P2BSystem
+
+    def __init__(self, system: P2BSystem, line: int) -> None:
+        """Bind to a deployment and a line (0 private, 1 non-private).
+
+        Raises:
+            HushstreamError: the deployment has no such line; the non-private one exists for public data only.
+        """
+        if not 0 <= line < system.line_count:
+            raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
+        source = ("crowds" if line == 0 else "interactions", line)
+        origins = system.config.partitions.learner
+        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER_ZONE, origins)
+        self.line = line
+        self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"Crowd"}) if self.line == 0 else frozenset({"Interactions", "Seal"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`."""
+        if name == "Crowd":
+            return self._crowd(fields, gathered)
+        self._interactions(fields, gathered)
+        return False
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`: the non-private line publishes."""
+        return True
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        model = self.totals.model()
+        gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
+        return {
+            "line": LINES[self.line],
+            "dimension": self.system.model_dimension,
+            "arms": self.system.config.arms,
+            "features": model.features,
+            "gram": gram,
+            "moment": moment,
+            "observations": model.observations,
+            "epsilon_micro": model.epsilon_micro,
+            "delta_units": model.delta_units,
+            "private_as_stated": model.private_as_stated,
+            "digest": self._digester.digest("model", gram, moment),
+        }
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`."""
+        return {"totals": self.totals.dump()}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.totals.restore(state["totals"])
+
+    def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+        window_id = fields["window_id"].hex()
+        if window_id in self.known:
+            gathered.counts[Outcome.REPEATED_CROWD] += 1
+            return False
+        assert isinstance(self.totals, PrivateTotals)
+        if not self.totals.add(fields):
+            raise Refused(Refusal.OTHER_CONFIGURATION)
+        self.known.put(window_id, None)
+        gathered.counts[Outcome.CROWD] += 1
+        return True
+
+    def _interactions(self, fields: dict[str, Any], gathered: Gathered) -> None:
+        assert isinstance(self.totals, RawTotals)
+        batch_id = fields["batch_id"].hex()
+        if batch_id in self.known:
+            gathered.counts[Outcome.REPEATED_INTERACTIONS] += 1
+        elif not self.totals.add(fields):
+            raise Refused(Refusal.MALFORMED_INTERACTIONS)
+        elif batch_id:
+            self.known.put(batch_id, None)

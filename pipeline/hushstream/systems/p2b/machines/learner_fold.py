@@ -1,0 +1,270 @@
+"""One batch of the learner: what clicks and contexts do to the agents of its users, and the slots that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.budget import ledger_fields
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold, Journaled
+from hushstream.engine.intake import DecodedContexts, eligible_mask
+from hushstream.engine.machine import InputSlice, Output
+from hushstream.engine.models import ModelReader, OnChain
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.feedback.join import JoinOutcome, OpenDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.schemas.reasons import Reason
+from hushstream.systems.p2b.deployment import LINES
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.lift import holdout_arm, lift_user
+from hushstream.systems.p2b.lift_records import lift_record
+from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.machines.sending import TakenSlot, seal_outputs, slot_outputs
+
+if TYPE_CHECKING:
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
+
+
+def _never(arm: int) -> float:
+    """The score gap of an answer that no score decides."""
+    return np.inf
+
+
+class LearnerFold(DecisionFold["LearnerMachine"]):
+    """See `DecisionFold`; what is due here is a user's slot."""
+
+    def __init__(self, machine: LearnerMachine, journaled: Journaled | None) -> None:
+        """See `DecisionFold`."""
+        super().__init__(machine, journaled)
+        self._taken: list[TakenSlot] = []
+
+    _policy = "linucb"
+
+    def run(self, slices: Sequence[InputSlice]) -> None:
+        """See `DecisionFold.run`; users whom nobody met for long are put to rest after it."""
+        super().run(slices)
+        self._machine.agents.rest()
+
+    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
+        machine = self._machine
+        model = decode_model(machine.system, record.fields)
+        machine.terms.policy.adopt(reader.line, model.version, model.gram, model.moment)
+
+    # Clicks.
+
+    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
+        machine = self._machine
+        agent = machine.agents.get(click.user)
+        if agent is not None and click.event_id in agent.open:
+            self._apply(agent, click, part)
+            return
+        past = machine.past.get(click.event_id)
+        if past is None and agent is not None and agent.open.has_answer(click.event_id):
+            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        elif past is None:
+            self._park(click, part)
+        elif past.user != click.user:
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        elif past.expired:
+            self._too_late(click)
+        else:
+            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
+        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        gave_way = self._machine.early.hold(click)
+        if gave_way is None:
+            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            return
+        self.counts[Outcome.PARKED] += 1
+        for evicted in gave_way:
+            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+
+    def _apply(self, agent: EdgeAgent, click: FeedbackRow, part: InputSlice) -> None:
+        if click.arm >= self._machine.arms:
+            self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+        elif click.time_ms > agent.open[click.event_id].deadline_ms:
+            self._too_late(click)
+        elif click.rewarded:
+            decision = agent.open[click.event_id]
+            outcome = agent.rewarded(click.event_id, click.arm, click.reward)
+            self.counts[outcome] += 1
+            if outcome is JoinOutcome.REWARDED:
+                self._count_lift(agent, decision, click.reward)
+        else:
+            self.counts[agent.shown(click.event_id, click.arm)] += 1
+
+    # Contexts.
+
+    def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
+        columns = decoded.columns
+        reason = decoded.refused.get(row) if decoded.refused else None
+        past = self._machine.past.get(columns.event_ids[row])
+        if reason is None and past is None:
+            self._decide(decoded, row, part)
+        elif reason is None and past is not None and past.user == columns.users[row]:
+            self._repeat(columns.event_ids[row], past)
+        else:
+            why = reason or Refusal.EVENT_OF_ANOTHER_USER
+            self._refuse(why, part, columns.offsets[row], columns.rows[row])
+
+    def _decide(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
+        machine, columns = self._machine, decoded.columns
+        event_id, user = columns.event_ids[row], columns.users[row]
+        agent = machine.agents.get(user)
+        mask = None
+        now_ms = machine.now_ms
+        if agent is not None and machine.expire_ms is not None and agent.seen_ms + machine.expire_ms <= now_ms:
+            machine.agents.give_up(user)
+            self.counts[Outcome.EXPIRED] += 1
+            agent = None
+        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
+            reason = self._objection(decoded, row, agent)
+            if reason is not None:
+                self._refuse(reason, part, columns.offsets[row], columns.rows[row])
+                return
+            if columns.eligible[row]:
+                mask = eligible_mask(columns.eligible[row], machine.arms)
+            if agent is None:
+                agent = machine.agents.begin(user, columns.lines[row])
+        if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
+            self._decide_publicly(agent, event_id, columns.contexts[row], mask)
+            return
+        choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
+        past = PastDecision(user, choice.arm, choice.propensity, choice.model_version)
+        if choice.repeated:
+            self._repeat(event_id, past)
+            return
+        held_out = machine.in_holdout(agent)
+        if held_out:
+            past = self._held_out(event_id, past, columns.baselines[row], mask)
+            agent.correct(event_id, past.arm, past.propensity)
+        if self._journaled is not None:
+            gap = _never if held_out else partial(agent.score_gap, event_id)
+            past, changed = self._as_journaled(past, self._journaled, gap)
+            if changed:
+                agent.correct(event_id, past.arm, past.propensity)
+        machine.past.put(event_id, past)
+        machine.deadlines.add(now_ms + machine.terms.attribution_window_ms, agent, event_id)
+        if choice.slot_due:
+            machine.due.append((now_ms, user))
+        self._answer(event_id, past, PUBLIC if held_out else MODEL)
+        self.counts[Outcome.DECIDED] += 1
+        if machine.early:
+            self._claim(event_id)
+
+    def _held_out(
+        self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
+    ) -> PastDecision:
+        """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
+        machine = self._machine
+        if baseline >= 0:
+            return decided._replace(arm=baseline, propensity=CERTAIN)
+        everyone = np.arange(machine.arms)
+        eligible = everyone if mask is None else everyone[mask]
+        arm = holdout_arm(machine.agents.user_key(decided.user), event_id, eligible)
+        return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
+
+    def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None) -> Refusal | None:
+        """Why a decodable context must not be decided, if it must not."""
+        columns = decoded.columns
+        late = self._late_click(columns.after_clicks[row])
+        if late is not None:
+            return late
+        if agent is None and not self._machine.is_home_of(columns.users[row]):
+            return Refusal.FOREIGN_USER
+        if agent is None and columns.lines[row] not in self._machine.system.lines_for_users:
+            return Refusal.LINE_NOT_ALLOWED if columns.lines[row] in LINES else Refusal.UNKNOWN_LINE
+        return self._bad_baseline(decoded, row)
+
+    def _decide_publicly(
+        self, agent: EdgeAgent, event_id: str, context: NDArray[np.float32], mask: NDArray[np.bool_] | None
+    ) -> None:
+        """Answer a user who asks for more than his share: not from his clicks, and without learning from them."""
+        choice = agent.decide_publicly(context, mask)
+        answer = PastDecision("", choice.arm, choice.propensity, choice.model_version)
+        if self._journaled is not None:
+            gap = partial(agent.public_score_gap, context, choice.arm)
+            answer, _ = self._as_journaled(answer, self._journaled, gap)
+        self._answer(event_id, answer, PUBLIC)
+        self.counts[Outcome.OVER_QUOTA] += 1
+
+    # Log time and slots.
+
+    def _advance(self, now_ms: int) -> None:
+        """What was shown and not clicked becomes reward 0, what has settled is taken."""
+        machine = self._machine
+        before_ms, machine.now_ms = machine.now_ms, now_ms
+        due = machine.due
+        for agent, event_id in machine.deadlines.passed(now_ms):
+            machine.agents.touch(agent)
+            decision = agent.open[event_id]
+            outcome = agent.expire(event_id)
+            self.counts[outcome] += 1
+            past = machine.past.get(event_id)
+            if past is not None:
+                machine.past.put(event_id, past._replace(expired=True))
+            if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
+                self._count_lift(agent, decision, 0.0)
+        while due and machine.settled(due[0][0], now_ms):
+            self._settle(due.popleft()[1])
+        self._send()
+        if machine.lift is not None and before_ms and now_ms // machine.lift_ms != before_ms // machine.lift_ms:
+            self._release_lift()
+        if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:
+            self.counts[Outcome.EXPIRED] += machine.agents.expire(now_ms - machine.expire_ms + 1)
+
+    def _close_phase(self, phase: int) -> None:
+        machine = self._machine
+        self._release_lift()
+        self.releases.extend(seal_outputs(machine.system, machine.partition, phase, machine.chain.encode))
+
+    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
+        """Note a decision whose own arm was shown."""
+        machine = self._machine
+        if machine.lift is not None:
+            user, holdout = lift_user(agent.key), machine.in_holdout(agent)
+            machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
+
+    def _release_lift(self) -> None:
+        """One more release of the lift's running counts, which the log's time or a seal asks for."""
+        machine = self._machine
+        if machine.lift is None or machine.spending is None:
+            return
+        asked = self._ask(machine.spending, machine.charge())
+        if asked.refused:
+            return
+        step = machine.lift.release(machine.now_ms)
+        record = lift_record(
+            machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
+        )
+        self.releases.append(Output("lift", machine.partition, machine.chain.encode("Lift", record)))
+        name, digest, stated = machine.system.config.deployment, machine.system.digest, record["private_as_stated"]
+        entry = ledger_fields(name, digest, record["release_id"], asked.debit, stated)
+        self.releases.append(Output("ledger-edge", machine.partition, machine.chain.encode("LedgerEntry", entry)))
+        self.counts[Outcome.RELEASE] += 1
+
+    def _give_up(self, user: str) -> None:
+        machine = self._machine
+        machine.agents.give_up(user)
+        if machine.lift is not None:
+            machine.lift.forget(lift_user(machine.user_key(user)))
+
+    def _settle(self, user: str) -> None:
+        """A user whose state was given up meanwhile still owes his slot: with null in it."""
+        machine = self._machine
+        agent = machine.agents.get(user)
+        slot = machine.agents.take_owed(user) if agent is None else agent.take_slot()
+        self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms, machine.user_key(user)))
+
+    def _send(self, phase: int = 0) -> None:
+        machine = self._machine
+        if self._taken:
+            self.releases.extend(slot_outputs(machine.system, self._taken, phase, machine.chain.encode))
+            self._sent += len(self._taken)
+            self.counts[Outcome.SLOT_SENT] += len(self._taken)
+            self._taken.clear()

@@ -1,0 +1,43 @@
+"""What a published model of P2B holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.deployment import P2BSystem
+
+
+class PublishedModel(NamedTuple):
+    """One version: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64."""
+
+    version: int
+    gram: NDArray[np.float64]
+    moment: NDArray[np.float64]
+
+
+def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    """The arrays of a Model record.
+
+    Raises:
+        HushstreamError: it is not of the deployment's arms and dimension, or its arrays are not.
+    """
+    arms, dimension = system.config.arms, system.model_dimension
+    onehot = system.config.encoder.features == "onehot"
+    shape = (arms, dimension) if onehot else (arms, dimension, dimension)
+    found = (fields["arms"], fields["dimension"], fields["features"] == "onehot")
+    if found != (arms, dimension, onehot):
+        raise HushstreamError(f"model: expected arms, dimension, one-hot {(arms, dimension, onehot)}, got {found}")
+    gram, moment = fields["gram"], fields["moment"]
+    sizes = (8 * math.prod(shape), 8 * arms * dimension)
+    if (len(gram), len(moment)) != sizes:
+        raise HushstreamError(f"model: expected sums of {sizes} bytes, got {(len(gram), len(moment))}")
+    return PublishedModel(
+        fields["version"],
+        np.frombuffer(gram, "<f8").reshape(shape).astype(np.float64),
+        np.frombuffer(moment, "<f8").reshape(arms, dimension).astype(np.float64),
+    )

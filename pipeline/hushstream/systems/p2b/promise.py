@@ -1,0 +1,197 @@
+"""What a p2b configuration promises and what its releases cost: functions of the configuration alone.
+
+The slots of one user may meet in one window, under one draw of noise. What n of them cost together is therefore
+priced as one release to a group (n epsilon), never as n releases; a budget under zCDP or Renyi accounting converts
+that price, and so has room for fewer slots than one that adds epsilons.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
+from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, largest_that, require_fits
+from hushstream.privacy.amounts import exact
+from hushstream.privacy.amplification import noise_epsilon
+from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.ledger import BasicFilter, Debit, Filter
+from hushstream.privacy.promise import Promises
+from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contents import p2b_contents
+from hushstream.systems.p2b.contribution.codes import auto_codes
+from hushstream.systems.p2b.lift import lift_guarantee
+
+PAPER_THRESHOLD = 10
+"""The shuffler's threshold in the paper's public code."""
+
+
+def resolve_codes(config: P2BConfig) -> int:
+    """How many codes the encoder has: as configured, or chosen from configuration alone."""
+    if config.encoder.codes != "auto":
+        return config.encoder.codes
+    release = config.release
+    return auto_codes(
+        arms=config.arms,
+        expected_slots=config.expected_slots,
+        epsilon=release.slot_epsilon,
+        levels=release.levels,
+        dimension=config.context.dimension,
+    )
+
+
+def resolve_threshold(config: P2BConfig) -> int:
+    """The threshold as configured, the paper's, or the smallest one that reaches the target delta."""
+    release = config.release
+    if release.threshold != "auto":
+        return release.threshold
+    if release.mode == "paper":
+        return PAPER_THRESHOLD
+    return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+
+
+def expected_windows(config: P2BConfig) -> int:
+    """How many windows of one shuffler partition the configuration expects.
+
+    Where time closes windows, too, how many come does not follow from the slots: then as many as `windows` says.
+    """
+    release, slots = config.release, config.expected_slots * config.slot.lifetime_slots
+    filled = max(1, -(-slots // (release.window_slots * config.partitions.shuffler)))
+    return filled if release.window_seconds is None else max(filled, release.windows)
+
+
+@lru_cache(maxsize=64)
+def window_tree_of(config: P2BConfig, codes: int) -> NegativeDigitTree | None:
+    """The counter over a partition's windows, or None; a function of the configuration alone."""
+    release, expected = config.release, expected_windows(config)
+    if release.mode != "slot-sums" or release.sums == "fresh":
+        return None
+    epsilon = noise_epsilon(release.slot_epsilon, release.sampling)
+    horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
+    if release.sums == "auto" and choose_release(epsilon, expected, horizon, release.levels) == "fresh":
+        return None
+    return best_tree(PureEpsilon(epsilon), horizon, 2 * codes * config.arms, release.levels)
+
+
+def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
+    """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
+
+    Raises:
+        ConfigurationError: the budget has room for no slot.
+    """
+    promise = _guarantee_for(config, lifetime_slots_of(config))
+    return promise.with_contents(p2b_contents(config, public_dataset))
+
+
+def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
+    """What a configuration promises of one person, with the lift where there is a hold-out; as `guarantee_of`.
+
+    Raises:
+        ConfigurationError: the budget has no room for one slot.
+    """
+    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
+    return Promises(guarantee_of(config, public_dataset), lift)
+
+
+@lru_cache(maxsize=64)
+def lifetime_slots_of(config: P2BConfig) -> int:
+    """How many slots a user sends in his life: as many as are planned, or as fit the budget.
+
+    Raises:
+        ConfigurationError: not even one fits.
+    """
+    budget, planned = config.budget, config.slot.lifetime_slots
+    if budget is None:
+        return planned
+    limit = filter_of(budget, _slots_share(budget))
+    fits = largest_that(lambda slots: limit.admits(limit.price(_life(_guarantee_for(config, slots), config))), planned)
+    require_fits(fits, "one slot of one user", _guarantee_for(config, 1).cost, budget)
+    return fits
+
+
+@lru_cache(maxsize=64)
+def slot_terms_of(config: P2BConfig) -> SpendingTerms:
+    """What the shuffler's releases cost, and out of which limit.
+
+    A charge is one window, or one counter over at most so many windows; the deployment scope is charged once for
+    all slots of one user.
+    """
+    promise = guarantee_of(config)
+    price = Debit("", config.release.mode, promise.cost, promise.relation, promise.unit)
+    life = _life(promise, config)
+    budget = config.budget
+    limit: Filter = BasicFilter(life.cost) if budget is None else filter_of(budget, _slots_share(budget))
+    name = "basic" if budget is None else budget.filter
+    tree = window_tree_of(config, resolve_codes(config))
+    if tree is None:
+        return SpendingTerms("window", price, 1, life, limit, composition=name)
+    return SpendingTerms("epoch", price, tree.horizon, life, limit, composition=name)
+
+
+@lru_cache(maxsize=64)
+def lift_terms_of(config: P2BConfig) -> SpendingTerms:
+    """What the lift's releases of a partition cost, and out of which limit: one charge for all of them.
+
+    Raises:
+        ConfigurationError: it does not fit its share of the budget.
+    """
+    promise = lift_guarantee(config.lift, config.release.levels)
+    price = Debit("", "lift", promise.cost, promise.relation, promise.unit)
+    budget = config.budget
+    limit: Filter = BasicFilter(promise.cost)
+    if budget is not None:
+        limit = filter_of(budget, exact(budget.lift))
+        fits = int(limit.admits(limit.price(price)))
+        require_fits(fits, f"the lift in its share of {budget.lift:g}", promise.cost, budget)
+    name = "basic" if budget is None else budget.filter
+    return SpendingTerms("lift", price, config.lift.releases, price, limit, "deployment-lift", name)
+
+
+@lru_cache(maxsize=64)
+def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
+    """What the slots of a user may cost and, where there is a hold-out, what the lift may.
+
+    Raises:
+        ConfigurationError: the budget has no room for one slot, or for the lift.
+    """
+    terms, planned = slot_terms_of(config), config.slot.lifetime_slots
+    limit = terms.life.cost if config.budget is None else config.budget.limit
+    windows = None if terms.own == "window" else terms.releases
+    unit = "all slots of one user"
+    slots = lifetime_slots_of(config)
+    together = f"{unit} and the lift" if config.lift.holdout and config.budget is not None else unit
+    found = [BudgetFacts(config.budget, limit, together, "slots of a user", planned, slots, "windows", windows)]
+    if config.lift.holdout:
+        lift = lift_terms_of(config)
+        limit = lift.life.cost if config.budget is None else config.budget.limit
+        unit = lift.price.unit if config.budget is None else together
+        found.append(BudgetFacts(config.budget, limit, unit, "charges for the lift", 1, 1, "releases", lift.releases))
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
+    release = config.release
+    if release.mode == "slot-sums":
+        return slot_sums_guarantee(
+            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
+            levels=release.levels,
+            sampling=release.sampling,
+            lifetime_slots=slots,
+            deployment=config.kind,
+            tree_levels=1 if (tree := window_tree_of(config, resolve_codes(config))) is None else tree.levels,
+        )
+    threshold = resolve_threshold(config)
+    make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
+    return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
+
+
+def _life(promise: Guarantee, config: P2BConfig) -> Debit:
+    """What all slots of one user cost together."""
+    unit = f"{promise.lifetime.slots} slots of one user"
+    return Debit("", config.release.mode, promise.lifetime.cost, promise.relation, unit)
+
+
+def _slots_share(budget: BudgetConfig) -> Fraction:
+    return 1 - exact(budget.lift)

@@ -1,0 +1,194 @@
+"""What a sealed P2B window releases, what it costs, and the records that say so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.coins import bernoulli, probability_units
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import (
+    KeyedStream,
+    NoiseAddress,
+    Parameter,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+)
+from hushstream.systems.p2b.contribution.slots import unpack_all
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.shuffler.sums import (
+    CellSums,
+    Domain,
+    Reports,
+    noised,
+    paper,
+    slot_sums,
+    tuple_sums,
+    tuples,
+)
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow
+
+FIRST_EPOCH = 0
+"""A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRelease:
+    """The release of one window: its id, the crowd as record fields, and whether it is as private as is stated."""
+
+    window_id: bytes
+    crowd: Mapping[str, Any]
+    private_as_stated: bool
+
+
+def release_window(
+    system: P2BSystem,
+    key: Key,
+    genesis_nonce: bytes,
+    partition: int,
+    sealed: ClosedWindow,
+    running: RunningSums | None = None,
+    epoch: int = FIRST_EPOCH,
+) -> WindowRelease:
+    """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
+
+    Noise and coins are named by the window and by what it holds (`window_address`). A journal that is rolled back and
+    seals the window again over other slots draws both anew: a slot that is in both releases pays twice, and no more.
+
+    Args:
+        system: the deployment.
+        key: the shuffler's key.
+        genesis_nonce: of the partition's journal.
+        partition: the home partition of the window.
+        sealed: the window.
+        running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
+        epoch: of the noise.
+    """
+    address = window_address(system, key, genesis_nonce, partition, sealed, epoch)
+    sums, variance = _release(system, key, address, sealed, running)
+    window_id = key.digest(
+        "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
+    )
+    return _crowd(system, key, window_id, sums, variance, len(sealed.contents))
+
+
+def parameters_text(system: P2BSystem) -> str:
+    """Every parameter of the release, as the journal names them: canonical JSON."""
+    return json.dumps(_parameters(system), sort_keys=True, separators=(",", ":"))
+
+
+def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
+    """What names the noise of a partition's releases in one epoch, all windows alike."""
+    return NoiseAddress(
+        purpose="release-noise",
+        deployment=system.config.deployment,
+        genesis_nonce=genesis_nonce,
+        system="p2b",
+        mechanism=system.config.release.mode,
+        parameters=_parameters(system),
+        config_digest=system.digest,
+        epoch=epoch,
+        partition=partition,
+    )
+
+
+def window_address(
+    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: ClosedWindow, epoch: int = FIRST_EPOCH
+) -> NoiseAddress:
+    """What names the noise of one window: its number, and a keyed digest of the ids and contents of all its slots.
+
+    The sums follow from those and from the coins. The ids are in it so that equal noise says nothing of contents: two
+    sealings of a window have one address only if they hold the same slots, and a slot's id stands for one content.
+
+    Coins are thrown for the window as a whole, by position in the order of ids, not one for each slot by its id: a
+    slot in two releases of a fork would meet the same coin in both, and that costs ln(1 + p (e^(2 eps) - 1)), more than
+    the 2 ln(1 + p (e^eps - 1)) of two coins.
+    """
+    # Ids and contents have one size each, so the joined bytes can be read in one way.
+    content = key.digest("window-content", b"".join(sealed.ids), b"".join(sealed.contents))
+    place = release_address(system, genesis_nonce, partition, epoch)
+    return replace(place, window=sealed.window, content=content)
+
+
+def _release(
+    system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow, running: RunningSums | None
+) -> tuple[CellSums, float]:
+    release = system.config.release
+    reports = _sampled(system, key, address, sealed)
+    everyone = np.ones(len(reports), dtype=np.bool_)
+    if release.mode == "tuples":
+        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
+    if release.mode == "paper":
+        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
+    shape = (2, system.codes, system.config.arms)
+    if running is not None:
+        exact = slot_sums(reports)
+        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
+        ones, zeros = step.sums.reshape(shape)
+        return CellSums(ones, zeros), step.variance
+    numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+    noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, int(np.prod(shape)))
+    return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
+
+
+def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow) -> Reports:
+    """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
+    release = system.config.release
+    coins = bernoulli(
+        KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(sealed.contents)
+    )
+    slots = unpack_all(sealed.contents, system.codes, system.config.arms, release.levels)
+    domain = Domain(system.codes, system.config.arms, release.levels)
+    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
+
+
+def _parameters(system: P2BSystem) -> dict[str, int | str]:
+    """Every parameter that the noise depends on, as whole numbers."""
+    release = system.config.release
+    parameters: dict[str, int | str] = {
+        "codes": system.codes,
+        "arms": system.config.arms,
+        "levels": release.levels,
+        "sampling_units": str(probability_units(release.sampling)),
+    }
+    tree = system.window_tree
+    if tree is not None:
+        return {**parameters, **_plain(tree.parameters)}
+    if release.mode == "slot-sums":
+        numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+        return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
+    return {**parameters, "threshold": system.threshold}
+
+
+def _crowd(system: P2BSystem, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int) -> WindowRelease:
+    config = system.config
+    price = system.guarantee()
+    # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
+    as_stated = price.private_as_stated and not key.reproducible
+    crowd = {
+        "window_id": window_id,
+        "config_digest": system.digest,
+        "mode": config.release.mode,
+        "codes": system.codes,
+        "arms": config.arms,
+        "levels": config.release.levels,
+        "slots": slots,
+        "ones": sums.ones.astype("<i8").tobytes(),
+        "zeros": sums.zeros.astype("<i8").tobytes(),
+        "variance": variance,
+        "epsilon_micro": price.epsilon_micro,
+        "delta_units": delta_to_bytes(price.delta_units),
+        "private_as_stated": as_stated,
+    }
+    return WindowRelease(window_id, crowd, as_stated)
+
+
+def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:
+    return {name: value if isinstance(value, int) else str(value) for name, value in parameters.items()}

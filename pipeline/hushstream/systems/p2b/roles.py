@@ -1,0 +1,111 @@
+"""The roles of P2B: what each reads and writes, how its machine is made, and what it may show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hushstream.engine.declaration import Role, RoleKeys
+from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.outcomes import OUTCOMES
+from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
+
+
+def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
+    return LearnerMachine(system, home, keys.own)
+
+
+def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
+    sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
+    return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
+
+
+def _aggregator(system: P2BSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, line)
+
+
+def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
+    spent = {} if machine.spending is None else budget_gauges("lift", machine.spending, machine.refused)
+    version = machine.terms.policy.shared("private").version
+    return {**spent, **model_gauges(version, machine.models[0].published_ms, now_seconds)}
+
+
+def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[str, float]:
+    # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
+    price = machine.spending.terms.price.cost.epsilon_micro
+    tree = machine.system.window_tree
+    covered: dict[str, float] = {}
+    if tree is not None:
+        covered = {"slot_releases": machine.windows_covered, "slot_releases_limit": tree.horizon}
+    return {
+        **covered,
+        "window_slots": machine.system.config.release.window_slots,
+        "slot_spent_micro_epsilon": machine.spending.renewals * price,
+        "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
+        "slot_price_micro_epsilon": price,
+        "slot_refusing": machine.refused is not None,
+    }
+
+
+LEARNER = Role(
+    name="learner",
+    zone=EDGE_ZONE,
+    key_zone=EDGE_ZONE,
+    inputs=("contexts", "clicks"),
+    journal="decisions",
+    writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
+    broadcasts=("models",),
+    marks="marks-edge",
+    homes="learner",
+    make=_learner,
+    gauges=_learner_gauges,
+    scope_classes=("lift",),
+    private_work=True,
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+)
+
+SHUFFLER = Role(
+    name="shuffler",
+    zone=SHUFFLER_ZONE,
+    key_zone=SHUFFLER_ZONE,
+    inputs=("reports",),
+    journal="journal-shuffler",
+    writes=("crowds", "ledger", "dead-letters-shuffler"),
+    marks="marks-shuffler",
+    homes="shuffler",
+    make=_shuffler,
+    gauges=_shuffler_gauges,
+    scope_classes=("slot",),
+    private_work=False,
+    outcomes=OUTCOMES,
+)
+
+AGGREGATOR = Role(
+    name="aggregator",
+    zone=SERVER_ZONE,
+    key_zone=None,
+    inputs=("crowds", "interactions"),
+    journal="models",
+    writes=("dead-letters-server",),
+    homes="lines",
+    make=_aggregator,
+    gauges=version_gauges,
+    private_work=False,
+    outcomes=OUTCOMES,
+)
+
+OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
+"""Where slots are sealed: it opens them with a key of its own."""
+
+ROLES = (LEARNER, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
+"""All that a deployment may have."""
+
+
+def roles_of(hosted: bool, sealed: bool) -> tuple[Role, ...]:
+    """Those that a deployment has, with learner workers or agents on users' devices, with sealed slots or without."""
+    return (*((LEARNER,) if hosted else ()), OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)

@@ -1,0 +1,1 @@
+"""P2B's server: a model from noised sums."""

@@ -1,0 +1,245 @@
+"""Windows of slots: when one closes, and which slots it holds, by the log alone.
+
+A window closes on public events only (PRIVACY rule 2): on a count of slots, on the seals of a phase from all
+learner partitions, or on log time. It never reads a clock: time is the log time of the records, and only
+ever moves forward (a log time below the highest one counts as the highest). An empty window does not close.
+
+A report names its period, ``floor(log time / period)``. Reports of the current and the previous period are accepted, so
+a late report can never join a window that was released (SYSTEMS, P2B trap d).
+
+The first slot of an id counts and no other ever does, in whatever period it comes: ids are remembered for the life of
+the deployment (`hushstream.systems.p2b.shuffler.known_ids`). An id is a function of a user's key and the number of his
+slot alone (`hushstream.systems.p2b.edge.agent`), and names its partition; so each number of each user puts at most one
+content into at most one window, also where an edge was taken back to an older copy and sends the number again with
+other content. Memory of two periods would count that one, and the user's bound would hold no more.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from hushstream.systems.p2b.shuffler.errors import ShufflingError
+from hushstream.systems.p2b.shuffler.known_ids import ID_BYTES, KnownIds
+
+_MAGIC = b"HWIN"
+_VERSION = 3
+_HEADER = struct.Struct("<4sBxxxqqqqIII")
+_ORIGIN = struct.Struct("<iq")
+_NEVER = -1
+
+
+class SlotOutcome(StrEnum):
+    """What became of a slot report; fixed names, fit for a metric's label."""
+
+    JOINED = "joined"
+    REPEATED = "repeated"
+    LATE = "late"
+    EARLY = "early"
+
+
+class ClosedBy(StrEnum):
+    """Why a window closed."""
+
+    SLOTS = "slots"
+    SEAL = "seal"
+    TIME = "time"
+
+
+class ClosedWindow(NamedTuple):
+    """A closed window; nothing is added to it any more.
+
+    Attributes:
+        window: 0, 1, 2, ... without a gap.
+        closed_by: the rule that closed it.
+        contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
+            then follows from which slots the window holds, not from the order in which they came.
+        ids: of its slots, in that order; none where nothing has named them (audits of one release).
+    """
+
+    window: int
+    closed_by: ClosedBy
+    contents: tuple[bytes, ...]
+    ids: tuple[bytes, ...] = ()
+
+
+class Offer(NamedTuple):
+    """The outcome of a slot, and the window that it closed, if any."""
+
+    outcome: SlotOutcome
+    sealed: ClosedWindow | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """When windows close; all public configuration.
+
+    Attributes:
+        slots: a window closes when it holds this many.
+        origins: the learner partitions, all of whose seals end a phase.
+        period_ms: length of a report period in log time.
+        open_ms: a window also closes this long (log time) after its first slot; None: it does not.
+        content_bytes: the size of every slot's content.
+    """
+
+    slots: int
+    origins: frozenset[int]
+    period_ms: int
+    open_ms: int | None = None
+    content_bytes: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse rules under which nothing could close."""
+        if self.slots < 1 or self.period_ms < 1 or self.content_bytes < 1 or not self.origins:
+            raise ShufflingError("expected at least one slot, origin, content byte and millisecond a period")
+        if self.open_ms is not None and self.open_ms < 1:
+            raise ShufflingError(f"expected a window to stay open at least 1 ms, got {self.open_ms}")
+
+
+class Windows:
+    """The open window, the seals seen and the ids remembered of one reports partition."""
+
+    def __init__(self, rules: WindowRules) -> None:
+        self.rules = rules
+        self.window = 0
+        """The number of the open window."""
+        self.log_time_ms = 0
+        """The highest log time seen."""
+        self.sealed_phase = _NEVER
+        """The last phase that all origins have sealed; -1 before the first."""
+        self._opened_ms = 0
+        self._slots: list[tuple[bytes, bytes]] = []
+        self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
+        self._ids = KnownIds()
+
+    @property
+    def slots(self) -> int:
+        """How many slots the open window holds."""
+        return len(self._slots)
+
+    @property
+    def period(self) -> int:
+        """The current report period."""
+        return self.log_time_ms // self.rules.period_ms
+
+    @property
+    def remembered(self) -> int:
+        """How many report ids are remembered: as many as slots have ever joined."""
+        return len(self._ids)
+
+    def advance(self, log_time_ms: int) -> ClosedWindow | None:
+        """Move log time forward (call it for every record, before what the record does).
+
+        Returns:
+            The window that log time has closed; the record at hand belongs to the next one.
+        """
+        self.log_time_ms = max(self.log_time_ms, log_time_ms)
+        open_ms = self.rules.open_ms
+        if open_ms is not None and self._slots and self.log_time_ms - self._opened_ms >= open_ms:
+            return self._close(ClosedBy.TIME)
+        return None
+
+    def offer(self, report_id: bytes, period: int, content: bytes) -> Offer:
+        """Let a slot report join the open window, once.
+
+        Args:
+            report_id: `ID_BYTES` opaque bytes.
+            period: the period that the report names.
+            content: opaque bytes of the fixed size.
+
+        Raises:
+            ShufflingError: an id or content of another size.
+        """
+        if len(report_id) != ID_BYTES or len(content) != self.rules.content_bytes:
+            raise ShufflingError(
+                f"expected an id of {ID_BYTES} and a content of {self.rules.content_bytes} bytes,"
+                f" got {len(report_id)} and {len(content)}"
+            )
+        if report_id in self._ids:
+            return Offer(SlotOutcome.REPEATED, None)
+        if period > self.period:
+            return Offer(SlotOutcome.EARLY, None)
+        if period < self.period - 1:
+            return Offer(SlotOutcome.LATE, None)
+        self._ids.add(report_id)
+        if not self._slots:
+            self._opened_ms = self.log_time_ms
+        self._slots.append((report_id, content))
+        full = len(self._slots) >= self.rules.slots
+        return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
+
+    def seal(self, phase: int, origin: int) -> ClosedWindow | None:
+        """Note that a learner partition has sent all slots of a phase, and of those before it.
+
+        Returns:
+            The open window, if this was the last origin that the phase waited for and it holds a slot.
+
+        Raises:
+            ShufflingError: an origin that is no learner partition, or a negative phase.
+        """
+        if origin not in self._phases or phase < 0:
+            raise ShufflingError("expected the seal of a known learner partition and phase, got another")
+        self._phases[origin] = max(self._phases[origin], phase)
+        complete = min(self._phases.values())
+        if complete == self.sealed_phase:
+            return None
+        self.sealed_phase = complete
+        return self._close(ClosedBy.SEAL) if self._slots else None
+
+    def _close(self, closed_by: ClosedBy) -> ClosedWindow:
+        ids, contents = zip(*sorted(self._slots), strict=True)
+        sealed = ClosedWindow(self.window, closed_by, contents, ids)
+        self.window += 1
+        self._slots = []
+        return sealed
+
+    def dump(self) -> bytes:
+        """The state as bytes; equal states give equal bytes. The rules are not in it."""
+        parts = [
+            _HEADER.pack(
+                _MAGIC,
+                _VERSION,
+                self.window,
+                self.log_time_ms,
+                self.sealed_phase,
+                self._opened_ms if self._slots else 0,
+                self.rules.content_bytes,
+                len(self._slots),
+                len(self._phases),
+            ),
+            *(part for slot in self._slots for part in slot),
+            *(_ORIGIN.pack(origin, phase) for origin, phase in sorted(self._phases.items())),
+            self._ids.dump(),
+        ]
+        return b"".join(parts)
+
+    @classmethod
+    def load(cls, rules: WindowRules, dumped: bytes) -> Windows:
+        """The state that `dump` wrote under the same rules.
+
+        Raises:
+            ShufflingError: not such bytes, or written under other rules.
+        """
+        windows = cls(rules)
+        try:
+            header = _HEADER.unpack_from(dumped)
+            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins = header
+            if magic != _MAGIC or version != _VERSION or size != rules.content_bytes:
+                raise ShufflingError("expected windows of this version and content size, got others")
+            position = _HEADER.size
+            for _ in range(slots):
+                content = position + ID_BYTES
+                windows._slots.append((dumped[position:content], dumped[content : content + size]))
+                position = content + size
+            phases = [_ORIGIN.unpack_from(dumped, position + i * _ORIGIN.size) for i in range(origins)]
+        except struct.error:
+            raise ShufflingError("expected dumped windows, got bytes that end too early") from None
+        if {origin for origin, _ in phases} != rules.origins:
+            raise ShufflingError("expected windows of these origins, got others")
+        windows._ids = KnownIds.load(dumped[position + origins * _ORIGIN.size :])
+        windows._phases = dict(phases)
+        windows.window, windows.log_time_ms = window, log_time_ms
+        windows.sealed_phase, windows._opened_ms = sealed_phase, opened_ms
+        return windows

@@ -1,0 +1,156 @@
+"""P2B as a system: what the catalogue knows of it, and what a deployment of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
+from hushstream.engine.result import RECOMMENDATIONS
+from hushstream.engine.topics import EVENTS_STAY
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.promise import Promises
+from hushstream.systems.p2b import artefacts as files
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.grid import grid_size
+from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
+from hushstream.systems.p2b.lift_report import read_lift
+from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
+from hushstream.systems.p2b.roles import ROLES, roles_of
+from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
+
+NAME = "p2b"
+
+_RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
+"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
+name it writes their slots and fetches models for them."""
+
+
+def declare(core: P2BSystem) -> System:
+    """A deployment."""
+    config = core.config
+    hosted = config.kind == "hosted"
+    return System(
+        kind=NAME,
+        config=config,
+        digest=core.digest,
+        roles=roles_of(hosted, config.slot.sealed),
+        topics=topics_of(core.public_dataset, core.holdout, hosted),
+        counts=core.counts,
+        promises=core.promises(),
+        budgets=core.budgets,
+        ledgers=core.ledgers,
+        erasure=_erasure(config),
+        words=_words(config),
+        facts={"codes": core.codes},
+        core=core,
+        public_dataset=core.public_dataset,
+        outside={} if hosted else _RELAY,
+        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
+    )
+
+
+def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
+    return declare(files.assemble(config, artefacts))
+
+
+def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
+    return promises_of(config, artefacts.public_dataset is not None)
+
+
+def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return budgets_of(config)
+
+
+_SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
+_EXAMPLE = "Ann's slot reports that she clicked arm 3 in some situation, and is not empty"
+
+
+def _words(config: P2BConfig) -> Words:
+    if config.kind == "hosted":
+        return Words(
+            trust=f"{_SHUFFLED}hosted: the operator's workers hold contexts and clicks in clear",
+            erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
+            "what was released stays, noised; that the allowance is spent stays, under a keyed hash",
+            example=_EXAMPLE,
+            result=RECOMMENDATIONS,
+        )
+    return Words(
+        trust=f"{_SHUFFLED}edge: learners are agents on users' devices, and only padded slots leave them; no topic of "
+        "the deployment holds contexts, clicks or decisions",
+        erasure="the application drops the user's agent, on the device that holds all of the user's state; slots name "
+        "no user and go with their topic's retention; what was released stays, noised",
+        example=_EXAMPLE,
+        result=RECOMMENDATIONS,
+    )
+
+
+def _erasure(config: P2BConfig) -> Erasure:
+    return Erasure(
+        stays=(
+            "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
+            "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
+            EVENTS_STAY,
+        ),
+        waits=(
+            f"a slot that he owes, and his name with it: sent as null within {config.slot.settle_seconds:g} s of log "
+            f"time",
+            "his state in the learner's data directory: until its next snapshot",
+        ),
+        names=_names,
+    )
+
+
+def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    return bool(fields.get("user") == user or user in fields.get("users", ()))
+
+
+def _check(config: P2BConfig) -> None:
+    """Refuse what each value allows and all together do not: too many codes, records that are too large."""
+    codes, context = resolve_codes(config), config.context
+    most = grid_size(context.dimension, context.digits)
+    if codes > most:
+        raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
+    require_record_sizes(config, codes)
+
+
+def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
+    return {"codes": resolve_codes(config)}
+
+
+def _notes(config: P2BConfig) -> Sequence[str]:
+    """A counter whose windows the clock may use up."""
+    release = config.release
+    if release.window_seconds is None or (tree := window_tree_of(config, resolve_codes(config))) is None:
+        return ()
+    hours = tree.horizon * release.window_seconds / 3600
+    return (
+        f"release.windows: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
+        f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
+        f"as many as the deployment's life has, or sums: fresh",
+    )
+
+
+def _period_ms(config: P2BConfig) -> int:
+    return round(config.slot.period_seconds * 1000)
+
+
+KIND = Kind(
+    name=NAME,
+    summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
+    config=P2BConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    prepare=files.prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    artefacts=(files.ENCODER, files.SEALING),
+    resolved=_resolved,
+    check=_check,
+    notes=_notes,
+    published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
+    study="hushstream.replay.studies.p2b.study:STUDY",
+)

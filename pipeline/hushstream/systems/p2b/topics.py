@@ -1,0 +1,71 @@
+"""The topics of P2B."""
+
+from __future__ import annotations
+
+from hushstream.engine import topics
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
+
+EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
+"""Whose operators may see what; the server's workers hold no key."""
+
+SEALING_ZONE = "sealing"
+"""Of the shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
+
+REPORTS = Topic(
+    name="reports",
+    schemas=("SlotReport", "SealedSlot", "Seal", "Tick"),
+    zone=SHUFFLER_ZONE,
+    partition_rule=PartitionRule.ANY,
+    count="shuffler",
+    retention_ms=SHORT_MS,
+    noised=True,
+    names_users=False,
+    tombstones=False,
+    ticks=True,
+    private_lag=False,
+)
+
+INTERACTIONS = Topic(
+    name="interactions",
+    schemas=("Interactions", "Seal"),
+    zone=SERVER_ZONE,
+    partition_rule=PartitionRule.LINE,
+    count="lines",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=False,
+    tombstones=False,
+    ticks=False,
+    private_lag=True,
+)
+"""Interactions in clear, for the non-private line: there are some where the data is public, and nowhere else."""
+
+LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("ledger-edge", "LedgerEntry", "learner")
+"""What learners release themselves, and what it costs: no partition of the ledger has two writers."""
+
+TOPICS = (
+    topics.contexts(EDGE_ZONE, "learner"),
+    topics.clicks(EDGE_ZONE, "learner"),
+    topics.decisions(EDGE_ZONE, "learner"),
+    REPORTS,
+    INTERACTIONS,
+    topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
+    topics.releases("crowds", "Crowd"),
+    topics.models("Model"),
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    LIFT,
+    LEDGER_EDGE,
+    topics.marks(EDGE_ZONE, "learner"),
+    topics.marks(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(SERVER_ZONE, "lines"),
+)
+"""All that a deployment may have."""
+
+
+def topics_of(public: bool, holdout: bool, hosted: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has: on public data, with a hold-out, or with learner workers, some more."""
+    left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
+    edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
+    return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -1,0 +1,46 @@
+"""Names that systems give, as arguments and options: one that no system has is wrong usage, as a wrong choice is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import typer
+
+from hushstream.systems.catalogue import kinds
+
+ALL = "all"
+"""In place of a role: all of them, for the owner of all keys."""
+
+
+def role_names() -> tuple[str, ...]:
+    """Every role, in any system."""
+    return tuple(dict.fromkeys(role.name for kind in kinds().values() for role in kind.roles))
+
+
+def roles_or_all() -> tuple[str, ...]:
+    """Every role, and `ALL`."""
+    return (*role_names(), ALL)
+
+
+def key_zones() -> tuple[str, ...]:
+    """Every zone that has a key, in any system."""
+    return tuple(dict.fromkeys(zone for kind in kinds().values() for role in kind.roles for zone in role.key_zones))
+
+
+def letter_zones() -> tuple[str, ...]:
+    """Every zone that has dead letters, in any system."""
+    topics = (topic for kind in kinds().values() for topic in kind.topics)
+    return tuple(dict.fromkeys(topic.zone for topic in topics if topic.holds_dead_letters))
+
+
+def one_of(names: Callable[[], Collection[str]]) -> Callable[[Any], Any]:
+    """A callback for a parameter, which may be given several times, whose values are among ``names``."""
+
+    def check(given: Any) -> Any:
+        for name in (given,) if isinstance(given, str) else given or ():
+            if name not in names():
+                raise typer.BadParameter(f"expected one of {', '.join(names())}, got {name!r}")
+        return given
+
+    return check

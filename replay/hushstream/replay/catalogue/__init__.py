@@ -1,0 +1,1 @@
+"""What is found by name: worlds, logs, and the commands that play them."""

@@ -1,0 +1,23 @@
+"""Which commands play a dataset: a world is replayed through a system, a log of another policy is evaluated."""
+
+from __future__ import annotations
+
+from hushstream.replay.catalogue.known_worlds import known_worlds, system_of
+from hushstream.replay.datasets.registry import known_datasets
+from hushstream.replay.logged.catalogue import known_logs
+
+
+def players(name: str) -> tuple[str, ...]:
+    """The commands that play what goes by this name, without ``hushstream`` and ``--dataset NAME``; often one."""
+    replays = (f"replay {system_of(name)}",) if name in known_worlds() else ()
+    return replays + (("evaluate",) if name in known_logs() else ())
+
+
+def hint(name: str) -> str:
+    """The end of a message that a name was given to the wrong command; empty for a name that is quite unknown."""
+    commands = [f"`hushstream {command} --dataset {name}`" for command in players(name)]
+    if commands:
+        return f"; {name!r} is played by {' and '.join(commands)}"
+    if name in known_datasets():
+        return f"; {name!r} is a dataset that no command plays: `hushstream datasets inspect {name}` reads it"
+    return ""

@@ -1,0 +1,48 @@
+"""How a world of a name is made."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from hushstream.replay.catalogue.known_worlds import WORLDS, Factory, known_worlds
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.worlds.world import World, WorldError
+
+
+def find_world(name: str) -> Factory:
+    """Return the factory of this name.
+
+    Raises:
+        WorldError: there is none; the message lists the known names, and says who plays it where another does.
+    """
+    known = known_worlds()
+    return WORLDS.find(known, name, "" if name in known else hint(name))
+
+
+def world_options(name: str) -> dict[str, Any]:
+    """Return the options of a world with their defaults.
+
+    Raises:
+        WorldError: as `find_world`.
+    """
+    parameters = inspect.signature(find_world(name)).parameters.values()
+    return {parameter.name: parameter.default for parameter in parameters}
+
+
+def make_world(name: str, **options: Any) -> World:
+    """Build a world by name.
+
+    Args:
+        name: one of `known_worlds`.
+        options: those of its factory; see `world_options`.
+
+    Raises:
+        WorldError: the world or an option is unknown (the message lists the known ones), or has a bad value.
+        DatasetError: its files are absent or differ from the published ones.
+    """
+    known = world_options(name)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise WorldError(f"world {name!r} has no option {', '.join(unknown)}; known: {', '.join(known)}")
+    return find_world(name)(**options)

@@ -1,0 +1,79 @@
+"""What a dataset is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from hushstream.schemas.errors import HushstreamError
+
+Summary = Mapping[str, int | float | str]
+
+
+class DatasetError(HushstreamError):
+    """A dataset is unknown, is not where it was looked for, or is not what its publisher released."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFile:
+    """One file of a dataset.
+
+    Attributes:
+        path: where it lies within the dataset's folder, with forward slashes.
+        sha256: checksum of its bytes, in hexadecimal.
+        size_bytes: its length.
+        url: where the publisher offers it as a file of its own, or None.
+        member: its name within the publisher's archive, or None.
+    """
+
+    path: str
+    sha256: str
+    size_bytes: int
+    url: str | None = None
+    member: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset by name: what it is, whose it is, and how to get and check its files.
+
+    Attributes:
+        name: how it is asked for.
+        description: one line for people.
+        licence: what its publisher allows.
+        page: where it is described.
+        files: every file that is needed, each with its checksum.
+        archive_url: the publisher's zip archive (a wheel is one), or None where files come one by one.
+        verified: whether the addresses were seen to answer with these bytes. False: they are taken from
+            public descriptions; the checksums hold in any case.
+        note: what a user should know before fetching.
+        folders: names under which a local data folder may hold it.
+        summarise: counts the rows, users, arms and rewards of the files in a folder.
+    """
+
+    name: str
+    description: str
+    licence: str
+    page: str
+    files: tuple[DatasetFile, ...]
+    archive_url: str | None
+    verified: bool
+    note: str
+    folders: tuple[str, ...]
+    summarise: Callable[[Path], Summary]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryBy:
+    """A summary by a function that is imported when it is called: what reads a dataset asks where it lies."""
+
+    place: str
+    """``module:function``."""
+
+    def __call__(self, folder: Path) -> Summary:
+        """Summarise the files of a folder."""
+        module, _, name = self.place.partition(":")
+        found: Summary = getattr(import_module(module), name)(folder)
+        return found

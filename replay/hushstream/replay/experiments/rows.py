@@ -1,0 +1,39 @@
+"""Rows of experiments: what every one of them says of privacy and of its seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
+from hushstream.privacy.promise import Guarantee
+
+Row = dict[str, Any]
+"""Flat: strings, numbers and booleans."""
+
+
+def privacy_columns(guarantee: Guarantee) -> Row:
+    """A guarantee as flat columns."""
+    lifetime = guarantee.lifetime.cost
+    return {
+        "epsilon": epsilon_float(guarantee.epsilon_micro),
+        "delta": float_up(delta_value(guarantee.delta_units)),
+        "lifetime_epsilon": epsilon_float(lifetime.epsilon_micro),
+        "lifetime_delta": float_up(delta_value(lifetime.delta_units)),
+        "relation": guarantee.relation,
+        "deployment": guarantee.deployment,
+        "private_as_stated": guarantee.private_as_stated,
+        "marks": "; ".join(guarantee.marks),
+    }
+
+
+def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean and 95 % interval (Student's t) of one value a seed, (n,); a single seed leaves the bounds NaN."""
+    mean = float(values.mean())
+    if len(values) < 2:
+        return mean, float("nan"), float("nan")
+    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return mean, mean - half, mean + half

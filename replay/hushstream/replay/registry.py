@@ -1,0 +1,70 @@
+"""Datasets, worlds, logs and experiments by name: those that come with hushstream, and those of other packages.
+
+Another package offers one by an entry point of the group that its `Registry` names. An object that has a name of its
+own goes by it, all else by the name of its entry point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from hushstream.schemas.errors import HushstreamError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry(Generic[T]):
+    """One kind of things that go by name.
+
+    Attributes:
+        what: one of them, in a word.
+        group: the group of entry points by which other packages offer theirs.
+        kind: what each must be.
+        error: raised where a name is unknown or claimed twice, or an entry point names something else.
+    """
+
+    what: str
+    group: str
+    kind: Any
+    error: type[HushstreamError]
+
+    def known(self, builtin: Mapping[str, T]) -> dict[str, T]:
+        """All by name, sorted.
+
+        Args:
+            builtin: those that come with hushstream.
+
+        Raises:
+            HushstreamError: of the class `error`: two packages claim one name, or an entry point names no `kind`.
+        """
+        found = dict(builtin)
+        for entry in entry_points(group=self.group):
+            offered = entry.load()
+            if not isinstance(offered, self.kind):
+                raise self.error(
+                    f"entry point {entry.name} of {self.group}: expected {self.kind.__name__}, "
+                    f"got {type(offered).__name__}"
+                )
+            name = getattr(offered, "name", entry.name)
+            if found.setdefault(name, offered) is not offered:
+                raise self.error(f"two packages offer a {self.what} named {name!r}; remove one of them")
+        return dict(sorted(found.items()))
+
+    def find(self, known: Mapping[str, T], name: str, hint: str = "") -> T:
+        """The one of this name.
+
+        Args:
+            known: what `known` gave.
+            name: how it is asked for.
+            hint: what else the name may stand for.
+
+        Raises:
+            HushstreamError: of the class `error`: there is none; the message lists the known names.
+        """
+        if name not in known:
+            raise self.error(f"unknown {self.what} {name!r}; known: {', '.join(known)}{hint}")
+        return known[name]

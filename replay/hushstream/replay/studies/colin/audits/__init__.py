@@ -1,0 +1,1 @@
+"""Audits of what collaborative bandits release."""

@@ -1,0 +1,86 @@
+"""DP-CoLin as its paper calibrates it (Wang et al. 2020, Theorem 1), attacked as the experiments draw it.
+
+Its tree has Laplace noise of scale Delta_2 ln T / epsilon on each node, where a reward moves h > ln T nodes, and these
+by an L1 distance; see `hushstream.replay.studies.colin.experiments.mechanisms` for the epsilon that really holds. The
+two streams differ in the first reward, 1 against 0: after 2^l events the attacker reads the node of level l that holds
+it.
+
+Deployments run abreast: noise is drawn for each feature by itself, at a scale that does not depend on how many there
+are, so one deployment with `ABREAST` times the features has the noise of so many. A move is cut to the lattice of that
+noise, 2^-20 of the scale, which is nothing to the counts.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, Pair, laplace_pair, pure
+from hushstream.replay.audits.draws import side_by_side
+from hushstream.replay.audits.row import Run
+from hushstream.replay.studies.colin.experiments.mechanisms import (
+    PAPER,
+    Exposure,
+    find_calibration,
+    guarantee_of,
+    levels_of,
+    paper_scale,
+)
+from hushstream.replay.studies.colin.experiments.noise import forget_noise, raw_noise
+from hushstream.systems.colin.relation import Relation
+
+EPSILON = 2.0
+FEATURES, EVENTS, ABREAST = 2, 4, 25
+RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
+"""Two users, each tied to himself twice as much as to the other."""
+
+EXPOSURE = Exposure.of(RELATION, FEATURES, EVENTS, FEATURES**0.5, 1.0)
+CLAIM = Cost(epsilon_micro(EPSILON))
+"""What the paper states."""
+
+SURE = 2.5
+"""The attacker says yes where the likelihood ratio is above e to this: the surer, the larger the epsilon he proves."""
+
+
+def audit_paper_tree() -> Run:
+    """The shared tree under a trusted server, against the epsilon that really holds."""
+    claimed = guarantee_of(find_calibration(PAPER), EXPOSURE, "server", EPSILON).cost
+    return partial(audit_attack, side_by_side(_scores, ABREAST), claimed, family())
+
+
+def levels() -> int:
+    """Nodes that hold the first reward."""
+    return levels_of(find_calibration(PAPER), EVENTS)
+
+
+def family() -> Family:
+    """All nodes of the first reward, in all entries of both users' blocks."""
+    return pure(lambda epsilon: pair(epsilon).power)
+
+
+def pair(epsilon: float) -> Pair:
+    """What the nodes in both users' blocks tell together: each block has its share of the L1 distance."""
+    laws = [laplace_pair(epsilon * share, FEATURES * levels(), LAPLACE_STEPS) for share in RELATION.matrix[0]]
+    return Pair(
+        np.multiply.outer(laws[0].null, laws[1].null).ravel(), np.multiply.outer(laws[0].moved, laws[1].moved).ravel()
+    )
+
+
+def _scores(present: bool) -> NDArray[np.float64]:
+    """Logarithms of likelihood ratios, less `SURE`, (ABREAST,)."""
+    wide = replace(EXPOSURE, dimension=FEATURES * ABREAST)
+    seed = int.from_bytes(os.urandom(7), "big")
+    drawn = raw_noise(find_calibration(PAPER), wide, RELATION, "server", EPSILON, seed).added
+    forget_noise()
+    # The relation is invertible, so from raw sums follow the projected ones that the paper publishes.
+    noise = np.matmul(RELATION.matrix.T, drawn).reshape(EVENTS, RELATION.users, ABREAST, FEATURES)
+    move = (RELATION.matrix[0] / FEATURES**0.5)[None, :, None, None]
+    seen = noise[np.array([2**level for level in range(levels())]) - 1] + present * move
+    ratio = (2 * np.clip(seen, 0, move) - move) / paper_scale(EXPOSURE, "server", EPSILON)[0]
+    return np.asarray(ratio.sum(axis=(0, 1, 3)) - SURE, dtype=np.float64)

@@ -1,0 +1,107 @@
+"""The audits of what the roles of collaborative bandits publish: places by themselves, and neighbours."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from hushstream.replay.audits.role_noise import LEAVES
+from hushstream.replay.audits.role_rows import attack_row, noise_row
+from hushstream.replay.audits.row import Recipe
+from hushstream.replay.studies.colin.audits import role_attacks, role_noise
+from hushstream.systems.colin.configuration import ContinualConfig, Trust
+
+EPSILON = 8.0
+"""Of one reward, so that few runs see it."""
+
+FEW_USERS = 8
+"""Counters that stand alone are slow to open."""
+
+TARGETS = 7
+"""Steps among which the one that is attacked is drawn."""
+TARGET_EPSILON = 4.0
+
+
+def role_rows() -> tuple[Recipe, ...]:
+    """All of them, in the order of the table."""
+    return (*_counters(), *_edge(), *_attacks())
+
+
+def _counters() -> tuple[Recipe, ...]:
+    draws, users = role_noise.counter_draws, role_noise.counter_users
+    over = f"draws of {LEAVES} steps, entries"
+    return (
+        noise_row("counter-binary-each-draw", over, partial(draws, _release(mechanism="binary"))),
+        noise_row("counter-negative-digit-each-draw", over, partial(draws, _release())),
+        noise_row("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm"))),
+        noise_row("counter-honaker-each-draw", over, partial(draws, _release(mechanism="honaker", noise="gaussian"))),
+        noise_row("counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian"))),
+        noise_row("counter-each-user", "users, entries, steps", partial(users, _release())),
+        noise_row(
+            "counter-honaker-each-user",
+            "users, entries, steps",
+            partial(users, _release(mechanism="honaker", noise="gaussian"), FEW_USERS),
+        ),
+    )
+
+
+def _edge() -> tuple[Recipe, ...]:
+    noisy = _release(
+        trust="edge", mechanism="noisy-reward", epsilon=3.0, reward_levels=4, horizon=TARGETS, rewards_per_user=TARGETS
+    )
+    return (
+        noise_row(
+            "edge-counters-each-user",
+            "users, entries, steps",
+            partial(role_noise.counter_users, _release(trust="edge")),
+        ),
+        noise_row("noisy-rewards-each-user", "users, rewards", partial(role_noise.noisy_rewards, noisy)),
+    )
+
+
+def _attacks() -> tuple[Recipe, ...]:
+    step = "a reward of 1 against 0 at a random step, through a {} that restarts"
+    return (
+        attack_row(
+            "random-step-of-the-counter",
+            step.format("counter"),
+            4_000,
+            partial(role_attacks.audit_target_leaf, target_release("server")),
+            factor=1,
+        ),
+        attack_row(
+            "random-step-at-the-edge",
+            step.format("learner"),
+            4_000,
+            partial(role_attacks.audit_target_leaf, target_release("edge")),
+            factor=1,
+        ),
+        attack_row(
+            "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
+        ),
+        *(
+            attack_row(
+                f"forked-counter-{mechanism}",
+                "a journal rolled back, other rewards",
+                500,
+                partial(role_attacks.forked_counter, _release(mechanism=mechanism, noise=noise, epsilon=1.0)),
+                factor=1,
+            )
+            for mechanism, noise in (("binary", "laplace"), ("honaker", "gaussian"), ("blt", "gaussian"))
+        ),
+    )
+
+
+ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
+"""Of these few steps a counter has one level, and negative digits: its noise is drawn ahead."""
+
+
+def target_release(trust: Trust) -> ContinualConfig:
+    """A counter of which every step may be attacked."""
+    return ContinualConfig(
+        trust=trust, mechanism="binary", epsilon=TARGET_EPSILON, horizon=TARGETS, rewards_per_user=TARGETS
+    )
+
+
+def _release(**settings: Any) -> ContinualConfig:
+    return ContinualConfig(**{"epsilon": EPSILON, "horizon": 63, "rewards_per_user": 63, **settings})

@@ -1,0 +1,95 @@
+"""The audits of collaborative bandits: every counter and noise under both trusts, noisy rewards, the paper's tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import get_args
+
+from hushstream.replay.audits import mechanisms
+from hushstream.replay.audits.row import HORIZON, Audit, Recipe, made
+from hushstream.replay.studies.colin.audits import paper as colin_paper
+from hushstream.replay.studies.colin.audits import releases as collaborative
+from hushstream.replay.studies.colin.audits.role_rows import role_rows
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
+
+FEATURES = 4
+"""Entries of a reward's features, all equal: the furthest that a reward moves L1 sums."""
+
+
+COLLABORATIVE_EPSILON = 8.0
+"""At so large an epsilon few runs find half the noise, Gaussian noise too."""
+
+
+COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
+    "laplace": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
+    "k-norm": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
+    "gaussian": {"negative-digit": HORIZON, "binary": 3, "honaker": 3, "blt": 4},
+}
+"""Horizons of the counters that a collaborative configuration may name: of the trees two levels."""
+
+
+K_NORM_RUNS = 600
+"""K-norm vectors are slow to draw, and the fewest runs find half of them."""
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system: each counter that a configuration may name, under both trusts, with each noise."""
+    counters = [
+        Recipe(f"{trust}-{mechanism}-{noise}", partial(_continual, trust, mechanism, noise))
+        for noise, kinds in COUNTERS.items()
+        for mechanism in kinds
+        for trust in get_args(Trust)
+    ]
+    return (
+        *counters,
+        made(_noisy_reward("noisy-reward", 1.0, 1_000)),
+        made(_noisy_reward("noisy-reward-laplace", 3.0, 2_000)),
+        Recipe("colin-paper", _paper),
+        *role_rows(),
+    )
+
+
+def _paper() -> Audit:
+    return Audit(
+        "colin-paper",
+        "release",
+        "the first reward, 1 against 0, all releases seen",
+        3_000,
+        colin_paper.audit_paper_tree(),
+        paper_claim=colin_paper.CLAIM,
+        subjects=(colin_paper.EXPOSURE,),
+    )
+
+
+def _continual(trust: Trust, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
+    horizon = COUNTERS[noise][mechanism]
+    release = ContinualConfig(
+        trust=trust,
+        mechanism=mechanism,
+        noise=noise,
+        epsilon=COLLABORATIVE_EPSILON,
+        horizon=horizon,
+        rewards_per_user=horizon,
+    )
+    # Rewards of one step are one leaf under a trusted server, so there many fit side by side.
+    abreast = 25 if trust == "server" and noise != "k-norm" else 1
+    features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
+    run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
+    about = "a reward of 1 against 0, all releases seen"
+    runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)
+    return Audit(f"{trust}-{mechanism}-{noise}", "release", about, runs, run, factor, subjects=(release,))
+
+
+def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
+    """At a small epsilon the law is one bit, at a larger one Laplace noise."""
+    release = ContinualConfig(
+        trust="edge",
+        mechanism="noisy-reward",
+        epsilon=epsilon,
+        horizon=HORIZON,
+        rewards_per_user=HORIZON,
+        reward_levels=mechanisms.LEVELS,
+    )
+    run = collaborative.audit_noisy_reward(collaborative.collaborative(release, FeatureConfig(FEATURES)))
+    return Audit(name, "release", "a reward of 1 against 0", runs, run, subjects=(release,))

@@ -1,0 +1,112 @@
+"""What the roles of collaborative bandits publish of known inputs, while they are stopped and taken up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.keys import Key
+from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.worked import means, restart_between, seal_fields
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.colin.counter.machine import CounterMachine
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
+
+
+def played_rewards(
+    system: CollaborativeSystem,
+    key: Key,
+    features: NDArray[np.float32],
+    steps: NDArray[np.float64],
+    nonce: bytes | None = None,
+) -> NDArray[np.float64]:
+    """Sums of every user after each step as a counter publishes them, float64 (steps, users, d).
+
+    Args:
+        system: whose steps close after a row of each user.
+        key: of the counter.
+        features: of every row, (d,).
+        steps: rewards, (steps, users).
+        nonce: of the journal; a new one unless given.
+    """
+    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce)
+    for number, rewards in enumerate(steps):
+        role.put("rewards", "Rewards", reward_fields(system, number, features, rewards))
+        role.work()
+        restart_between(role, number, len(steps))
+    return _released(system, role, len(steps), range(system.nodes))
+
+
+def played_rows(
+    system: CollaborativeSystem,
+    key: Key,
+    features: NDArray[np.float32],
+    steps: NDArray[np.float64],
+    partition: int = 0,
+    nonce: bytes | None = None,
+) -> NDArray[np.float64]:
+    """`played_rewards` of a learner whose users' counters are in it; each step ends with a seal.
+
+    Users are those of its partition, in their order; a reward of 0 is one that never comes.
+    """
+    role = PlayedRole(partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce)
+    homes = homes_of(system, partition)
+    for number, rewards in enumerate(steps):
+        events = {f"{number}-{node}": system.graph.users[node] for node in homes}
+        for event, user in events.items():
+            context = features.astype("<f4").tobytes()
+            role.put("contexts", "Context", {"event_id": event, "user": user, "context": context}, partition)
+        role.work()
+        _feedback(role, events, rewards[homes], partition)
+        role.put("contexts", "Seal", seal_fields(system.digest, number), partition)
+        role.work()
+        restart_between(role, number, len(steps))
+    return _released(system, role, len(steps), homes)
+
+
+def homes_of(system: CollaborativeSystem, partition: int) -> list[int]:
+    """Users of a learner's partition, by number."""
+    users, partitions = system.graph.users, system.config.partitions.learner
+    return [node for node, user in enumerate(users) if partition_of(user, partitions) == partition]
+
+
+def reward_fields(
+    system: CollaborativeSystem, number: int, features: NDArray[np.float32], rewards: NDArray[np.float64]
+) -> dict[str, Any]:
+    """A record of rewards of all users, each for the same features."""
+    nodes = np.arange(system.nodes)
+    return {
+        "batch_id": number.to_bytes(16, "big"),
+        "config_digest": system.digest,
+        "nodes": nodes.astype("<i4").tobytes(),
+        "contexts": np.tile(features, (len(nodes), 1)).astype("<f4").tobytes(),
+        "rewards": rewards.astype("<f8").tobytes(),
+    }
+
+
+def release_sums(system: CollaborativeSystem, release: Mapping[str, Any]) -> NDArray[np.int64]:
+    """The sums of a release, int64 (users, d); 0 for users who are not in it."""
+    sums = np.zeros((system.nodes, system.features.dimension), dtype=np.int64)
+    blocks = np.frombuffer(release["blocks"], "<i4")
+    sums[blocks] = np.frombuffer(release["sums"], "<i8").reshape(len(blocks), -1)
+    return sums
+
+
+def _feedback(role: PlayedRole, events: Mapping[str, str], rewards: NDArray[np.float64], partition: int) -> None:
+    for (event, user), reward in zip(events.items(), rewards.tolist(), strict=True):
+        fields = {"event_id": event, "user": user, "arm": 0}
+        role.put("clicks", "Feedback", {**fields, "kind": "shown", "reward": 0.0}, partition)
+        if reward:
+            role.put("clicks", "Feedback", {**fields, "kind": "reward", "reward": reward}, partition)
+    role.work()
+
+
+def _released(system: CollaborativeSystem, role: PlayedRole, steps: int, users: Sequence[int]) -> NDArray[np.float64]:
+    found = role.published("releases", "Release")
+    sums = ((one["release_id"], release_sums(system, one)[list(users)]) for one in found)
+    return means(sums, steps)

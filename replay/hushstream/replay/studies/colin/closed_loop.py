@@ -1,0 +1,170 @@
+"""The closed loop of a collaborative system: every user is served evenly, in phases that a seal ends.
+
+Within a phase every user plays some rounds, and decides by the model of the phase before; the seal lets the rows
+of the phase leave, and the next phase begins when every learner holds the model that came of them. So what is
+decided does not depend on how events raced, and the direct runner and a stream give the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.client.client import Client, EventLog
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
+
+MODEL_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborativePlan:
+    """How a world is played: ``rounds`` for every user, in phases of ``rounds_per_phase``."""
+
+    rounds: int
+    rounds_per_phase: int
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without rounds."""
+        if min(self.rounds, self.rounds_per_phase) < 1:
+            raise HushstreamError(
+                f"plan: expected rounds and rounds a phase of at least 1, got {self.rounds} and {self.rounds_per_phase}"
+            )
+
+    @property
+    def phases(self) -> int:
+        """How many there are; the last one may be shorter."""
+        return -(-self.rounds // self.rounds_per_phase)
+
+    def rounds_of(self, phase: int) -> range:
+        """The rounds of one phase."""
+        return range(phase * self.rounds_per_phase, min(self.rounds, (phase + 1) * self.rounds_per_phase))
+
+
+@dataclass(slots=True)
+class CollaborativePlayed:
+    """What happened: (users, rounds) arrays, and how long it took.
+
+    Attributes:
+        chosen: arms, int32.
+        rewards: float64.
+        regret: best mean reward minus that of the chosen arm, float64.
+        random_regret: what a policy that picks an arm at random has on average, float64.
+        seconds: from the first context to the last model.
+        latencies: seconds from asking to answer, a sample.
+    """
+
+    chosen: NDArray[np.int32]
+    rewards: NDArray[np.float64]
+    regret: NDArray[np.float64]
+    random_regret: NDArray[np.float64]
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+def user_name(user: int) -> str:
+    """How a world's user is called on the stream and in the relation graph."""
+    return f"user-{user}"
+
+
+class CollaborativeLoop:
+    """Plays a collaborative world against a deployment."""
+
+    def __init__(self, world: CollaborativeWorld, plan: CollaborativePlan, progress: Progress | None = None) -> None:
+        """Bind a world to a plan.
+
+        Raises:
+            HushstreamError: the plan has more rounds than the world, or the world has no known mean rewards.
+        """
+        if plan.rounds > world.rounds:
+            raise HushstreamError(f"plan: expected at most the world's {world.rounds} rounds, got {plan.rounds}")
+        self._world = world
+        self._plan = plan
+        self._progress = progress
+        self._done = 0
+        self._feedback: list[asyncio.Future[None]] = []
+        shape = (world.users, plan.rounds)
+        self.played = CollaborativePlayed(
+            np.zeros(shape, dtype=np.int32), np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        )
+
+    async def run(self, log: EventLog) -> CollaborativePlayed:
+        """Play all phases over a client's log.
+
+        Raises:
+            HushstreamError: no model came of a sealed phase in time.
+        """
+        started = time.perf_counter()
+        async with Client(log) as client:
+            for phase in range(self._plan.phases):
+                await asyncio.gather(*(self._user(client, user, phase) for user in range(self._world.users)))
+                await asyncio.gather(*self._feedback)
+                self._feedback.clear()
+                await client.seal(phase)
+                await self._await_version(client, log.partitions(), phase)
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _user(self, client: Client, user: int, phase: int) -> None:
+        for round_index in self._plan.rounds_of(phase):
+            await self._interact(client, user, round_index)
+            self._done += 1
+            if self._progress is not None:
+                total = self._world.users * self._plan.rounds
+                self._progress(self._done, total, f"phase {phase + 1} of {self._plan.phases}")
+
+    async def _interact(self, client: Client, user: int, round_index: int) -> None:
+        world, name = self._world, user_name(user)
+        event_id = f"{name}:{round_index}"
+        one = np.array([user])
+        asked = time.perf_counter()
+        decision = await client.decide(event_id, name, world.contexts(one, round_index)[0], timeout=60.0)
+        if self._done % 16 == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        arm = decision.arm
+        reward = float(world.rewards(one, round_index, np.array([arm]))[0])
+        # No decision of this phase waits for it: the seal does.
+        self._feedback.append(asyncio.ensure_future(_answer(client, event_id, name, arm, reward)))
+        self._note(user, round_index, arm, reward)
+
+    def _note(self, user: int, round_index: int, arm: int, reward: float) -> None:
+        arms = np.arange(self._world.arms)
+        means = self._world.expected(np.full(len(arms), user), round_index, arms)
+        if means is None:
+            raise HushstreamError(f"{self._world.name}: expected a world with known mean rewards")
+        played, place = self.played, (user, round_index)
+        played.chosen[place], played.rewards[place] = arm, reward
+        played.regret[place] = means.max() - means[arm]
+        played.random_regret[place] = means.max() - means.mean()
+
+    async def _await_version(self, client: Client, partitions: int, phase: int) -> None:
+        """Ask as a user of each partition, without ever showing the answer, until it comes from the new model."""
+        context = self._world.contexts(np.array([0]), 0)[0]
+        names = [user_name(user) for user in range(self._world.users)]
+        for partition in range(partitions):
+            name = next((name for name in names if partition_of(name, partitions) == partition), None)
+            if name is None:
+                continue
+            deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
+            for poll in range(1_000_000):
+                decision = await client.decide(f"probe:{phase}:{partition}:{poll}", name, context, timeout=60.0)
+                if decision.model_version > phase:
+                    break
+                if time.perf_counter() > deadline:
+                    raise HushstreamError(
+                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
+                        f"are all roles running?"
+                    )
+                await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
+
+
+async def _answer(client: Client, event_id: str, name: str, arm: int, reward: float) -> None:
+    await client.shown(event_id, name, arm)
+    await client.reward(event_id, name, arm, reward)

@@ -1,0 +1,265 @@
+"""How rewards are protected in the collaborative experiments: the paper's calibration, sound ones, better ones.
+
+The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
+tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace
+noise of scale Delta_2 ln T / epsilon on each node. It forgets that a reward moves h nodes, h > ln T, and that
+independent Laplace noise is priced by the L1 distance: the true epsilon is
+
+    h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
+
+and no smaller one holds whoever comes first: the far tail of the noise of the h nodes that hold the first reward
+attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the L2
+sensitivity, discrete Gaussian.
+
+The better ones noise the *raw* sums of each user, d numbers, which a reward moves by ||x|| whatever the relation
+matrix is, with a counter of T/N leaves a user; projection is post-processing. A user's own counter needs no
+trusted server, so each is at once the DP and the LDP version. `local-reward` noises each reward, once.
+
+Distances are those of the pool's features, which are public: the largest ||x||_1 and ||x||_2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
+
+from hushstream.counting import (
+    BinaryTree,
+    Budget,
+    BufferedToeplitz,
+    Concentrated,
+    Plan,
+    PureEpsilon,
+    PureLength,
+    best_tree,
+)
+from hushstream.privacy.amounts import MICRO, Cost, epsilon_micro
+from hushstream.privacy.promise import Claim, Guarantee
+from hushstream.privacy.rewards import LocalReward
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.configuration import GRID_BITS
+from hushstream.systems.colin.relation import Relation
+from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
+
+Trust = Literal["server", "edge"]
+Law = Literal["laplace", "k-norm", "gaussian"]
+Sums = Literal["projected", "raw", "reward"]
+CounterKind = Literal["binary", "negative-digit", "blt"]
+
+DELTA = 1e-6
+"""Of every Gaussian mechanism here."""
+
+REWARD_LEVELS = 256
+_MARGIN = 1 + 2.0**-30
+
+
+class CalibrationError(HushstreamError):
+    """A calibration is unknown, or cannot protect what it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One way to protect rewards.
+
+    Attributes:
+        key: how rows name it.
+        words: for captions.
+        sums: what is noised: projected sums, each user's raw sums, or the reward itself.
+        law: of the noise; for ``reward`` see `hushstream.privacy.rewards`.
+        counter: the counter of the sums.
+        as_stated: False for the paper's own calibration.
+    """
+
+    key: str
+    words: str
+    sums: Sums
+    law: Law = "laplace"
+    counter: CounterKind = "binary"
+    as_stated: bool = True
+
+    @property
+    def paired(self) -> bool:
+        """Whether the DP and the LDP version are the same: nothing but a user's own counter or noise."""
+        return self.sums != "projected"
+
+
+PAPER = "paper"
+CALIBRATIONS = (
+    Calibration(PAPER, "Laplace on the L2 sensitivity, ln T levels, binary tree", "projected", as_stated=False),
+    Calibration("laplace-l1", "the paper's tree, Laplace on the L1 sensitivity, all levels", "projected"),
+    Calibration("k-norm", "the paper's tree, K-norm noise on the L2 sensitivity", "projected", "k-norm"),
+    Calibration("gaussian", "the paper's tree, discrete Gaussian, delta 1e-6", "projected", "gaussian"),
+    Calibration("user-laplace", "negative-digit trees of raw sums, Laplace", "raw", "laplace", "negative-digit"),
+    Calibration("user-k-norm", "negative-digit trees of raw sums, K-norm", "raw", "k-norm", "negative-digit"),
+    Calibration(
+        "user-gaussian", "negative-digit trees of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "negative-digit"
+    ),
+    Calibration("user-blt", "buffered Toeplitz counters of raw sums, Gaussian, delta 1e-6", "raw", "gaussian", "blt"),
+    Calibration("local-reward", "noise on each reward, once", "reward"),
+)
+SOUND_PAPER_TREE = ("laplace-l1", "k-norm", "gaussian")
+BETTER = ("user-laplace", "user-k-norm", "user-gaussian", "user-blt", "local-reward")
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a reward can move, and how often: the public facts that a calibration is sized by.
+
+    Attributes:
+        users: N.
+        dimension: d.
+        events: T, a multiple of N; everyone has T/N.
+        longest_l1: largest ||x||_1 of any arm.
+        longest_l2: largest ||x||_2.
+        rows_l1: ||w_u||_1 of each user.
+        rows_l2: ||w_u||_2 of each user.
+    """
+
+    users: int
+    dimension: int
+    events: int
+    longest_l1: float
+    longest_l2: float
+    rows_l1: tuple[float, ...]
+    rows_l2: tuple[float, ...]
+
+    @classmethod
+    def of(cls, relation: Relation, dimension: int, events: int, longest_l1: float, longest_l2: float) -> Exposure:
+        """From a relation matrix and the features' lengths.
+
+        Raises:
+            CalibrationError: events that cannot be served evenly.
+        """
+        if events % relation.users or events < relation.users:
+            raise CalibrationError(f"events: expected a multiple of {relation.users} users, got {events}")
+        norms = (tuple(relation.row_norms(1).tolist()), tuple(relation.row_norms(2).tolist()))
+        return cls(relation.users, dimension, events, longest_l1, longest_l2, *norms)
+
+    @property
+    def events_of_user(self) -> int:
+        """T/N."""
+        return self.events // self.users
+
+    def horizon(self, sums: Sums, trust: Trust) -> int:
+        """Leaves of one counter."""
+        return self.events if sums == "projected" and trust == "server" else self.events_of_user
+
+    def sensitivities(self, sums: Sums, law: Law, trust: Trust) -> tuple[float, ...]:
+        """How far one reward moves the leaf of each user's counter, in the law's norm; one value if it is shared."""
+        longest = self.longest_l1 if law == "laplace" else self.longest_l2
+        if sums == "raw":
+            return (longest,) * self.users
+        rows = self.rows_l1 if law == "laplace" else self.rows_l2
+        moved = tuple(longest * row for row in rows)
+        return (max(moved),) if trust == "server" else moved
+
+
+def find_calibration(key: str) -> Calibration:
+    """The calibration of this name.
+
+    Raises:
+        CalibrationError: there is none; the message lists the known ones.
+    """
+    for calibration in CALIBRATIONS:
+        if calibration.key == key:
+            return calibration
+    raise CalibrationError(f"unknown calibration {key!r}; known: {', '.join(c.key for c in CALIBRATIONS)}")
+
+
+def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: int, sensitivity: int) -> Plan:
+    """The counter of one leaf clock, before any leaf."""
+    if calibration.counter == "negative-digit":
+        return best_tree(budget, horizon, dimension, sensitivity)
+    kind = BinaryTree if calibration.counter == "binary" else BufferedToeplitz
+    return kind(budget=budget, dimension=dimension, sensitivity=sensitivity, horizon=horizon)
+
+
+def levels_of(calibration: Calibration, horizon: int) -> int:
+    """Nodes that hold one leaf."""
+    return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
+
+
+def paper_scale(exposure: Exposure, trust: Trust, epsilon: float) -> tuple[float, ...]:
+    """The scale of the paper's Laplace noise on a node, Delta_2 ln T / epsilon, of each counter.
+
+    Raises:
+        CalibrationError: a horizon of one event, whose logarithm is 0.
+    """
+    horizon = exposure.horizon("projected", trust)
+    if horizon < 2:
+        raise CalibrationError(f"paper: expected at least 2 events in a tree, got {horizon}")
+    return tuple(
+        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", "k-norm", trust)
+    )
+
+
+def paper_true_epsilon(exposure: Exposure, trust: Trust, epsilon: float) -> float:
+    """The exact epsilon of the paper's calibration for one reward; see the module."""
+    levels = levels_of(find_calibration(PAPER), exposure.horizon("projected", trust))
+    moved = exposure.sensitivities("projected", "laplace", trust)
+    return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, trust, epsilon), strict=True))
+
+
+def node_epsilon_share(calibration: Calibration, epsilon: float) -> float:
+    """What divides a sensitivity: epsilon itself, or sqrt(2 rho) for Gaussian noise of (epsilon, `DELTA`)."""
+    return math.sqrt(2 * float(_rho(epsilon))) if calibration.law == "gaussian" else epsilon
+
+
+@lru_cache(maxsize=64)
+def _rho(epsilon: float) -> Fraction:
+    return Fraction(Concentrated.for_epsilon(epsilon, DELTA).rho)
+
+
+def reward_law(epsilon: float) -> LocalReward:
+    """The local mechanism with the smaller worst variance at this epsilon: one bit, or discrete Laplace."""
+    return LocalReward.of(REWARD_LEVELS, epsilon)
+
+
+@lru_cache(maxsize=512)
+def guarantee_of(calibration: Calibration, exposure: Exposure, trust: Trust, epsilon: float) -> Guarantee:
+    """What a run promises for one reward; its lifetime is all T/N rewards of one user.
+
+    Figures come from seeded keys, so it is marked as reproducible.
+
+    Raises:
+        CalibrationError, BadPlan, BadNoise: settings without a mechanism.
+    """
+    if calibration.sums == "reward":
+        local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)
+        return local.under_key(reproducible=True)
+    laws: Mapping[Law, Callable[[], Budget]] = {
+        "laplace": lambda: PureEpsilon(epsilon),
+        "k-norm": lambda: PureLength(epsilon),
+        "gaussian": lambda: Concentrated.for_epsilon(epsilon, DELTA),
+    }
+    budget = laws[calibration.law]()
+    farthest = max(exposure.sensitivities(calibration.sums, calibration.law, trust))
+    dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
+    horizon = exposure.horizon(calibration.sums, trust)
+    units = math.ceil(farthest * _MARGIN * (1 << GRID_BITS))
+    plan = plan_for(calibration, budget, horizon, dimension, units)
+    zone = "counter" if trust == "server" and not calibration.paired else "edge"
+    stated = plan.guarantee(NEIGHBOURS, exposure.events_of_user, "hosted", zone)
+    stated = replace(stated, not_protected=(*NOT_PROTECTED, *stated.not_protected))
+    if not calibration.as_stated:
+        stated = _with_claim(stated, exposure, trust, epsilon)
+    return stated.under_key(reproducible=True)
+
+
+def _with_claim(stated: Guarantee, exposure: Exposure, trust: Trust, epsilon: float) -> Guarantee:
+    true = Cost(math.ceil(paper_true_epsilon(exposure, trust, epsilon) * MICRO), stated.cost.delta_units)
+    life = Cost(true.epsilon_micro * exposure.events_of_user, stated.lifetime.cost.delta_units)
+    theorem = "Theorem 1" if trust == "server" else "Theorem 3"
+    return replace(
+        stated,
+        mechanism=f"binary tree, Laplace noise of scale {max(paper_scale(exposure, trust, epsilon)):.6g} on each node",
+        cost=true,
+        replace_one=true,
+        lifetime=replace(stated.lifetime, cost=life),
+        private_as_stated=False,
+        claimed=Claim(epsilon_micro(epsilon), "0", f"Wang et al. 2020, {theorem}"),
+    )

@@ -1,0 +1,180 @@
+"""The noise of every calibration along a run, from the product's keyed counters, as what it adds to raw sums.
+
+A counter's release is the exact sum plus noise whose law does not depend on the leaves, so the noise of all releases
+is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or rho
+1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
+units the counter is the same one. All rows of a seed thus share their noise up to its scale, as they share the
+world: comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect nobody.
+
+Noise on projected sums b enters a score as w_u' (x) I A^-1 b. With C = M' A^-1 M (`learners.collaborative`) that is
+C times raw noise E with M E = P b, P the projection on the span of M: E = pinv(W') applied to the users' blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import Budget, Concentrated, PureEpsilon, PureLength
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.noise import KeyedStream, NoiseAddress
+from hushstream.replay.studies.colin.experiments.mechanisms import (
+    DELTA,
+    PAPER,
+    REWARD_LEVELS,
+    Calibration,
+    Exposure,
+    Trust,
+    find_calibration,
+    levels_of,
+    node_epsilon_share,
+    paper_scale,
+    plan_for,
+    reward_law,
+)
+from hushstream.systems.colin.relation import Relation
+
+Float64 = NDArray[np.float64]
+
+_UNIT = 1 << 20
+"""Lattice units of sensitivity 1."""
+
+_UNIT_BUDGETS: Mapping[str, Budget] = {
+    "laplace": PureEpsilon(1),
+    "k-norm": PureLength(1),
+    "gaussian": Concentrated(0.5, DELTA),
+}
+_NONCE = bytes(32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RawNoise:
+    """What the releases after each event carry in place of the exact raw sums.
+
+    Attributes:
+        added: (T, N, d) float64; row t is there after t + 1 events.
+        level: root mean square of a coordinate, in the space in which the mechanism noises.
+    """
+
+    added: Float64
+    level: float
+
+
+def raw_noise(
+    calibration: Calibration, exposure: Exposure, relation: Relation, trust: Trust, epsilon: float, seed: int
+) -> RawNoise:
+    """The noise of one run, users served in turn.
+
+    Args:
+        calibration: any whose noise is on sums.
+        exposure: of the run.
+        relation: of its algorithm.
+        trust: who runs the counter.
+        epsilon: for one reward.
+        seed: of the key.
+    """
+    scales = _scales(calibration, exposure, trust, epsilon)
+    shape = (exposure.events, exposure.users, exposure.dimension)
+    if calibration.sums == "raw":
+        unit = _of_users(calibration, exposure.events_of_user, exposure.dimension, exposure.users, seed)
+        added = _in_turn(unit * scales[:, None, None])
+        return RawNoise(added, _level(added))
+    if trust == "server":
+        unit = _of_counter(calibration, exposure.events, shape[1] * shape[2], -1, seed)
+        projected = (unit * scales[0]).reshape(shape)
+    else:
+        own = _of_users(calibration, exposure.events_of_user, shape[1] * shape[2], exposure.users, seed)
+        projected = _summed_in_turn(own, scales).reshape(shape)
+    level = _level(projected)
+    inverse = np.linalg.pinv(relation.matrix.T)
+    return RawNoise(np.matmul(inverse, projected), level)
+
+
+def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
+    """Every reward noised once, by `local-reward`: float64 of the same shape, unbiased, possibly outside [0, 1].
+
+    Args:
+        rewards: in [0, 1], any shape; put on the grid of `REWARD_LEVELS` steps toward zero first.
+        epsilon: for one reward.
+        seed: of the key.
+    """
+    law = reward_law(epsilon)
+    stream = KeyedStream(seeded_key(seed, "edge"), _address("local-reward", {"levels": REWARD_LEVELS}))
+    steps = np.trunc(rewards.ravel() * REWARD_LEVELS).astype(np.int64)
+    return law.estimate(law.draw(stream, steps)).reshape(rewards.shape)
+
+
+def forget_noise() -> None:
+    """Free the noise that is kept for further runs under the same seed."""
+    _unit_noise.cache_clear()
+
+
+def _scales(calibration: Calibration, exposure: Exposure, trust: Trust, epsilon: float) -> Float64:
+    """What the unit noise of each counter is multiplied by."""
+    if calibration.key == PAPER:
+        levels = levels_of(calibration, exposure.horizon("projected", trust))
+        return np.array(paper_scale(exposure, trust, epsilon)) / levels
+    share = node_epsilon_share(calibration, epsilon)
+    return np.array(exposure.sensitivities(calibration.sums, calibration.law, trust)) / share
+
+
+def _level(noise: Float64) -> float:
+    return math.sqrt(float(np.mean(np.square(noise))))
+
+
+def _in_turn(of_users: Float64) -> Float64:
+    """(T, N, d) of (N, T/N, d): after event t, user t mod N has one more leaf; before his first, zeros."""
+    users, leaves, dimension = of_users.shape
+    spread = np.zeros((leaves * users, users, dimension))
+    for user in range(users):
+        spread[user:, user] = np.repeat(of_users[user], users, axis=0)[: leaves * users - user]
+    return spread
+
+
+def _summed_in_turn(of_users: Float64, scales: Float64) -> Float64:
+    """(T, m): the sum over users of what their counters of m coordinates have released last."""
+    users, leaves, size = of_users.shape
+    total = np.zeros((leaves * users, size))
+    for user in range(users):
+        total[user:] += scales[user] * np.repeat(of_users[user], users, axis=0)[: leaves * users - user]
+    return total
+
+
+def _of_users(calibration: Calibration, leaves: int, dimension: int, users: int, seed: int) -> Float64:
+    return np.stack([_of_counter(calibration, leaves, dimension, user, seed) for user in range(users)])
+
+
+def _of_counter(calibration: Calibration, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
+    law = find_calibration("laplace-l1").law if calibration.law == "laplace" else calibration.law
+    return _unit_noise(calibration.counter, law, leaves, dimension, cell, seed)
+
+
+@lru_cache(maxsize=256)
+def _unit_noise(counter: str, law: str, leaves: int, dimension: int, cell: int, seed: int) -> Float64:
+    """Noise of every release of one counter, (leaves, dimension), for sensitivity 1 and epsilon 1 or rho 1/2."""
+    calibration = Calibration("unit", "", "raw", law, counter)  # type: ignore[arg-type]
+    budget = _UNIT_BUDGETS[law]
+    plan = plan_for(calibration, budget, leaves, dimension, _UNIT)
+    key = seeded_key(seed, "counter")
+    address = replace(_address(f"{counter} {law}", {}), cell=None if cell < 0 else cell)
+    drawn = plan.open(key, address).release_each(np.zeros((leaves, dimension), dtype=np.int64)) / _UNIT
+    drawn.setflags(write=False)
+    return drawn
+
+
+def _address(mechanism: str, parameters: dict[str, int | str | bytes]) -> NoiseAddress:
+    return NoiseAddress(
+        purpose="experiment",
+        deployment="colin-experiments",
+        genesis_nonce=_NONCE,
+        system="colin",
+        mechanism=mechanism,
+        parameters=parameters,
+        config_digest=b"experiment",
+        epoch=0,
+    )

@@ -1,0 +1,194 @@
+"""`run` for collaborative systems: a world of related users through learner, counter and aggregator."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushstream.agents.deployment import parse_as, prepare
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.worlds import make_world, world_options
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.measures import environment, throughput
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.studies.colin.closed_loop import (
+    CollaborativeLoop,
+    CollaborativePlan,
+    CollaborativePlayed,
+    user_name,
+)
+from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.systems.colin.configuration import CollaborativeConfig
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+
+MAX_ROWS_A_PHASE = 4000
+_ROWS = 200
+"""Points of the regret curve in a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollaborativeOptions:
+    """What to run.
+
+    Attributes:
+        dataset: a collaborative world by name.
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
+        rounds: interactions of each user; by default all that the world has.
+        rounds_per_phase: after so many rounds of every user a new model is made.
+        world: options of the world.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        verify: recompute everything that was published, at the end.
+    """
+
+    dataset: str = "colin"
+    runner: Runner = "direct"
+    seed: int = 0
+    rounds: int | None = None
+    rounds_per_phase: int = 10
+    world: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    verify: bool = True
+
+
+def run_collaborative(options: CollaborativeOptions, progress: Progress | None = None) -> CollaborativeResult:
+    """Play a world through a collaborative system and return its regret, guarantee, counts and throughput.
+
+    Raises:
+        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
+    """
+    require_runner(options.runner, options.bootstrap, options.security)
+    world = _world(options)
+    plan = CollaborativePlan(options.rounds or world.rounds, options.rounds_per_phase)
+    if world.users * plan.rounds_per_phase > MAX_ROWS_A_PHASE:
+        raise HushstreamError(
+            f"rounds_per_phase: expected at most {max(1, MAX_ROWS_A_PHASE // world.users)} for {world.users} users, "
+            f"got {plan.rounds_per_phase}"
+        )
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        config = parse_as(CollaborativeConfig, _config(options, world, plan))
+        if not world.public:
+            raise HushstreamError(
+                f"dataset: expected a public one, as regret is an exact figure on rewards; got {world.name}"
+            )
+        graph = relation_graph(world, config.learner.algorithm)
+        system = prepare(folder, config, inputs_of(graph), public_dataset=world.name)
+        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
+    return _result(options, world, system, recording)
+
+
+def relation_graph(world: CollaborativeWorld, algorithm: str) -> SocialGraph:
+    """The world's users and their ties: the weights behind W for CoLin, the plain graph for the others.
+
+    The columns of W are the weights divided by their sums, a user's own tie being 1: so dividing each column by its
+    diagonal entry gives the weights back.
+
+    Raises:
+        HushstreamError: W does not come from symmetric weights.
+    """
+    names = [user_name(user) for user in range(world.users)]
+    if algorithm != "colin":
+        return SocialGraph(tuple(names), world.graph)
+    weights = world.relation / np.diag(world.relation)
+    if not np.allclose(weights, weights.T):
+        raise HushstreamError(f"{world.name}: expected a relation matrix of symmetric weights, got another one")
+    upper = np.triu(weights, 1)
+    return SocialGraph(tuple(names), upper + upper.T)
+
+
+def _world(options: CollaborativeOptions) -> CollaborativeWorld:
+    values = dict(options.world)
+    if "seed" in world_options(options.dataset):
+        values.setdefault("seed", options.seed)
+    world = make_world(options.dataset, **values)
+    if not isinstance(world, CollaborativeWorld):
+        raise HushstreamError(
+            f"dataset: expected a world of related users, got {options.dataset!r}{hint(options.dataset)}"
+        )
+    return world
+
+
+def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: CollaborativePlan) -> dict[str, Any]:
+    """The configuration that fits a world, under what the caller asked for."""
+    longest = plan.rounds + 1
+    lengths = {"norm": _at_most_longest(world, 2), "norm_l1": _at_most_longest(world, 1)}
+    values: dict[str, Any] = {
+        "system": "colin",
+        "deployment": "replay",
+        "arms": world.arms,
+        "features": {"dimension": world.feature_dimension, **lengths},
+        "settle_seconds": NEVER_SECONDS,
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
+        "release": {"rows": 4096, "rewards_per_user": longest},
+    }
+    return merged_values(values, options.config)
+
+
+def _at_most_longest(world: CollaborativeWorld, order: int) -> float:
+    """The world's largest feature length, rounded up, so that the bound is a short decimal."""
+    return float(np.ceil(world.largest_feature_norm(order) * 1e6) / 1e6)
+
+
+def _result(
+    options: CollaborativeOptions,
+    world: CollaborativeWorld,
+    deployed: System,
+    recording: Recording[CollaborativePlayed],
+) -> CollaborativeResult:
+    played = recording.played
+    system: CollaborativeSystem = deployed.core
+    release = system.config.release
+    return CollaborativeResult(
+        dataset=world.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        algorithm=system.config.learner.algorithm,
+        mechanism=release.mechanism,
+        trust=release.trust,
+        users=world.users,
+        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        rows=_rows(played),
+        mean_reward=float(played.rewards.mean()),
+        counts={**recording.counts, **record_counts(recording.logs)},
+        throughput=throughput(
+            played.seconds, played.chosen.size, played.latencies, recording.counts, recording.peak_memory_bytes
+        ),
+        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        environment=environment(),
+    )
+
+
+def _rows(played: CollaborativePlayed) -> tuple[RegretRow, ...]:
+    """Cumulative regret over events, everyone served evenly, at up to `_ROWS` places."""
+    regret = np.cumsum(played.regret.sum(axis=0))
+    random = np.cumsum(played.random_regret.sum(axis=0))
+    users, rounds = played.regret.shape
+    places = np.unique(np.linspace(0, rounds - 1, min(rounds, _ROWS)).astype(int))
+    return tuple(RegretRow(int(users * (at + 1)), float(regret[at]), float(random[at])) for at in places)

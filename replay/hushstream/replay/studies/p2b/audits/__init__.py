@@ -1,0 +1,1 @@
+"""Audits of what P2B releases."""

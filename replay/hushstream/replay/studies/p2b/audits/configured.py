@@ -1,0 +1,45 @@
+"""The audit of one configuration of P2B."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hushstream.replay.audits.configured import seen, steps_for
+from hushstream.replay.audits.readings import reading_of
+from hushstream.replay.audits.report import AuditReport
+from hushstream.replay.studies.p2b.audits.releases import audit_slot_sums_release, stand_in
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+
+_SUMS = 1 << 21
+"""Noised sums of all steps that one counter over windows is fed."""
+
+
+def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditReport:
+    """Attack what a configuration releases.
+
+    Raises:
+        HushstreamError: its mode's noise cannot be attacked at any size, or so many runs of it take too long.
+    """
+    release = config.release
+    if release.mode != "slot-sums":
+        raise HushstreamError(
+            f"audit: expected release.mode slot-sums, whose noise can be attacked at any size, got {release.mode}; "
+            f"hushstream audit --only {release.mode} attacks that mode in a small deployment"
+        )
+    # Whether slots travel sealed changes nothing about what is released of them.
+    system = stand_in(replace(config, slot=replace(config.slot, sealed=False)))
+    tree, cells = system.window_tree, system.codes * config.arms
+    most = min(_SUMS // cells, steps_for(runs, cells, 1)) if tree is not None else 1
+    result = audit_slot_sums_release(system, most)(runs, false_alarm)
+    steps = 1 if tree is None else reading_of(tree, most).steps
+    settings = {
+        "system": config.system,
+        "epsilon": release.epsilon,
+        "levels": release.levels,
+        "sampling": release.sampling,
+        "sums": "fresh" if tree is None else "counter",
+        "horizon": None if tree is None else tree.horizon,
+        "steps": steps,
+    }
+    return AuditReport(release.mode, settings, result, system.guarantee(), seen(tree, steps, "windows"))

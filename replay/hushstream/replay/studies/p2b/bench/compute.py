@@ -1,0 +1,259 @@
+"""How fast the parts of P2B compute, one thread: rows for ``make bench``.
+
+Every figure is a median over rounds, and a ratio is taken within a round: machines are noisy. Rates, times of a
+choice and of whole runs are all of the thread's CPU time, which others on the machine disturb least (all work is
+in this thread: BLAS is held to one).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.learners.batch import choose_batch, learn_batch
+from hushstream.learners.linucb import LinUCB, LinUCBModel
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.studies.p2b.experiments.points import fitted_system
+from hushstream.replay.studies.p2b.experiments.population_run import run_population
+from hushstream.schemas import codec
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.contribution.grid import grid_points
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+
+DIMENSION = ARMS = 25
+BATCH = 256
+TEXTBOOK_EVENTS = 10_000
+USERS = 100_000
+
+Rows = Callable[[int], list[BenchRow]]
+"""Rows of one subject, from a number of rounds."""
+
+
+def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
+    """Measure every subject.
+
+    Args:
+        progress: told what is being measured.
+        rounds: repetitions; figures are medians over them.
+    """
+    rows: list[BenchRow] = []
+    with threadpool_limits(limits=1):
+        for name, measure in SUBJECTS.items():
+            progress(name)
+            rows += measure(rounds)
+    return rows
+
+
+def learner_rows(rounds: int) -> list[BenchRow]:
+    """LinUCB at d=25, K=25: an event at a time, in batches, and in the textbook's form."""
+    single, batched, textbook = [], [], []
+    equal = 0
+    for number in range(rounds):
+        contexts, rewards = _events(20_000, number)
+        single.append(_per_event(contexts, rewards))
+        batched.append(_in_batches(contexts, rewards))
+        seconds, equal = _textbook(contexts[:TEXTBOOK_EVENTS], rewards[:TEXTBOOK_EVENTS])
+        textbook.append(TEXTBOOK_EVENTS / seconds)
+    shape = f"d={DIMENSION}, K={ARMS}"
+    ratios = [fast / slow for fast, slow in zip(single, textbook, strict=True)]
+    return [
+        at_least(f"LinUCB, choose and learn one event at a time, {shape}", single, "events/CPU s", 100_000),
+        at_least(f"LinUCB, choose and learn in batches of {BATCH}, {shape}", batched, "events/CPU s", 400_000),
+        figure("LinUCB one at a time over the textbook form (numpy, an inverse a step)", ratios, "x"),
+        at_least(
+            f"LinUCB, actions equal to the textbook form of {TEXTBOOK_EVENTS:,} events",
+            [float(equal)],
+            "actions",
+            TEXTBOOK_EVENTS,
+        ),
+    ]
+
+
+def agent_rows(rounds: int) -> list[BenchRow]:
+    """`EdgeAgent` at d=25, K=25: the time of one choice with its learning step, over agents new and old."""
+    config = P2BConfig(
+        "bench", ARMS, ContextConfig(DIMENSION), 1_000, encoder=EncoderConfig(codes=8), slot=SlotConfig(100, 1)
+    )
+    terms = fitted_system(config).edge_terms()
+    key = seeded_key(0, "edge")
+    quantiles: list[tuple[float, float]] = []
+    for number in range(rounds):
+        contexts, rewards = _events(5_000, number)
+        agents = [EdgeAgent(terms, key.derive("user", f"user-{index}"), "cold") for index in range(100)]
+        taken = np.empty(len(contexts))
+        for event, context in enumerate(contexts):
+            agent, name = agents[event % len(agents)], f"event-{event}"
+            begin = time.thread_time()
+            arm = agent.decide(name, context, 0).arm
+            agent.rewarded(name, arm, float(rewards[event, arm]))
+            taken[event] = time.thread_time() - begin
+        median, high = np.quantile(taken, (0.5, 0.99)) * 1000.0
+        quantiles.append((float(median), float(high)))
+    name = f"EdgeAgent, choose and learn, d={DIMENSION}, K={ARMS}"
+    return [
+        figure(f"{name}: p50", [median for median, _ in quantiles], "CPU ms"),
+        at_most(f"{name}: p99", [high for _, high in quantiles], "CPU ms", 1.0),
+    ]
+
+
+def population_rows(rounds: int) -> list[BenchRow]:
+    """Figure 4's largest population: cold, non-private and private, fitting of the encoder aside."""
+    contributors = USERS * 7 // 10
+    config = P2BConfig(
+        "bench",
+        10,
+        ContextConfig(10),
+        contributors,
+        encoder=EncoderConfig(codes=1024),
+        slot=SlotConfig(10, 1),
+        release=ReleaseConfig(mode="paper", sampling=0.5, window_slots=contributors),
+    )
+    system = fitted_system(config)
+    seconds = []
+    for number in range(rounds):
+        world = make_world("synthetic", users=USERS, reward_scale=0.1, seed=number)
+        seconds.append(_seconds(run_population, system, world, contributors, USERS - contributors, number))
+    return [at_most(f"population run, U={USERS:,}, T=10, d=10, K=10, k=1024, three arms", seconds, "CPU s", 60.0)]
+
+
+def encoder_rows(rounds: int) -> list[BenchRow]:
+    """The encoder, from grid units and from contexts as they come."""
+    units = grid_points(10, 1)[:50_000]
+    contexts = (units / 10.0).astype(np.float32)
+    rows = []
+    for codes in (32, 1024):
+        config = P2BConfig("bench", 10, ContextConfig(10), 1_000, encoder=EncoderConfig(codes=codes))
+        encoder = fitted_system(config).encoder
+        rates = [len(units) / _seconds(encoder.encode_units, units) for _ in range(rounds)]
+        rows.append(figure(f"encoder, d=10, k={codes}, from grid units", rates, "contexts/CPU s"))
+        rates = [len(units) / _seconds(encoder.encode, contexts) for _ in range(rounds)]
+        rows.append(figure(f"encoder, d=10, k={codes}, from float32 contexts", rates, "contexts/CPU s"))
+    return rows
+
+
+def noise_rows(rounds: int) -> list[BenchRow]:
+    """Keyed discrete Laplace integers at epsilon 1."""
+    count = 200_000
+    key = seeded_key(0, "shuffler")
+    address = NoiseAddress("release-noise", "bench", bytes(32), "p2b", "slot-sums", {}, bytes(16), 0)
+    scale = laplace_scale(1, 1)
+    rates = []
+    for _ in range(rounds):
+        stream = KeyedStream(key, address)
+        rates.append(count / _seconds(discrete_laplace, stream, *scale, count))
+    return [figure("keyed discrete Laplace noise, epsilon 1", rates, "integers/CPU s")]
+
+
+def codec_rows(rounds: int) -> list[BenchRow]:
+    """Encoding and decoding of contexts at d=25, as events and as columnar batches."""
+    contexts, _ = _events(BATCH, 0)
+    one = {
+        "event_id": "event-0",
+        "user": "user-0",
+        "line": "private",
+        "context": contexts[0].tobytes(),
+        "eligible": b"",
+        "baseline": -1,
+        "after_click": -1,
+    }
+    many = {
+        "event_ids": [f"event-{row}" for row in range(BATCH)],
+        "users": [f"user-{row}" for row in range(BATCH)],
+        "line": "private",
+        "dimension": DIMENSION,
+        "contexts": contexts.tobytes(),
+        "eligible": b"",
+        "baselines": b"",
+        "after_clicks": b"",
+    }
+    events, batches = 5_000, 200
+    single = [events / _seconds(_there_and_back, "Context", one, events) for _ in range(rounds)]
+    columnar = [batches * BATCH / _seconds(_there_and_back, "ContextBatch", many, batches) for _ in range(rounds)]
+    return [
+        figure(f"codec, encode and decode, one event a record, d={DIMENSION}", single, "events/CPU s"),
+        figure(f"codec, encode and decode, columnar records of {BATCH}, d={DIMENSION}", columnar, "events/CPU s"),
+    ]
+
+
+SUBJECTS: dict[str, Rows] = {
+    "learner": learner_rows,
+    "agent": agent_rows,
+    "population": population_rows,
+    "encoder": encoder_rows,
+    "noise": noise_rows,
+    "codec": codec_rows,
+}
+"""What `compute_rows` measures; more may be added."""
+
+
+def _events(count: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Contexts (n, d), and a click or none for every arm (n, K)."""
+    generator = np.random.default_rng(seed)
+    contexts = generator.dirichlet(np.ones(DIMENSION), count).astype(np.float32)
+    chances = contexts @ generator.random((DIMENSION, ARMS))
+    return contexts, (generator.random((count, ARMS)) < chances).astype(np.float64)
+
+
+def _per_event(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> float:
+    kernel = LinUCB(ARMS, DIMENSION)
+    state = LinUCBModel.cold(ARMS, DIMENSION).state()
+    given = rewards.tolist()
+    begin = time.thread_time()
+    for context, row in zip(contexts, given, strict=True):
+        arm, _ = kernel.choose(state, context)
+        kernel.learn(state, context, arm, row[arm])
+    return len(contexts) / (time.thread_time() - begin)
+
+
+def _in_batches(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> float:
+    state = LinUCBModel.cold(ARMS, DIMENSION).state()
+    rows = np.arange(BATCH)
+    ties = np.zeros(BATCH, dtype=np.int64)
+    batches = range(0, len(contexts) - BATCH + 1, BATCH)
+    begin = time.thread_time()
+    for low in batches:
+        part = contexts[low : low + BATCH]
+        arms, _ = choose_batch(state, part, ties)
+        learn_batch(state, part, arms, rewards[low : low + BATCH][rows, arms])
+    return len(batches) * BATCH / (time.thread_time() - begin)
+
+
+def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tuple[float, int]:
+    """Seconds of Li et al. 2010, Algorithm 1, in float64, and how many of our actions equal its own.
+
+    Both sides learn the textbook's action, so that each action is compared after the same history.
+    """
+    kernel, state = LinUCB(ARMS, DIMENSION), LinUCBModel.cold(ARMS, DIMENSION).state()
+    gram = np.tile(np.eye(DIMENSION), (ARMS, 1, 1))
+    inverse, moment, theta = gram.copy(), np.zeros((ARMS, DIMENSION)), np.zeros((ARMS, DIMENSION))
+    equal, seconds = 0, 0.0
+    for row, context in enumerate(contexts):
+        begin = time.thread_time()
+        point = context.astype(np.float64)
+        arm = int((theta @ point + np.sqrt(np.matmul(inverse, point) @ point)).argmax())
+        gram[arm] += np.outer(point, point)
+        moment[arm] += rewards[row, arm] * point
+        inverse[arm] = np.linalg.inv(gram[arm])
+        theta[arm] = inverse[arm] @ moment[arm]
+        seconds += time.thread_time() - begin
+        equal += kernel.choose(state, context)[0] == arm
+        kernel.learn(state, context, arm, rewards[row, arm])
+    return seconds, equal
+
+
+def _there_and_back(name: str, record: dict[str, object], times: int) -> None:
+    for _ in range(times):
+        codec.decode(codec.encode(name, record))
+
+
+def _seconds(work: Callable[..., object], *given: object) -> float:
+    begin = time.thread_time()
+    work(*given)
+    return time.thread_time() - begin

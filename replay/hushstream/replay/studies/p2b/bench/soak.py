@@ -1,0 +1,244 @@
+"""Many users on one learner: the machine alone, fed and read in memory, with its memory against a stated cap.
+
+Users come in blocks, as visitors do: each block does a visit's interactions, and comes back for its next visit
+only when all others had theirs. So with users at rest on disk every visit brings each of them back once. Every
+decision is rewarded in the next batch. A snapshot is taken at every point of the curve, and at the end a fresh
+machine takes the last one up and decides once for a block of users, as a worker does that starts again.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from hushstream.agents.user_store import UserDatabase
+from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.load import REWARD_RATE
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.schemas.columns import REWARD
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+
+ROWS = 2048
+"""Users of a block, and contexts of a batch."""
+
+_GIGABYTE = 1 << 30
+_START_MS = 1_700_000_000_000
+_CONTEXTS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class SoakSizes:
+    """How large a soak is.
+
+    Attributes:
+        users: distinct users.
+        visits, interactions: visits of each user, and his interactions in each.
+        dimension, arms: of the learner.
+        resident: users in memory, the others at rest on disk; None keeps all in memory.
+        cap_bytes: what the process may take.
+        points: how often memory is noted.
+    """
+
+    users: int = 1_000_000
+    visits: int = 2
+    interactions: int = 5
+    dimension: int = 10
+    arms: int = 10
+    resident: int | None = 100_000
+    cap_bytes: int = 4 * _GIGABYTE
+    points: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SoakPoint:
+    """What was seen at one moment: users met, decisions made, bytes of the process, bytes of the snapshot with
+    the users at rest, seconds since the beginning, and seconds that this snapshot took."""
+
+    users: int
+    decisions: int
+    memory_bytes: int
+    snapshot_bytes: int
+    seconds: float
+    snapshot_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """A memory curve, and seconds from the last snapshot on disk to the first decisions of a fresh machine."""
+
+    points: list[SoakPoint]
+    recovery_seconds: float
+
+
+def run_soak(sizes: SoakSizes, progress: Callable[[str], None]) -> Soak:
+    """Give every user his interactions.
+
+    Raises:
+        BenchFailed: the process grew beyond the cap.
+    """
+    with TemporaryDirectory() as folder:
+        place = _Place(Path(folder), sizes)
+        machine = place.machine()
+        machine.start(machine.genesis(bytes(32)))
+        feed = _Feed(machine, sizes)
+        points = _soak(feed, place, sizes, progress)
+        feed.machine = machine = place.machine()
+        begun = time.monotonic()
+        place.recover(machine)
+        feed.interact([f"user-{number:07d}" for number in range(min(sizes.users, ROWS))])
+        return Soak(points, time.monotonic() - begun)
+
+
+def soak_table(soak: Soak, sizes: SoakSizes) -> Table:
+    """The memory curve."""
+    table = Table(
+        title=f"{sizes.users:,} users, cap {sizes.cap_bytes / _GIGABYTE:g} GB",
+        caption=f"a fresh machine decided for {min(sizes.users, ROWS)} users {soak.recovery_seconds:.2f} s after it "
+        f"began to read the last snapshot",
+    )
+    for name in ("users met", "decisions", "memory GB", "of the cap", "snapshot GB", "taken in s", "decisions/s"):
+        table.add_column(name, justify="right")
+    for point in soak.points:
+        share = point.memory_bytes / sizes.cap_bytes
+        table.add_row(
+            f"{point.users:,}",
+            f"{point.decisions:,}",
+            f"{point.memory_bytes / _GIGABYTE:.2f}",
+            f"{share:4.0%} {'#' * round(20 * share)}",
+            f"{point.snapshot_bytes / _GIGABYTE:.2f}",
+            f"{point.snapshot_seconds:.2f}",
+            f"{point.decisions / point.seconds:,.0f}",
+        )
+    return table
+
+
+def _system(sizes: SoakSizes) -> P2BSystem:
+    codes = 8
+    config = P2BConfig(
+        "soak", sizes.arms, ContextConfig(sizes.dimension), sizes.users, encoder=EncoderConfig(codes=codes)
+    )
+    rng = np.random.default_rng(0)
+    centroids = rng.dirichlet(np.ones(sizes.dimension), codes)
+    return P2BSystem.of(config, np.rint(centroids * CENTROID_STEPS).astype(np.int64))
+
+
+class _Place:
+    """Where snapshots lie: with the users at rest, or, if all are in memory, in a file."""
+
+    def __init__(self, folder: Path, sizes: SoakSizes) -> None:
+        self._system = _system(sizes)
+        self._sizes = sizes
+        self._path = folder / ("0.snapshot" if sizes.resident is None else "0.users")
+        self._store: UserDatabase | None = None
+        self._genesis = b""
+
+    def machine(self) -> LearnerMachine:
+        """A fresh machine."""
+        machine = LearnerMachine(self._system, 0, seeded_key(0, "edge"))
+        if self._sizes.resident is not None:
+            if self._store is not None:
+                self._store.close()
+            self._store = UserDatabase(self._path)
+            machine.keep_users(self._store, self._sizes.resident)
+        return machine
+
+    def snapshot(self, machine: LearnerMachine) -> int:
+        """Take one; gives the bytes on disk."""
+        content = machine.snapshot()
+        if self._store is None:
+            self._path.write_bytes(content)
+        else:
+            self._store.save(content)
+        # SQLite may not have moved all of it from its write-ahead log yet.
+        return sum(path.stat().st_size for path in self._path.parent.glob(f"{self._path.name}*"))
+
+    def recover(self, machine: LearnerMachine) -> None:
+        """Bring a fresh machine to the last snapshot."""
+        machine.start(machine.genesis(bytes(32)))
+        content = self._path.read_bytes() if self._store is None else self._store.snapshot()
+        assert content is not None
+        machine.restore(content)
+
+
+def _soak(feed: _Feed, place: _Place, sizes: SoakSizes, progress: Callable[[str], None]) -> list[SoakPoint]:
+    total = sizes.users * sizes.visits * sizes.interactions
+    every = max(1, total // sizes.points)
+    points: list[SoakPoint] = []
+    done = met = 0
+    begun = time.monotonic()
+    # The machine makes no cycles; looking for them among millions of users would be most of the time.
+    gc.disable()
+    try:
+        for users, first in _visits(sizes):
+            feed.interact(users)
+            done += len(users)
+            met += len(users) if first else 0
+            if done // every > len(points):
+                seconds, taken = time.monotonic() - begun, time.monotonic()
+                size = place.snapshot(feed.machine)
+                memory = _resident_bytes()
+                points.append(SoakPoint(met, done, memory, size, seconds, time.monotonic() - taken))
+                progress(f"{done:,} of {total:,} decisions, {memory / _GIGABYTE:.2f} GB")
+                if memory > sizes.cap_bytes:
+                    raise BenchFailed(f"expected at most {sizes.cap_bytes} bytes, got {memory} after {done} decisions")
+    finally:
+        gc.enable()
+    return points
+
+
+def _visits(sizes: SoakSizes) -> Iterator[tuple[list[str], bool]]:
+    """Blocks of users for one interaction each, and whether it is their first."""
+    for visit in range(sizes.visits):
+        for low in range(0, sizes.users, ROWS):
+            users = [f"user-{number:07d}" for number in range(low, min(sizes.users, low + ROWS))]
+            for interaction in range(sizes.interactions):
+                yield users, visit == interaction == 0
+
+
+class _Feed:
+    """Appends to the machine's two inputs and folds, one block of decisions at a time."""
+
+    def __init__(self, machine: LearnerMachine, sizes: SoakSizes) -> None:
+        rng = np.random.default_rng(1)
+        self.machine = machine
+        self._contexts: NDArray[np.float32] = rng.dirichlet(np.ones(sizes.dimension), _CONTEXTS).astype(np.float32)
+        self._rng = rng
+        self._batch = 0
+        self._clicks: list[InputRecord] = []
+
+    def interact(self, users: list[str]) -> None:
+        """Decide once for each user; what he was shown is rewarded in the next batch."""
+        number, self._batch = self._batch, self._batch + 1
+        ids = [f"e{number}-{row}" for row in range(len(users))]
+        contexts = self._contexts[self._rng.integers(0, _CONTEXTS, len(users))]
+        record = InputRecord(number, _START_MS + 100 * number, encode_context_batch(ids, users, contexts))
+        slices = [InputSlice("contexts", 0, number, number + 1, [record])]
+        if self._clicks:
+            slices.append(InputSlice("clicks", 0, number - 1, number, self._clicks))
+        (step,) = self.machine.fold(slices)
+        assert step.journal is not None
+        arms = np.frombuffer(codec.decode(step.journal)[1]["arms"], "<i4")
+        rewards = (self._rng.random(len(users)) < REWARD_RATE).astype(np.float64)
+        value = encode_feedback_batch(np.full(len(users), REWARD), ids, users, arms, rewards)
+        self._clicks = [InputRecord(number, record.timestamp_ms, value)]
+
+
+def _resident_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise BenchFailed("expected VmRSS in /proc/self/status, found none")

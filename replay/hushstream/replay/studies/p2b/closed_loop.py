@@ -1,0 +1,159 @@
+"""The closed loop: a population that talks to the stream as an application would, through the client alone.
+
+Phase 0: contributors start cold, interact, and each owes one slot; the phase is sealed. Phase 1: other users
+are played once for each model line, as distinct users with the same contexts and the same coin for every arm,
+so that what differs between the arms of the comparison is where they started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.client.client import Client, EventLog
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.p2b.models_ready import await_models
+from hushstream.replay.studies.p2b.population import BlockedWorld
+from hushstream.replay.worlds.world import World
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.edge.policy import COLD
+
+ARMS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+"""Arms of the comparison and the model line from which their users start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who plays, how many at once, and how fast.
+
+    Attributes:
+        contributors: users 0 .. contributors-1 act in phase 0.
+        evaluated: the users after them act in phase 1, once per arm.
+        arms: which arms of the comparison, by name.
+        in_flight: users that act at the same time; each has one event under way.
+        pace: None for as fast as possible, else interactions a second.
+        first: users of phase 0 below this were played by an earlier run (resume).
+    """
+
+    contributors: int
+    evaluated: int
+    arms: tuple[str, ...] = tuple(ARMS)
+    in_flight: int = 512
+    pace: float | None = None
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that plays nobody or an arm that does not exist."""
+        unknown = sorted(set(self.arms) - set(ARMS))
+        if unknown:
+            raise HushstreamError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(unknown)}")
+        if min(self.contributors, self.evaluated) < 0 or self.contributors + self.evaluated == 0:
+            raise HushstreamError(
+                f"plan: expected at least one user, got {self.contributors} contributors, {self.evaluated} evaluated"
+            )
+        if self.in_flight < 1 or (self.pace is not None and self.pace <= 0) or self.first < 0:
+            raise HushstreamError("plan: expected in_flight and pace above 0 and first of at least 0, got others")
+
+
+@dataclass(slots=True)
+class Played:
+    """What happened: rewards (users, rounds) per arm, and how long it took.
+
+    Attributes:
+        rewards: by arm of the comparison; contributors under "contributors".
+        chosen: the arms chosen, likewise (users, rounds).
+        decisions: how many decisions were asked for.
+        seconds: from the first context to the last reward.
+        latencies: seconds from asking to answer, a sample.
+    """
+
+    rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    chosen: dict[str, NDArray[np.int32]] = field(default_factory=dict)
+    decisions: int = 0
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class ClosedLoop:
+    """Plays a world against a stream."""
+
+    def __init__(self, world: World, plan: Plan, progress: Progress | None = None) -> None:
+        """Bind a world with enough users to a plan.
+
+        Raises:
+            HushstreamError: the plan needs more users than the world has.
+        """
+        needed = plan.contributors + plan.evaluated
+        if needed > world.users:
+            raise HushstreamError(f"plan: expected at most the world's {world.users} users, got {needed}")
+        self._world = world
+        self._blocked = BlockedWorld(world)
+        self._plan = plan
+        self._progress = progress
+        self._done = 0
+        self._total = (max(0, plan.contributors - plan.first) + plan.evaluated * len(plan.arms)) * world.rounds
+        self._gate = asyncio.Semaphore(plan.in_flight)
+        self._started = 0.0
+        self.played = Played()
+
+    async def run(self, log: EventLog) -> Played:
+        """Play both phases over a client's log.
+
+        Raises:
+            HushstreamError: no model came of the sealed phase in time.
+        """
+        plan = self._plan
+        self._started = time.perf_counter()
+        async with Client(log) as client:
+            await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
+            await client.seal(0)
+            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
+            await await_models(client, lines, log.partitions(), self._blocked.context(0, 0))
+            evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
+            await asyncio.gather(*(self._phase(client, arm, evaluated, ARMS[arm], "phase 1") for arm in plan.arms))
+        self.played.seconds = time.perf_counter() - self._started
+        return self.played
+
+    async def _phase(self, client: Client, arm: str, users: Sequence[int], line: str, what: str) -> None:
+        rounds = self._world.rounds
+        self.played.rewards[arm] = np.zeros((len(users), rounds))
+        self.played.chosen[arm] = np.zeros((len(users), rounds), dtype=np.int32)
+        await asyncio.gather(*(self._user(client, arm, row, user, line, what) for row, user in enumerate(users)))
+
+    async def _user(self, client: Client, arm: str, row: int, user: int, line: str, what: str) -> None:
+        name = f"{arm}-{user}"
+        async with self._gate:
+            for round_index in range(self._world.rounds):
+                await self._wait_for_turn()
+                reward, chosen = await self._interact(client, name, user, round_index, line)
+                self.played.rewards[arm][row, round_index] = reward
+                self.played.chosen[arm][row, round_index] = chosen
+                self._done += 1
+                if self._progress is not None:
+                    self._progress(self._done, self._total, what)
+
+    async def _interact(self, client: Client, name: str, user: int, round_index: int, line: str) -> tuple[float, int]:
+        event_id = f"{name}:{round_index}"
+        context = self._blocked.context(user, round_index)
+        eligible = self._blocked.eligible(user, round_index)
+        asked = time.perf_counter()
+        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, line=line)
+        if self.played.decisions % 16 == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        self.played.decisions += 1
+        reward = self._blocked.reward(user, round_index, decision.arm)
+        await client.reward(event_id, name, decision.arm, reward)
+        return reward, decision.arm
+
+    async def _wait_for_turn(self) -> None:
+        pace = self._plan.pace
+        if pace is not None:
+            due = self._started + self.played.decisions / pace
+            delay = due - time.perf_counter()
+            if delay > 0:
+                await asyncio.sleep(delay)

@@ -1,0 +1,264 @@
+"""`evaluate`: one call that replays the log of another policy through a system and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.logs import load_log
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.logged.evaluate import importance_sampling, replay_value, thinned
+from hushstream.replay.logged.features import require_histograms
+from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.mapping import load_mapping
+from hushstream.replay.logged.table import stream_table
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.studies.p2b.closed_loop import ARMS
+from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
+from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.grid import normalise_grid
+
+REWARD_WAIT_SECONDS = 300.0
+"""A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
+
+_SPLIT, _BOOTSTRAP = 2, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions:
+    """What to replay, and how.
+
+    Attributes:
+        log: a CSV or Parquet file; needs a mapping.
+        mapping: the mapping file of the log.
+        dataset: a published log by name, in place of a file.
+        data_dir: where the published log lies.
+        dataset_options: options of the published log (for ``obd``: policy, campaign).
+        runner: "direct" or "stream".
+        seed: of keys, coins, the thinning and the choice of who contributes.
+        arms: arms of the comparison.
+        contributors: share of the users who contribute a slot; the rows of all others are evaluated.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        in_flight: rows under way at the same time.
+        speed: logged seconds a second; None for as fast as possible.
+        limit: at most so many rows, from the beginning.
+        first: rows below this were played by an earlier run, as far as they belong to contributors.
+        least_propensity: a lower bound of the logging policy's propensities; default the least of the log.
+        verify: recompute everything that was published, at the end.
+    """
+
+    log: Path | None = None
+    mapping: Path | None = None
+    dataset: str | None = None
+    data_dir: Path | None = None
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    runner: Runner = "direct"
+    seed: int = 0
+    arms: tuple[str, ...] = tuple(ARMS)
+    contributors: float = 0.7
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    in_flight: int = 512
+    speed: float | None = None
+    limit: int | None = None
+    first: int = 0
+    least_propensity: float | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_runner(self.runner, self.bootstrap, self.security)
+        if (self.log is None) == (self.dataset is None):
+            raise HushstreamError("evaluate: expected a log file or the name of a dataset, got both or neither")
+        if (self.log is None) != (self.mapping is None):
+            raise HushstreamError("evaluate: expected a mapping file for a log file, and only for one")
+        if self.log is not None and self.dataset_options:
+            names = ", ".join(sorted(self.dataset_options))
+            raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
+        if not 0.0 < self.contributors < 1.0:
+            raise HushstreamError(f"contributors: expected a share above 0 and below 1, got {self.contributors!r}")
+        if self.limit is not None and self.limit < 1:
+            raise HushstreamError(f"limit: expected at least 1 row, got {self.limit!r}")
+
+
+def evaluate(*, progress: Progress | None = None, **options: Any) -> Evaluation:
+    """Replay a log through the agents and judge every arm of the comparison on it.
+
+    Args:
+        progress: called with (rows done, rows in all, what is going on).
+        options: see `EvaluateOptions`.
+
+    Raises:
+        HushstreamError: an unknown option or dataset; a log or mapping that cannot be read, is not marked
+            public, has no propensities or other contexts than histograms; a wrong configuration.
+    """
+    unknown = sorted(set(options) - set(EvaluateOptions.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(EvaluateOptions.__dataclass_fields__)
+        raise HushstreamError(f"evaluate: expected options among {known}; got {', '.join(unknown)}")
+    return evaluate_with(EvaluateOptions(**options), progress)
+
+
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
+    """`evaluate` for options that were put together already."""
+    log = read_log(options)
+    survives = thinned(log, options.seed, options.least_propensity)
+    contributes, contributors = _split(log, options)
+    plan = LoggedPlan(contributes, survives, options.arms, options.in_flight, options.speed, options.first)
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        config = _config(options, log, contributors)
+        played_log = _on_grid(log, config)
+        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=log.name)
+        system = load(folder)
+        place = Place(
+            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
+        )
+        recording = asyncio.run(play(system, place, LoggedLoop(played_log, plan, progress).run))
+    return _evaluation(options, log, plan, contributors, system, recording)
+
+
+def read_log(options: EvaluateOptions) -> LoggedDataset:
+    """Read the rows to replay, in the order of time.
+
+    Raises:
+        LogError: the mapping does not mark the log as public, or the log cannot be replayed; the contexts are
+            no histograms.
+    """
+    if options.dataset is not None:
+        log = load_log(options.dataset, options.data_dir, **options.dataset_options)
+    else:
+        assert options.log is not None
+        assert options.mapping is not None
+        log = _read_table(options.log, options.mapping, options.limit)
+    log = log.in_time_order()
+    if options.limit is not None:
+        log = log.select(np.arange(min(options.limit, len(log))))
+    require_histograms(log)
+    return log
+
+
+def _read_table(path: Path, mapping_path: Path, limit: int | None) -> LoggedDataset:
+    mapping = load_mapping(mapping_path)
+    if not mapping.public:
+        raise LogError(
+            f"{mapping_path}: expected `public: true`; an evaluation prints exact figures on contexts and rewards and "
+            f"builds the non-private model, and keys come from a seed: only a public log may be evaluated"
+        )
+    parts, rows = [], 0
+    for part in stream_table(path, mapping):
+        parts.append(part)
+        rows += len(part)
+        if limit is not None and rows >= limit:
+            break
+    log = concatenate(parts)
+    return log if limit is None else log.select(np.arange(min(limit, rows)))
+
+
+def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.bool_], int]:
+    """The rows of users who contribute, and how many users that are: a seeded choice of users, not of rows."""
+    names, user_of_row = np.unique(log.users, return_inverse=True)
+    if len(names) < 2:
+        raise LogError(f"{log.name}: expected at least 2 users, some to contribute and some to evaluate, got 1")
+    count = min(max(1, round(len(names) * options.contributors)), len(names) - 1)
+    chosen = np.zeros(len(names), dtype=np.bool_)
+    chosen[np.random.default_rng([options.seed, _SPLIT]).permutation(len(names))[:count]] = True
+    return chosen[user_of_row], count
+
+
+def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> P2BConfig:
+    """The configuration that fits a log, under what the caller asked for.
+
+    Users of a log act seldom, and most decisions do not agree with it, so a slot is due after the first one.
+    """
+    values: dict[str, Any] = {
+        "deployment": "evaluate",
+        "arms": log.arms,
+        "context": {"dimension": log.dimension, "digits": 2},
+        "expected_slots": contributors,
+        "slot": {"after_interactions": 1, "settle_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS},
+        "release": {"window_slots": max(1_000_000, contributors + 1)},
+    }
+    config = parse_as(P2BConfig, merged_values(values, options.config))
+    if (config.arms, config.context.dimension) != (log.arms, log.dimension):
+        raise HushstreamError(
+            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
+        )
+    return config
+
+
+def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
+    contexts = normalise_grid(log.contexts, config.context.digits)
+    return LoggedDataset(
+        log.name, log.arms, log.users, log.timestamps_ms, contexts, log.chosen, log.rewards, eligible=log.eligible
+    )
+
+
+def _evaluation(
+    options: EvaluateOptions,
+    log: LoggedDataset,
+    plan: LoggedPlan,
+    contributors: int,
+    system: System,
+    recording: Recording[LoggedPlayed],
+) -> Evaluation:
+    return Evaluation(
+        log=log.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        rows=len(log),
+        contributors=contributors,
+        users=len(np.unique(log.users)),
+        policies=tuple(_policies(log, plan, recording.played, options.seed)),
+        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
+        counts={**recording.counts, **record_counts(recording.logs)},
+        seconds=recording.played.seconds,
+        verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
+    )
+
+
+def _policies(log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int) -> list[PolicyRow]:
+    """Every arm of the comparison, and beside them two policies that do not learn, all on the same rows."""
+    evaluated = ~plan.contributes
+    part = log.select(evaluated)
+    assert part.propensities is not None
+    rows = []
+    for arm in plan.arms:
+        agrees = played.decided[arm][evaluated] == part.chosen
+        kept = agrees & plan.survives[evaluated]
+        matched = int(agrees.sum())
+        if kept.any():
+            rows.append(PolicyRow.of(arm, replay_value(part, kept, seed), matched))
+        else:
+            rows.append(PolicyRow.none_kept(arm, len(part), matched))
+    arms = np.full(len(part), part.arms) if part.eligible is None else part.eligible.sum(axis=1)
+    for self_normalised in (True, False):
+        found = importance_sampling(part, 1.0 / arms, self_normalised=self_normalised, seed=_BOOTSTRAP + seed)
+        rows.append(PolicyRow.of("random", found))
+    own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
+    return [*rows, PolicyRow.of("logged", own)]

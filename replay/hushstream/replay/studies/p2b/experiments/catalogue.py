@@ -1,0 +1,46 @@
+"""The figures and tables of P2B."""
+
+from __future__ import annotations
+
+from hushstream.replay.experiments.experiment import Experiment
+from hushstream.replay.experiments.figures import Picture
+from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
+from hushstream.replay.studies.p2b.experiments import drawings
+from hushstream.replay.studies.p2b.experiments import modes as p2b_modes
+from hushstream.replay.studies.p2b.experiments import paper as p2b_figures
+
+EXPERIMENTS = (
+    Experiment(
+        p2b_curve.NAME,
+        p2b_curve.TITLE,
+        lambda scale, progress: p2b_curve.run(scale.quick, progress),
+        (Picture("", "What a slot costs: epsilon and delta against p", 9.0, 3.9, drawings.draw_curve, 0),),
+    ),
+    Experiment(
+        p2b_figures.FIG4,
+        p2b_figures.FIG4_TITLE,
+        lambda scale, progress: p2b_figures.fig4(scale.quick, progress),
+        (Picture("", "What a warm start is worth as the population grows", 12.5, 4.1, drawings.draw_users),),
+    ),
+    Experiment(
+        p2b_figures.FIG5,
+        p2b_figures.FIG5_TITLE,
+        lambda scale, progress: p2b_figures.fig5(scale.quick, progress),
+        (Picture("", "Reward falls as contexts grow", 7.5, 4.4, drawings.draw_dimensions),),
+    ),
+    Experiment(
+        p2b_figures.FIG6,
+        p2b_figures.FIG6_TITLE,
+        lambda scale, progress: p2b_figures.fig6(scale.quick, progress, scale.data_dir),
+        (Picture("", "Accuracy on TMC2007, 275 agents, K = d = 20", 9.5, 4.4, drawings.draw_lives),),
+    ),
+    Experiment(
+        p2b_modes.NAME,
+        p2b_modes.TITLE,
+        lambda scale, progress: p2b_modes.run(scale.quick, progress),
+        (
+            Picture("", "Three releases: reward against the number of codes", 10.5, 9.5, drawings.draw_modes),
+            Picture("-withheld", "What the thresholds withhold", 10.5, 3.3, drawings.draw_withheld, 1),
+        ),
+    ),
+)

@@ -1,0 +1,199 @@
+"""P2B, Figures 4 to 6: reward against the size of the population, of the context, and of a user's life."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.findings import Description, Findings
+from hushstream.replay.experiments.rows import over_seeds
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.p2b.experiments.points import (
+    Line,
+    Played,
+    Point,
+    WorldSpec,
+    play,
+    provenance,
+)
+from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE
+from hushstream.systems.p2b.configuration import ReleaseConfig
+
+FIG4, FIG5, FIG6 = "p2b-fig4", "p2b-fig5", "p2b-fig6"
+FIG4_TITLE = "Mean reward against the number of users, for 10, 20 and 50 arms"
+FIG5_TITLE = "Mean reward against the dimension of the context"
+FIG6_TITLE = "Accuracy on TMC2007 against the interactions of an agent"
+
+ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
+"""What an agent of Figure 6 owes."""
+
+LN_2 = math.log(2)
+PAPER_RELEASE = ReleaseConfig(mode="paper", sampling=0.5)
+SLOT_SUMS_LN_2 = ReleaseConfig(mode="slot-sums", epsilon=LN_2)
+
+TEXT = WorldSpec(
+    "text", "softmax (the paper's text): W scale 5, reward scale 0.1, clicks", "synthetic", {"reward_scale": 0.1}
+)
+CODE = WorldSpec("code", "linear (the public code): reward scale 0.1, clicks", "synthetic", {"variant": "linear"})
+SETTINGS = (
+    "Of the users 70 % contribute one slot each and 30 % are compared; each of them is played once for each arm"
+    " with the same contexts, clicks and ties.",
+    "LinUCB with alpha 1 and ridge 1; contexts are histograms with one decimal digit.",
+    "All slots are released in one window. Slot sums: epsilon ln 2 a slot; codes from configuration alone.",
+    "Paper mode: p = 0.5, threshold 10 counted on the code alone.",
+    "The non-private arm learns from every slot's interaction in clear.",
+    "Intervals: 95 % over seeds (Student's t), each with its own world, coins and keys.",
+)
+
+
+def lines(codes: int) -> tuple[Line, ...]:
+    """The paper's release with ``codes`` codes, and the default one with codes from configuration."""
+    return (Line(f"paper mode, k={codes}", codes, PAPER_RELEASE), Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2))
+
+
+def play_all(points: Sequence[Point], seeds: Sequence[int], progress: Progress | None) -> list[Played]:
+    """Play points one after the other, with progress over all of them."""
+    total = sum(point.interactions() for point in points) * len(seeds)
+    played: list[Played] = []
+    before = 0
+    for point in points:
+
+        def step(done: int, _: int, what: str, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, total, what)
+
+        played.append(play(point, seeds, step))
+        before += point.interactions() * len(seeds)
+    return played
+
+
+def fig4(quick: bool, progress: Progress | None = None) -> Findings:
+    """Reward against users: d=10, T=10, K=10, 20, 50 in the text's world; and K=10 in the code's."""
+    seeds = range(2) if quick else range(5)
+    users = (500, 1_500) if quick else (1_000, 10_000, 100_000)
+    panels = ((TEXT, 10),) if quick else ((TEXT, 10), (TEXT, 20), (TEXT, 50), (CODE, 10))
+    codes = 64 if quick else 1024
+    points = [
+        Point(FIG4, {"arms": arms}, world, size, 10, 10, arms, lines(codes)) for world, arms in panels for size in users
+    ]
+    played = play_all(points, seeds, progress)
+    return _findings(
+        FIG4,
+        FIG4_TITLE,
+        "Figure 4 (top, middle, bottom)",
+        played,
+        seeds,
+        _judged(_fig4_targets(played, users[-1], codes), quick),
+    )
+
+
+def fig5(quick: bool, progress: Progress | None = None) -> Findings:
+    """Reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
+    seeds = range(2) if quick else range(5)
+    dimensions = (6, 10) if quick else (6, 8, 10, 12, 16, 20)
+    users, codes = (1_000, 64) if quick else (20_000, 1024)
+    points = [Point(FIG5, {"dimension": d}, TEXT, users, 20, d, 20, lines(codes)) for d in dimensions]
+    played = play_all(points, seeds, progress)
+    return _findings(FIG5, FIG5_TITLE, "Figure 5", played, seeds, _judged(_fig5_targets(played), quick))
+
+
+def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+    """Accuracy on TMC2007: d=20, K=20, 275 agents, T=10 to 100, k=2^5."""
+    seeds = range(2) if quick else range(20)
+    options = {} if data_dir is None else {"data_dir": str(data_dir)}
+    world = WorldSpec("tmc2007", "TMC2007, 20 words by chi-squared, 20 labels", "tmc2007", options)
+    lives = (10, 30) if quick else (10, 25, 50, 100)
+    once = lines(32)
+    often = (Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2),)
+    points = [Point(FIG6, {"rounds": life, "plan": ONE_SLOT}, world, 275, life, 20, 20, once) for life in lives]
+    points += [
+        Point(FIG6, {"rounds": life, "plan": SLOT_EVERY_10}, world, 275, life, 20, 20, often, slot_every=10)
+        for life in lives
+        if life % 10 == 0
+    ]
+    played = play_all(points, seeds, progress)
+    single = played[: len(lives)]
+    return _findings(FIG6, FIG6_TITLE, "Figure 6 (bottom)", played, seeds, _judged(_fig6_targets(single), quick))
+
+
+def ratio_target(name: str, played: Played, line: int, arm: str, bound: float) -> BenchRow:
+    """A line's reward over that of cold or non-private, which should reach a bound."""
+    value, low, high = played.ratio(line, arm)
+    against = "non-private" if arm == WARM_NONPRIVATE else "cold"
+    title = f"{name}: private over {against} (95 %: {low:.3f} to {high:.3f})"
+    return BenchRow(title, value, "ratio", f"at least {bound:g}", value >= bound)
+
+
+def _judged(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
+    """Figures of a run that the targets are not stated for (a quick one is far too small) are shown without them."""
+    return [BenchRow(row.name, row.value, row.unit) for row in targets] if unfit else targets
+
+
+def _fig4_targets(played: Sequence[Played], users: int, codes: int) -> list[BenchRow]:
+    """The targets are stated for 10 arms; with more of them there are fewer reports an arm, and no target."""
+    found: list[BenchRow] = []
+    for one in played:
+        if one.point.users == users:
+            name = f"paper mode, k={codes}, U={users:,}, K={one.point.arms}, {one.point.world.key}"
+            pair = [ratio_target(name, one, 0, WARM_NONPRIVATE, 0.9), ratio_target(name, one, 0, COLD, 2.0)]
+            found += _judged(pair, unfit=one.point.arms != 10)
+    return found
+
+
+def _fig5_targets(played: Sequence[Played]) -> list[BenchRow]:
+    names = ("cold", "warm non-private", *(line.label for line in played[0].point.lines))
+    ends = f"d={played[0].point.dimension} minus d={played[-1].point.dimension}"
+    found = []
+    for column, name in enumerate(names):
+        fall, *_ = over_seeds(played[0].means[:, column] - played[-1].means[:, column])
+        # The paper says it of every agent that learns something.
+        target = ("above 0", fall > 0) if column else ("", None)
+        found.append(BenchRow(f"{name}: reward at {ends}", fall, "reward", *target))
+    return found
+
+
+def _fig6_targets(played: Sequence[Played]) -> list[BenchRow]:
+    first, last = played[0], played[-1]
+    found = []
+    names = ("cold", "warm non-private", *(line.label for line in first.point.lines))
+    for column, name in enumerate(names):
+        rise = _points(last.means[:, column] - first.means[:, column])
+        # A model from raw data has little left to gain here, so the target holds for the others.
+        target = ("above 0", rise > 0) if column != 1 else ("", None)
+        found.append(
+            BenchRow(f"{name}: accuracy at T={last.point.rounds} minus T={first.point.rounds}", rise, "points", *target)
+        )
+    for index, line in enumerate(last.point.lines):
+        gap = _points(last.means[:, 1] - last.means[:, 2 + index])
+        name = f"non-private minus {line.label} at T={last.point.rounds}"
+        found.append(BenchRow(name, gap, "points", "at most 3.6 (the paper's gap)", gap <= 3.6))
+    return found
+
+
+def _points(values: NDArray[np.float64]) -> float:
+    return 100.0 * over_seeds(values)[0]
+
+
+def worlds_of(played: Sequence[Played]) -> tuple[str, ...]:
+    """The worlds of some points, each once: key and settings."""
+    return tuple(dict.fromkeys(f"{one.point.world.key}: {one.point.world.label}" for one in played))
+
+
+def _findings(
+    name: str, title: str, source: str, played: list[Played], seeds: Sequence[int], targets: list[BenchRow]
+) -> Findings:
+    description = Description(
+        name,
+        title,
+        f"P2B (Malekzadeh et al. 2020), {source}",
+        worlds_of(played),
+        tuple(seeds),
+        SETTINGS,
+        provenance(played),
+    )
+    return Findings(description, [row for one in played for row in one.rows()], targets)

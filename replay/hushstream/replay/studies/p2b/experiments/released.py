@@ -1,0 +1,68 @@
+"""What windows let out and held back: exact counts of private content, so for public data only (rule 11)."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+import numpy as np
+
+from hushstream.privacy.coins import bernoulli, probability_units
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import KeyedStream
+from hushstream.systems.p2b.contribution.slots import unpack
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.release import WindowRelease, window_address
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Counts over windows; ``reports == unsampled + below_threshold + released``.
+
+    Attributes:
+        windows: sealed windows.
+        slots: in them, nulls included.
+        reports: slots with a report in them.
+        unsampled: reports that the shuffler's coin left out.
+        below_threshold: sampled reports whose crowd was too small.
+        released: reports that are in what was released (under noise, in slot sums).
+    """
+
+    windows: int = 0
+    slots: int = 0
+    reports: int = 0
+    unsampled: int = 0
+    below_threshold: int = 0
+    released: int = 0
+
+    def plus(self, other: Released) -> Released:
+        """Both together."""
+        return Released(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def withheld_share(self) -> float:
+        """Share of the sampled reports that the threshold held back."""
+        sampled = self.reports - self.unsampled
+        return self.below_threshold / sampled if sampled else 0.0
+
+
+def count_released(
+    system: P2BSystem, key: Key, genesis_nonce: bytes, sealed: ClosedWindow, release: WindowRelease
+) -> Released:
+    """Count one window of partition 0, by throwing its coins again."""
+    config = system.config
+    coins = bernoulli(
+        KeyedStream(key, window_address(system, key, genesis_nonce, 0, sealed).at("sampling")),
+        probability_units(config.release.sampling),
+        len(sealed.contents),
+    )
+    filled = np.array(
+        [unpack(c, system.codes, config.arms, config.release.levels) is not None for c in sealed.contents],
+        dtype=np.bool_,
+    )
+    reports, sampled = int(filled.sum()), int((filled & coins).sum())
+    released = sampled
+    if config.release.mode != "slot-sums":
+        total = sum(int(np.frombuffer(release.crowd[name], "<i8").sum()) for name in ("ones", "zeros"))
+        released = total // config.release.levels
+    return Released(1, len(sealed.contents), reports, reports - sampled, sampled - released, released)

@@ -1,0 +1,96 @@
+"""P2B's studies, as the catalogue finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.document import as_json
+from hushstream.replay.report.folder import write_report
+from hushstream.replay.report.table import terminal_table
+from hushstream.replay.studies.p2b.audits import rows
+from hushstream.replay.studies.p2b.audits.configured import audit_config
+from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
+from hushstream.replay.studies.p2b.bench.compute import compute_rows
+from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
+from hushstream.replay.studies.p2b.bench.release_times import release_time_rows
+from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
+from hushstream.replay.studies.p2b.bench.stream import stream_rows
+from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
+from hushstream.replay.studies.p2b.evaluation import Evaluation
+from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
+from hushstream.replay.study import Study
+from hushstream.replay.worlds.movielens import movielens_100k
+from hushstream.replay.worlds.multilabel import tmc2007
+from hushstream.replay.worlds.synthetic import synthetic
+
+
+def _demo(seed: int, bootstrap: str | None, security: Path | None) -> P2BOptions:
+    return P2BOptions(
+        dataset="synthetic",
+        runner="stream",
+        seed=seed,
+        contributors=1400,
+        evaluated=600,
+        world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
+        config={"deployment": "demo", "encoder": {"codes": 8}, "release": {"epsilon": 1.0}},
+        bootstrap=bootstrap,
+        security=security,
+    )
+
+
+def _evaluate(options: Mapping[str, Any], progress: Progress) -> Evaluation:
+    return evaluate_with(EvaluateOptions(**options), progress)
+
+
+def _bench(progress: Callable[[str], None], rounds: int) -> list[BenchRow]:
+    return compute_rows(progress, rounds) + release_time_rows(progress, rounds)
+
+
+def _soak(sizes: Sequence[Any], progress: Callable[[str], None]) -> tuple[Any, RenderableType]:
+    asked = SoakSizes(*sizes)
+    found = run_soak(asked, progress)
+    return asdict(found), soak_table(found, asked)
+
+
+def _plays(made: Any) -> bool:
+    """Whether it is a class of worlds of users who are not related; so is what a factory does not name."""
+    return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
+
+
+STUDY = Study(
+    system="p2b",
+    options=P2BOptions,
+    flags={
+        "contributors": "--contributors",
+        "first": "--from",
+        "pace": "--pace",
+        "in_flight": "--in-flight",
+        "arms": "--arm",
+    },
+    dataset="synthetic",
+    play=run_p2b,
+    document=as_json,
+    table=terminal_table,
+    report=write_report,
+    worlds={"synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
+    plays=_plays,
+    experiments=lambda: EXPERIMENTS,
+    audits=rows.rows,
+    audit_config=audit_config,
+    mechanisms={name: partial(audit, name) for name in MECHANISMS},
+    bench=_bench,
+    stream_bench=stream_rows,
+    kafka_bench=kafka_rows,
+    demo=_demo,
+    soak=_soak,
+    evaluate=_evaluate,
+)

@@ -1,0 +1,38 @@
+"""The figures and tables of P-DAP."""
+
+from __future__ import annotations
+
+from hushstream.replay.experiments.experiment import Experiment
+from hushstream.replay.experiments.figures import Picture
+from hushstream.replay.studies.pdap import plots as pdap_plots
+from hushstream.replay.studies.pdap import sharing as pdap_sharing
+from hushstream.replay.studies.pdap import table as pdap_table
+
+EXPERIMENTS = (
+    Experiment(
+        pdap_table.NAME,
+        pdap_table.TITLE,
+        lambda scale, progress: pdap_table.run(scale.quick, progress),
+        (Picture("", "The paper's algorithms, its figures, and what holds", 12.5, 4.4, pdap_plots.draw_table, 1),),
+    ),
+    Experiment(
+        pdap_sharing.NAME,
+        pdap_sharing.TITLE,
+        lambda scale, progress: pdap_sharing.run(
+            scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir)
+        ),
+        (Picture("", "When does it pay to share?", 13.5, 7.5, pdap_plots.draw_sharing, 3),),
+    ),
+    Experiment(
+        pdap_sharing.FORMS_NAME,
+        pdap_sharing.FORMS_TITLE,
+        lambda scale, progress: pdap_sharing.run_forms(scale.quick, progress),
+        (Picture("", "Mechanisms at equal epsilon", 11.5, 4.4, pdap_plots.draw_forms, 3),),
+    ),
+    Experiment(
+        pdap_sharing.GP_NAME,
+        pdap_sharing.GP_TITLE,
+        lambda scale, progress: pdap_sharing.run_gp(scale.quick, progress),
+        (Picture("", "An epsilon for each level, and one for all", 7.5, 4.2, pdap_plots.draw_gp, 0),),
+    ),
+)

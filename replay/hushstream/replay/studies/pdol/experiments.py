@@ -1,0 +1,48 @@
+"""The figures and tables of PDOL."""
+
+from __future__ import annotations
+
+from hushstream.replay.experiments.experiment import Experiment
+from hushstream.replay.experiments.figures import Picture
+from hushstream.replay.studies.pdol import figures as pdol_figures
+from hushstream.replay.studies.pdol import plots as pdol_plots
+from hushstream.replay.studies.pdol import sharing as pdol_sharing
+
+EXPERIMENTS = (
+    Experiment(
+        pdol_figures.EPSILON,
+        pdol_figures.TITLES[pdol_figures.EPSILON],
+        lambda scale, progress: pdol_figures.epsilon(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form against the epsilon that it claims", 11.0, 4.1, pdol_plots.draw_epsilon),),
+    ),
+    Experiment(
+        pdol_figures.TOPOLOGY,
+        pdol_figures.TITLES[pdol_figures.TOPOLOGY],
+        lambda scale, progress: pdol_figures.topology(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form on four graphs", 7.5, 3.9, pdol_plots.draw_topology, 1),),
+    ),
+    Experiment(
+        pdol_figures.SPARSITY,
+        pdol_figures.TITLES[pdol_figures.SPARSITY],
+        lambda scale, progress: pdol_figures.sparsity(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form: sparsity against accuracy", 7.5, 4.1, pdol_plots.draw_sparsity, 1),),
+    ),
+    Experiment(
+        pdol_figures.COUNT,
+        pdol_figures.TITLES[pdol_figures.COUNT],
+        lambda scale, progress: pdol_figures.nodes(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form against the number of nodes", 7.5, 4.1, pdol_plots.draw_nodes, 1),),
+    ),
+    Experiment(
+        pdol_sharing.SHARING,
+        pdol_sharing.SHARING_TITLE,
+        lambda scale, progress: pdol_sharing.sharing(scale.quick, progress, scale.data_dir),
+        (Picture("", "When private sharing pays", 13.5, 4.3, pdol_plots.draw_sharing, 1),),
+    ),
+    Experiment(
+        pdol_sharing.FORMS,
+        pdol_sharing.FORMS_TITLE,
+        lambda scale, progress: pdol_sharing.forms(scale.quick, progress, scale.data_dir),
+        (Picture("", "Ways to add noise at equal epsilon", 7.5, 4.3, pdol_plots.draw_forms),),
+    ),
+)

@@ -1,0 +1,139 @@
+"""What a system's studies are, and those of every system, found by the name that its declaration gives.
+
+The parts of a study are named here for readers and types alone: they know this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kinds
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hushstream.replay.audits.report import AuditReport
+    from hushstream.replay.audits.row import Recipe
+    from hushstream.replay.bench.rows import BenchRow
+    from hushstream.replay.datasets.dataset import Dataset
+    from hushstream.replay.experiments.experiment import Experiment
+    from hushstream.replay.progress import Progress
+
+
+class Checked(Protocol):
+    """What recomputing found of one role."""
+
+    @property
+    def changed(self) -> int: ...
+
+
+class Played(Protocol):
+    """What came of a run."""
+
+    @property
+    def verify(self) -> Mapping[str, Checked] | None:
+        """What recomputing found, by role; None where it was not asked for."""
+
+
+class Judged(Protocol):
+    """What the replay of another policy's log found."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether what was published does not follow from the logs."""
+
+    def as_json(self) -> Any: ...
+    def table(self) -> RenderableType: ...
+    def write(self, folder: Path) -> Sequence[Path]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The studies of one system.
+
+    Attributes:
+        system: its name.
+        options: the class of a run's options, which all have dataset, runner, seed, world, config, folder, bootstrap
+            and security.
+        flags: how options that not every system has are typed on a command line, by their names.
+        dataset: what is played unless something else is named.
+        play: one run.
+        document: a run's result as plain values.
+        table: a run's result for a terminal.
+        report: writes a run's pages; gives their files.
+        worlds: factories of its worlds, by name.
+        datasets: those that it brings.
+        plays: whether it can play worlds of a class, which another package offers.
+        experiments: its figures and tables.
+        audits: its rows of the table of audits.
+        audit_config: attacks what a configuration releases: (configuration, runs, false alarm).
+        mechanisms: what can be attacked at any size by name: (epsilon, levels, runs, false alarm).
+        bench: its benchmarks: (progress, rounds).
+        stream_bench: those that need a broker and workers.
+        kafka_bench: those that compare a Kafka at an address with the embedded broker.
+        demo: options of the main job, by seed, Kafka and its settings.
+        soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
+        evaluate: replays the log of another policy, by the options of the command.
+    """
+
+    system: str
+    options: type
+    flags: Mapping[str, str]
+    dataset: str
+    play: Callable[[Any, Progress | None], Any]
+    document: Callable[[Any], Any]
+    table: Callable[[Any], RenderableType]
+    report: Callable[[Any, Path], Sequence[Path]]
+    worlds: Mapping[str, Callable[..., Any]]
+    plays: Callable[[Any], bool]
+    experiments: Callable[[], tuple[Experiment, ...]]
+    audits: Callable[[], tuple[Recipe, ...]]
+    audit_config: Callable[[Any, int, float], AuditReport]
+    datasets: tuple[Dataset, ...] = ()
+    mechanisms: Mapping[str, Callable[[float, int, int, float], AuditReport]] = field(default_factory=dict)
+    bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
+    stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
+    kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
+    demo: Callable[[int, str | None, Path | None], Any] | None = None
+    soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
+    evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None
+
+
+class UnknownStudy(HushstreamError):
+    """A system is unknown, or names studies that are none."""
+
+
+@cache
+def studies() -> Mapping[str, Study]:
+    """By system, in the order of the catalogue; a system may have none.
+
+    Raises:
+        UnknownStudy: a system names something else.
+    """
+    return {name: _load(kind.study) for name, kind in kinds().items() if kind.study is not None}
+
+
+def study_of(system: str) -> Study:
+    """The studies of a system.
+
+    Raises:
+        UnknownStudy: there is no such system, or it is not studied here.
+    """
+    known = studies()
+    if system not in known:
+        raise UnknownStudy(f"system: expected {' or '.join(known)}, got {system!r}")
+    return known[system]
+
+
+def _load(place: str) -> Study:
+    module, _, name = place.partition(":")
+    found = getattr(import_module(module), name, None)
+    if not isinstance(found, Study):
+        raise UnknownStudy(f"{place}: expected studies of a system, got {type(found).__name__}")
+    return found

@@ -1,0 +1,277 @@
+"""Every kind of bad record becomes a dead letter with its reason, and the good ones around it are all answered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_context_batch
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.slots import Report, pack
+
+MARK = "payload-canary"
+
+
+def context(x, **fields):
+    record = {"event_id": MARK, "user": MARK, "context": np.asarray(x, "<f4").tobytes(), **fields}
+    return codec.encode("Context", record)
+
+
+GOOD = [0.25, 0.25, 0.25, 0.25]
+NAN, INF = float("nan"), float("inf")
+BAD_CONTEXTS = {
+    "nan": (context([NAN, 0.5, 0.25, 0.25]), "not_finite"),
+    "infinite": (context([INF, 0, 0, 0]), "not_finite"),
+    "short": (context([0.5, 0.25, 0.25]), "wrong_dimension"),
+    "long": (context([*GOOD, 0]), "wrong_dimension"),
+    "sum below one": (context([0.25, 0.25, 0.25, 0.2]), "unnormalised_context"),
+    "sum above one": (context([0.5, 0.5, 0.5, 0.5]), "unnormalised_context"),
+    "negative entry": (context([1.2, -0.2, 0, 0]), "unnormalised_context"),
+    "zeros": (context([0, 0, 0, 0]), "unnormalised_context"),
+    "unknown arm in the mask": (context(GOOD, eligible=bytes([0b100000])), "unknown_arm"),
+    "no eligible arm": (context(GOOD, eligible=bytes([0])), "no_eligible_arm"),
+    "mask too long": (context(GOOD, eligible=bytes([1, 0])), "wrong_mask_length"),
+    "unknown baseline": (context(GOOD, baseline=5), "unknown_arm"),
+    "baseline not eligible": (context(GOOD, baseline=1, eligible=bytes([0b00101])), "baseline_not_eligible"),
+    "unknown line": (context(GOOD, line=MARK), "unknown_line"),
+    "non-private line": (context(GOOD, line="nonprivate"), "line_not_allowed"),
+    "no event id": (context(GOOD, event_id=""), "empty_id"),
+    "no user": (context(GOOD, user=""), "empty_id"),
+    "long event id": (context(GOOD, event_id=MARK * 10), "id_too_long"),
+    "bad after_click": (context(GOOD, after_click=-2), "bad_after_click"),
+    "cut off": (context(GOOD)[:-3], "truncated"),
+    "bytes to spare": (context(GOOD) + b"\0", "trailing_bytes"),
+    "unknown fingerprint": (b"\xc3\x01" + b"\x55" * 8 + MARK.encode(), "unknown_fingerprint"),
+    "no Avro": (MARK.encode() * 9, "not_single_object"),
+    "nothing": (b"", "not_single_object"),
+    "another topic's record": (codec.encode("Tick", {"config_digest": bytes(16)}), "unexpected_schema"),
+    "too large": (context(GOOD) + bytes(10 << 20), "too_large"),
+    "columns that disagree": (
+        codec.encode("ContextBatch", {"event_ids": [MARK], "users": [], "dimension": 4, "contexts": b""}),
+        "columns_disagree",
+    ),
+    "negative phase": (
+        codec.encode("Seal", {"phase": -1, "origin": -1, "config_digest": bytes(16)}),
+        "bad_phase",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONTEXTS)
+def test_a_bad_context_is_a_dead_letter_with_its_reason_and_stops_nobody(rigs, name):
+    value, reason = BAD_CONTEXTS[name]
+    rig = rigs.LearnerRig()
+    rig.context("before")
+    rig.put("contexts", value)
+    rig.context("after")
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    assert sorted(seen.arms) == ["after", "before"]
+    (letter,) = seen.letters
+    assert (letter["zone"], letter["role"], letter["topic"], letter["offset"]) == ("edge", "learner", "contexts", 1)
+    assert {output.topic for step in seen.steps for output in step.dead_letters} == {"dead-letters-edge"}
+
+
+def test_no_payload_is_in_a_dead_letter_and_the_digest_needs_the_key(rigs):
+    letters = []
+    for seed in (1, 2):
+        rig = rigs.LearnerRig(key=rigs.seeded_key(seed, "edge"))
+        for value, _ in BAD_CONTEXTS.values():
+            rig.put("contexts", value)
+            rig.put("clicks", value)
+        seen = rig.fold()
+        outputs = [output.value for step in seen.steps for output in step.dead_letters]
+        assert len(outputs) >= 2 * len(BAD_CONTEXTS) - 1
+        assert not any(MARK.encode() in value for value in outputs)
+        assert not any(np.float32(0.25).tobytes() * 2 in value for value in outputs)
+        letters.append(seen.letters)
+    for one, other in zip(*letters, strict=True):
+        assert {**one, "digest": b""} == {**other, "digest": b""}
+        assert one["digest"] != other["digest"]
+
+
+def test_a_bad_row_of_a_batch_is_refused_alone(rigs):
+    rig = rigs.LearnerRig()
+    x = np.stack([rigs.point(row) for row in range(4)])
+    x[1, 0], x[2] = NAN, 0
+    value = encode_context_batch([f"e{row}" for row in range(4)], ["ann"] * 4, x, baselines=[-1, -1, -1, 7])
+    rig.put("contexts", value)
+    seen = rig.fold()
+    assert sorted((letter["row"], letter["reason"]) for letter in seen.letters) == [
+        (1, "not_finite"),
+        (2, "unnormalised_context"),
+        (3, "unknown_arm"),
+    ]
+    assert list(seen.arms) == ["e0"]
+
+
+def test_a_batch_with_more_rows_than_a_journal_record_holds_is_refused_as_a_whole(rigs):
+    rig = rigs.LearnerRig()
+    rows = 4097
+    ids = [f"e{row}" for row in range(rows)]
+    rig.context("before")
+    rig.put("contexts", encode_context_batch(ids, ["u"] * rows, np.full((rows, 4), 0.25)))
+    rig.context("after")
+    seen = rig.fold()
+    assert [(letter["reason"], letter["row"]) for letter in seen.letters] == [("too_many_rows", -1)]
+    assert list(seen.arms) == ["before", "after"]
+
+
+def test_thousands_of_refusals_in_one_batch_take_no_quadratic_time(rigs):
+    rig = rigs.LearnerRig()
+    for _ in range(20_000):
+        rig.put("clicks", b"no record")
+    seen = rig.fold()
+    assert seen.counts == {"rejected": 20_000}
+    assert [letter["offset"] for letter in seen.letters] == list(range(20_000))
+
+
+def test_an_eligible_mask_restricts_the_arms_shown(rigs):
+    rig = rigs.LearnerRig()
+    for number in range(12):
+        assert rig.decide(f"e{number}", f"u{number}", eligible=bytes([0b01010])) in (1, 3)
+
+
+def slot(rigs, rig, **changes):
+    return {"report": Report(1, 2, 1), **changes}
+
+
+BAD_SLOTS = {
+    "another configuration": ({"config_digest": bytes(16)}, "other_configuration"),
+    "a period gone by": ({"period": (2).to_bytes(8, "little")}, "stale_period"),
+    "a period to come": ({"period": (10**9).to_bytes(8, "little")}, "stale_period"),
+    "a negative period": ({"period": b"\xff" * 8}, "stale_period"),
+    "code outside": ({"content": pack(Report(4, 0, 0))}, "malformed_slot"),
+    "arm outside": ({"content": pack(Report(0, 5, 0))}, "malformed_slot"),
+    "level outside": ({"content": pack(Report(0, 0, 2))}, "malformed_slot"),
+    "padding": ({"content": pack(None)[:-1] + b"\1"}, "malformed_slot"),
+    "garbage": ({"content": b"\xa5" * 32}, "malformed_slot"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SLOTS)
+def test_a_bad_slot_is_a_dead_letter_and_the_window_closes_without_it(rigs, name):
+    fields, reason = BAD_SLOTS[name]
+    rig = rigs.ShufflerRig()
+    for number in range(3):
+        rig.slot(number, Report(1, 2, 1))
+    rig.slot(99, **fields)
+    rig.slot(3, Report(1, 2, 1))
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    (crowd,) = rig.crowds(seen)
+    assert crowd["slots"] == 4
+    (letter,) = seen.letters
+    assert (letter["zone"], letter["topic"], letter["offset"]) == ("shuffler", "reports", 3)
+
+
+def test_a_seal_of_an_unknown_partition_or_configuration_closes_nothing(rigs):
+    rig = rigs.ShufflerRig()
+    rig.slot(0)
+    rig.seal(origin=7)
+    rig.seal(digest=bytes(range(16)))
+    rig.seal(phase=-1)
+    seen = rig.fold()
+    assert seen.reasons == ["unknown_origin", "other_configuration", "unknown_origin"]
+    assert not rig.crowds(seen)
+
+
+def test_an_aggregator_refuses_what_is_no_crowd_of_its_configuration(rigs):
+    system = rigs.make_system()
+    rig = rigs.AggregatorRig(system)
+    (crowd,) = rigs.crowd_values(system, 1)
+    bad = [
+        rigs.changed(crowd, config_digest=bytes(16)),
+        rigs.changed(crowd, arms=6),
+        rigs.changed(crowd, codes=5),
+        rigs.changed(crowd, levels=2),
+        rigs.changed(crowd, ones=bytes(8)),
+        rigs.changed(crowd, ones=bytes(7)),
+        rigs.changed(crowd, variance=NAN),
+        rigs.changed(crowd, ones=(np.ones(20, "<i8") << 62).tobytes()),
+        crowd[:-1],
+        b"",
+    ]
+    seen = rig.give([*bad, crowd])
+    assert seen.reasons == ["other_configuration"] * 8 + ["truncated", "not_single_object"]
+    assert seen.counts["model"] == 1
+    assert [letter["zone"] for letter in seen.letters] == ["server"] * 10
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"contexts": bytes(15)},
+        {"contexts": np.array([[NAN, 0, 0, 1]], "<f4").tobytes()},
+        {"arms": np.array([5], "<i4").tobytes()},
+        {"arms": np.array([-1], "<i4").tobytes()},
+        {"arms": b""},
+        {"rewards": np.array([NAN], "<f8").tobytes()},
+    ],
+)
+def test_malformed_interactions_are_refused_and_change_no_sum(rigs, fields):
+    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+    good = {
+        "phase": 0,
+        "dimension": 4,
+        "contexts": np.array([GOOD], "<f4").tobytes(),
+        "arms": np.array([1], "<i4").tobytes(),
+        "rewards": np.array([1.0], "<f8").tobytes(),
+    }
+    before = rig.machine.totals.dump()
+    assert rig.give([codec.encode("Interactions", {**good, **fields})]).reasons == ["malformed_interactions"]
+    assert rig.machine.totals.dump() == before
+    rig.give([codec.encode("Interactions", good)])
+    assert rig.machine.totals.dump() != before
+
+
+def test_a_seal_of_no_learner_partition_publishes_no_raw_model(rigs):
+    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+    values = [
+        codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": rig.system.digest})
+        for phase, origin in ((0, 1), (0, -1), (-1, 0))
+    ]
+    seen = rig.give(values)
+    assert seen.reasons == ["unknown_origin"] * 3
+    assert not seen.journals
+
+
+def test_the_non_private_line_exists_for_public_data_only(rigs):
+    with pytest.raises(HushstreamError, match="expected a number below 1, got 1"):
+        rigs.AggregatorRig(rigs.make_system(), line=1)
+    rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+
+
+def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs):
+    system = rigs.make_system()
+    line = rigs.AggregatorRig(system)
+    line.give(rigs.crowd_values(system, 1))
+    machine = line.machine
+    bad = machine.chain.append({**codec.decode(line.journal[0])[1], **_next_head(machine), "gram": bytes(8)})
+    rig = rigs.LearnerRig(system)
+    for value in (line.genesis, line.journal[0], bad):
+        rig.put("models", value)
+    seen = rig.fold()
+    assert seen.reasons == ["malformed_model"]
+    assert seen.counts["model_adopted"] == 1
+    assert rig.machine.terms.policy.shared("private").version == 1
+
+
+def _next_head(machine):
+    low = machine.position
+    part = {"topic": "crowds", "partition": 0, "low": low, "high": low + 1}
+    head = {"epoch": 0, "inputs": [part], "input_digest": bytes(16), "release_digest": bytes(16), "edition": 1}
+    return {"head": {"sequence": machine.chain.sequence + 1, **head}}
+
+
+def test_models_that_do_not_continue_their_chain_are_passed_over(rigs):
+    system = rigs.make_system()
+    line = rigs.AggregatorRig(system)
+    line.give(rigs.crowd_values(system, 2))
+    first, second = line.journal
+    rig = rigs.LearnerRig(system)
+    for value in (b"junk", line.genesis, second, first, line.genesis, first, second):
+        rig.put("models", value)
+    assert rig.fold().counts["model_adopted"] == 2
+    assert rig.machine.terms.policy.shared("private").version == 2

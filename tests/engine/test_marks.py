@@ -1,0 +1,155 @@
+"""A release mark tells nobody without its zone's key how far a journal is, cannot be made up, and is believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hushstream.engine.marks import Mark, MarkSeal, MarkUnreadable, Standing, read_public
+from hushstream.privacy.key_files import KeyRing, next_key
+from hushstream.privacy.keys import seeded_key
+from hushstream.schemas import codec
+
+KEY = seeded_key(1, "shuffler")
+RING = KeyRing(0, 0, (), KEY)
+MARK = Mark("0a1b", 77, generation=2, paid=True)
+
+
+def seal(deployment: str = "dep", role: str = "shuffler", partition: int = 3, ring: KeyRing = RING) -> MarkSeal:
+    return MarkSeal(deployment, role, partition, ring)
+
+
+def test_a_mark_is_read_as_it_was_written_and_only_the_zone_learns_its_number() -> None:
+    value = seal().pack(MARK)
+    assert seal().unpack(value) == MARK
+    assert read_public(value) == replace(MARK, sequence=0)
+    assert (77).to_bytes(8, "little") not in value
+    assert len(value) == len(seal().pack(replace(MARK, sequence=1 << 62))), "its size tells nothing of the number"
+
+
+def test_marks_of_neighbouring_records_share_no_pad() -> None:
+    hidden = [codec.decode(seal().pack(replace(MARK, sequence=n)))[1]["sealed"] for n in range(200)]
+    numbers = [n.to_bytes(8, "little") for n in range(200)]
+    pads = {bytes(a ^ b for a, b in zip(one, number, strict=True)) for one, number in zip(hidden, numbers, strict=True)}
+    assert len(pads) == 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"journal": "ffff"},
+        {"generation": 3},
+        {"accepted": True},
+        {"paid": False},
+        {"sealed": bytes(8)},
+        {"tag": bytes(16)},
+    ],
+)
+def test_a_mark_that_was_altered_is_refused(change: dict[str, object]) -> None:
+    _, fields = codec.decode(seal().pack(MARK))
+    with pytest.raises(MarkUnreadable, match="altered"):
+        seal().unpack(codec.encode("ReleaseMark", {**fields, **change}))
+
+
+@pytest.mark.parametrize("other", [{"deployment": "other"}, {"role": "counter"}, {"partition": 4}])
+def test_a_mark_of_another_place_is_refused(other: dict[str, object]) -> None:
+    with pytest.raises(
+        MarkUnreadable, match="expected a mark of deployment 'dep', role shuffler, partition 3, got one"
+    ):
+        seal().unpack(seal(**other).pack(MARK))  # type: ignore[arg-type]
+
+
+def test_a_mark_moved_to_another_place_is_refused() -> None:
+    _, fields = codec.decode(seal(partition=4).pack(MARK))
+    with pytest.raises(MarkUnreadable, match="altered"):
+        seal().unpack(codec.encode("ReleaseMark", {**fields, "partition": 3}))
+
+
+def test_a_mark_that_was_made_without_the_zones_key_is_refused() -> None:
+    foreign = seal(ring=KeyRing(0, 0, (), seeded_key(2, "shuffler"))).pack(MARK)
+    with pytest.raises(MarkUnreadable, match="under a key of this zone's key file"):
+        seal().unpack(foreign)
+    _, fields = codec.decode(foreign)
+    with pytest.raises(MarkUnreadable, match="altered"):
+        seal().unpack(codec.encode("ReleaseMark", {**fields, "key_id": KEY.key_id}))
+
+
+def test_garbage_is_refused() -> None:
+    for value in (b"", b"noise", seal().pack(MARK)[:-1], codec.encode("Tick", {"config_digest": bytes(16)})):
+        with pytest.raises(MarkUnreadable, match="expected a release mark, got something else"):
+            seal().unpack(value)
+
+
+def test_marks_outlive_the_turn_of_a_key_and_those_of_a_destroyed_key_are_passed_over() -> None:
+    before = seal().pack(MARK)
+    turned = KeyRing(0, 1, (), KEY)
+    assert seal(ring=turned).unpack(before) == MARK
+    after = seal(ring=turned).pack(MARK)
+    retired = KeyRing(1, 1, ((0, KEY.key_id),), next_key(KEY, 1))
+    assert seal(ring=retired).unpack(after) == MARK
+    assert seal(ring=retired).unpack(before) is None
+
+
+# What a journal is held to.
+
+
+def begun(*marks: Mark) -> Standing:
+    return Standing((Mark("a", 0), *marks))
+
+
+def test_a_journal_that_holds_all_that_was_released_is_gone_on_with() -> None:
+    standing = begun(Mark("a", 7), Mark("a", 3))
+    assert not standing.doubt("a", 7)
+    assert not standing.doubt("a", 12)
+    assert standing.highest("a") == 7
+
+
+def test_a_journal_that_ends_before_a_mark_is_an_older_copy() -> None:
+    assert "ends at record 6, but a release was sent with record 7" in begun(Mark("a", 7)).doubt("a", 6)
+    noted = Standing((Mark("a", 0),), (Mark("a", 7),))
+    assert "older copy" in noted.doubt("a", 6), "what this disk alone knows counts"
+
+
+def test_a_new_journal_where_another_has_marks_is_refused_whether_it_has_a_record_or_not() -> None:
+    for journal, sequence in ((None, 0), ("b", 0), ("b", 9)):
+        assert "another journal has released here (a)" in begun().doubt(journal, sequence)
+        assert "another journal" in Standing((Mark("b", 0),), (Mark("a", 3),)).doubt("b", 9)
+
+
+def test_a_journal_with_records_and_no_mark_has_lost_its_marks() -> None:
+    assert not Standing().doubt(None, 0)
+    assert not Standing().doubt("a", 0)
+    assert "the topic of marks holds none of it" in Standing().doubt("a", 1)
+
+
+def test_a_disk_that_knows_more_than_the_topic_shows_that_the_topic_was_lost() -> None:
+    for shared in ((), (Mark("a", 9),)):
+        standing = Standing(shared, (Mark("a", 9, generation=1),))
+        assert "that the topic lacks" in standing.doubt("a", 9)
+    assert "that the topic lacks" in Standing((), (Mark("a", 1),)).doubt(None, 0)
+
+
+def test_other_signs_speak_against_a_new_journal_and_against_none_that_has_a_mark() -> None:
+    signs = ("the group has committed work on journal a", "topic crowds is not empty")
+    for journal in (None, "b"):
+        assert Standing(signs=signs).doubt(journal, 0) == "; ".join(signs)
+    assert not Standing((Mark("b", 0),), signs=signs).doubt("b", 5)
+
+
+def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss() -> None:
+    lost = (Mark("a", 0), Mark("a", 30))
+    accepted = Standing((*lost, Mark("a", 12, 1, accepted=True)))
+    assert not accepted.doubt("a", 12)
+    assert accepted.distrusted("a")
+    assert "another journal" in accepted.doubt("b", 40)
+    gone_on = Standing((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
+    assert not gone_on.distrusted("a")
+    assert not gone_on.doubt("a", 14), "marks of the lost history count no more, wherever they are"
+    assert "record 14" in gone_on.doubt("a", 13)
+
+
+def test_two_journals_that_were_accepted_at_once_are_both_refused() -> None:
+    standing = Standing((Mark("a", 3, 1, accepted=True), Mark("b", 0, 1, accepted=True)))
+    for journal in ("a", "b"):
+        assert "another journal" in standing.doubt(journal, 3)

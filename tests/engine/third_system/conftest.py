@@ -1,0 +1,129 @@
+"""A system that another package offers, found as an installed one is: by its entry point on the module path.
+
+What the process knows of systems and records is put back afterwards: other tests look at those of the product alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.engine.conversation import conversation_of
+from hushstream.engine.declaration import Kind, System, asked_partitions
+from hushstream.ops.forget import forget_async
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.study import studies
+from hushstream.schemas import codec
+from hushstream.schemas.catalogue import CATALOGUE
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.catalogue import kind_of, kinds
+
+PACKAGE = Path(__file__).parent / "package"
+OPTIONS = ("tea", "coffee", "water")
+VALUES = {"system": "poll", "deployment": "drinks", "epsilon": 0.5, "window_votes": 5, "homes": 2, "votes_per_user": 2}
+USERS = [f"user-{number}" for number in range(12)]
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """The folder that another package is installed in."""
+    return PACKAGE
+
+
+@pytest.fixture(scope="module")
+def kind() -> Iterator[Kind]:
+    """What the other package offers, as the catalogue finds it."""
+    known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PACKAGE))
+        _forget_catalogue()
+        yield kind_of("poll")
+    CATALOGUE.clear()
+    CATALOGUE.update(known)
+    codec._CODEC._writers, codec._CODEC._readers = forms
+    for name in [name for name in sys.modules if name.partition(".")[0] == "hushstream_poll"]:
+        del sys.modules[name]
+    _forget_catalogue()
+
+
+def _forget_catalogue() -> None:
+    importlib.invalidate_caches()
+    kinds.cache_clear()
+    studies.cache_clear()
+
+
+class Played(NamedTuple):
+    """A deployment, its log, and who drives it."""
+
+    system: System
+    log: MemoryLog
+    driver: DirectDriver
+    keys: KeySource
+
+    def vote(self, user: str, option: int, vote_id: str = "", **fields: Any) -> tuple[int, int]:
+        """Append a vote; gives where."""
+        homes = asked_partitions(self.system)
+        record = {
+            "vote_id": vote_id or f"{user}:{option}",
+            "user": user,
+            "option": option,
+            "config_digest": self.system.digest,
+            **fields,
+        }
+        partition = partition_of(user, homes)
+        return partition, self.log.append("votes", partition, codec.encode("Vote", record))
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        """All records of a topic but the beginnings of journals."""
+        found = [codec.decode(r.value) for (name, _), part in self.log.partitions() if name == topic for r in part]
+        return [fields for name, fields in found if name != "Genesis"]
+
+    def client_log(self) -> DirectEventLog:
+        """As an application writes."""
+        answers = conversation_of(self.system).answers
+        return DirectEventLog(self.log, self.driver, asked_partitions(self.system), answers)
+
+
+@pytest.fixture
+def folder(kind: Kind, tmp_path: Path) -> Path:
+    """A deployment's folder."""
+    prepare(tmp_path / "drinks", parse_config(VALUES), {"options": ("options", "\n".join(OPTIONS))})
+    return tmp_path / "drinks"
+
+
+@pytest.fixture
+def system(kind: Kind, folder: Path) -> System:
+    """The deployment."""
+    return load(folder)
+
+
+def play(system: System, keys: KeySource) -> Played:
+    """An empty log that the machines of a deployment wait at."""
+    log = MemoryLog()
+    return Played(system, log, DirectDriver(log, all_machines(system, keys), bytes(32)), keys)
+
+
+@pytest.fixture
+def played(system: System) -> Played:
+    """Two votes of each user: windows of both partitions close, and some votes wait."""
+    made = play(system, KeySource(seed=4))
+    for number, user in enumerate(USERS):
+        made.vote(user, number % 3)
+        made.vote(user, (number + 1) % 3)
+    made.driver.pump()
+    return made
+
+
+@pytest.fixture
+def forget(played: Played) -> Any:
+    """Erase a user."""
+    return lambda user: asyncio.run(forget_async(played.client_log(), played.system, user, 0.0))

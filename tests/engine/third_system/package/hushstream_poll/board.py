@@ -1,0 +1,84 @@
+"""The board: from noised counts to versions of the standing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushstream.engine.chain import Identity
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream_poll.core import PollSystem
+from hushstream_poll.topics import BOARD
+
+MALFORMED_TALLY = "malformed_tally"
+REPEATED_TALLY = "repeated_tally"
+
+
+class BoardMachine(PublishingRole):
+    """The one line of standings."""
+
+    form: ClassVar[Form] = publishing_form(
+        "a board's state", 1, "BoardState", sums="bytes", votes="long", as_stated="boolean"
+    )
+    floats: ClassVar[Mapping[str, str]] = {"shares": "<f8"}
+    margin: ClassVar[float] = 1e-9
+    system: PollSystem
+
+    def __init__(self, system: PollSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        identity = Identity("board", system.config.deployment, system.digest, ("standings", line))
+        super().__init__(system, identity, "Standing", ("tallies", line), BOARD, origins=0)
+        self.sums = np.zeros(len(system.options), dtype=np.int64)
+        self.votes = 0
+        self.as_stated = True
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"Tally"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`: every tally gives a version."""
+        if len(fields["sums"]) != 8 * len(self.sums):
+            raise Refused(MALFORMED_TALLY)
+        if not self.first_time(fields["tally_id"].hex()):
+            gathered.counts[REPEATED_TALLY] += 1
+            return False
+        self.sums = self.sums + np.frombuffer(fields["sums"], "<i8")
+        self.votes += fields["votes"]
+        self.as_stated &= fields["private_as_stated"]
+        return True
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`: a poll has no phases."""
+        return False
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        counts = np.maximum(self.sums, 1)
+        shares = (counts / counts.sum()).astype("<f8").tobytes()
+        promise = self.system.guarantee
+        return {
+            "shares": shares,
+            "votes": self.votes,
+            "epsilon_micro": promise.epsilon_micro,
+            "delta_units": delta_to_bytes(promise.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("standing", shares),
+        }
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`."""
+        return {"sums": self.sums.astype("<i8").tobytes(), "votes": self.votes, "as_stated": self.as_stated}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.sums = np.frombuffer(state["sums"], "<i8").astype(np.int64)
+        self.votes, self.as_stated = state["votes"], state["as_stated"]

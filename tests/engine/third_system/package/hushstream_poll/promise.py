@@ -1,0 +1,72 @@
+"""What a poll promises and what its windows cost: functions of the configuration alone."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
+from hushstream.privacy.bounds import exp_above
+from hushstream.privacy.contents import Content, Form
+from hushstream.privacy.ledger import BasicFilter, Debit
+from hushstream.privacy.noise import laplace_scale, residue
+from hushstream.privacy.promise import Guarantee, Lifetime
+from hushstream_poll.configuration import PollConfig
+
+MECHANISM = "histogram"
+RELATION = "null-vote: neighbours differ in what one user's vote holds, an option or none"
+UNIT = "one vote of one user"
+CONTENTS = (
+    Content("votes", "which option each user chose, with the user's name", Form.CLEAR, "ballots", True),
+    Content("tallies", "votes for each option, window by window", Form.NOISED, "published", False),
+    Content("standings", "the share of each option, made of tallies alone", Form.NOISED, "published", False),
+)
+
+
+def guarantee_of(config: PollConfig) -> Guarantee:
+    """What noised counts promise of one vote, and of all that count of one user.
+
+    Guarantee:
+        An option in place of none moves one count by 1, so discrete Laplace of scale 1/eps is pure eps-DP; the tables
+        are off by r, which adds (1 + e^eps) r. Two options reach each other through none: 2 eps, and two counts differ.
+        n votes of one user compose to n eps, and n r.
+    """
+    micro, count = epsilon_micro(config.epsilon), config.votes_per_user
+    error = residue(*laplace_scale(config.epsilon, 1))
+    cost = Cost(micro, _delta(error, micro))
+    return Guarantee(
+        mechanism=f"{MECHANISM}: votes for each option plus discrete Laplace noise of scale 1/{config.epsilon:g}",
+        relation=RELATION,
+        unit=UNIT,
+        cost=cost,
+        replace_one=Cost(2 * micro, _delta(2 * error, 2 * micro)),
+        lifetime=Lifetime(count, 1, Cost(count * micro, _delta(count * error, count * micro))),
+        sensitivity=1,
+        norm="L1 distance of the counts, in votes",
+        zone="ballots",
+        deployment="hosted",
+        residue_units=cost.delta_units,
+        not_protected=("that a user voted, and when", "votes, from whoever runs the tally or holds its key"),
+        contents=CONTENTS,
+    )
+
+
+def terms_of(config: PollConfig) -> SpendingTerms:
+    """A vote is in one window, so windows lie side by side; all votes of a user are charged once."""
+    promise = guarantee_of(config)
+    price = Debit("", MECHANISM, promise.cost, RELATION, UNIT)
+    life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{config.votes_per_user} votes of one user")
+    return SpendingTerms("window", price, 1, life, BasicFilter(life.cost))
+
+
+def budget_of(config: PollConfig) -> BudgetFacts:
+    """What the votes of one user may cost."""
+    count = config.votes_per_user
+    return BudgetFacts(
+        None, guarantee_of(config).lifetime.cost, "all votes of one user", "votes of a user", count, count, "windows", 1
+    )
+
+
+def _delta(error: Fraction, micro: int) -> int:
+    return min(DELTA_ONE, math.ceil(error * (1 + exp_above(epsilon_value(micro))) * DELTA_ONE))

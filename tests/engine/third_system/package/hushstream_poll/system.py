@@ -1,0 +1,174 @@
+"""Polls as a system: all that hushstream knows of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import (
+    Artefacts,
+    Erasure,
+    Fact,
+    Given,
+    Kind,
+    MetricClass,
+    PreparedFrom,
+    Role,
+    RoleKeys,
+    System,
+    Words,
+)
+from hushstream.engine.gauges import budget_gauges, version_gauges
+from hushstream.engine.outcomes import OUTCOMES
+from hushstream.engine.result import Result
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.promise import Promises
+from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
+from hushstream_poll.configuration import NAME, PollConfig, poll_digest
+from hushstream_poll.core import PollSystem
+from hushstream_poll.promise import budget_of, guarantee_of
+from hushstream_poll.tally import REPEATED_VOTE, TALLY, UNKNOWN_OPTION, VOTE, TallyMachine
+from hushstream_poll.topics import BALLOTS, BOARD, TOPICS
+
+OPTIONS = PreparedFrom("options", "what can be voted for, one a line")
+QUESTION = "question.json"
+
+_OUTCOMES: Mapping[str, MetricClass] = {
+    VOTE: "slot-public",
+    REPEATED_VOTE: "slot-public",
+    TALLY: "slot-public",
+    REPEATED_TALLY: "slot-public",
+    **{name: OUTCOMES[name] for name in ("model", "rejected", "tick", "forgotten", "allowance_spent")},
+    "release_withheld": "slot-public",
+}
+
+
+def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
+    return TallyMachine(system, home, keys.own, keys.ring)
+
+
+def _board(system: PollSystem, line: int, keys: RoleKeys) -> BoardMachine:
+    return BoardMachine(system, line)
+
+
+def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
+    return budget_gauges("vote", machine.spending, machine.refused)
+
+
+ROLES = (
+    Role(
+        name="tally",
+        zone=BALLOTS,
+        key_zone=BALLOTS,
+        inputs=("votes",),
+        journal="journal-ballots",
+        writes=("tallies", "spent-on-votes", "dead-letters-ballots"),
+        marks="marks-ballots",
+        homes="ballots",
+        make=_tally,
+        gauges=_tally_gauges,
+        scope_classes=("vote",),
+        private_work=False,
+        outcomes=_OUTCOMES,
+        reasons=(UNKNOWN_OPTION,),
+    ),
+    Role(
+        name="board",
+        zone=BOARD,
+        key_zone=None,
+        inputs=("tallies",),
+        journal="standings",
+        writes=("dead-letters-board",),
+        homes="lines",
+        make=_board,
+        gauges=version_gauges,
+        private_work=False,
+        outcomes=_OUTCOMES,
+        reasons=(MALFORMED_TALLY,),
+    ),
+)
+
+_ERASURE = Erasure(
+    stays=("tallies that their vote is in, with noise", "how often they voted, under a digest of their name"),
+    waits=("their vote in an open window, in the tally's data directory: until its next snapshot",),
+    names=lambda schema, fields, user: bool(fields.get("user") == user),
+)
+_WORDS = Words(
+    trust="central, at the tally: the operator's tally workers see votes in clear",
+    erasure="hushstream forget drops a vote whose window is open; what was released stays, noised",
+    example="Ann voted for the first option and not for the second",
+    result=Result(
+        data="votes of users",
+        what="how an open vote stands",
+        product="running standing of a poll",
+        release="repeated; published topics",
+    ),
+)
+
+
+def declare(core: PollSystem) -> System:
+    """A deployment."""
+    return System(
+        kind=NAME,
+        config=core.config,
+        digest=core.digest,
+        roles=ROLES,
+        topics=TOPICS,
+        counts={"ballots": core.config.homes, "lines": 1},
+        promises=Promises(core.guarantee),
+        budgets=(budget_of(core.config),),
+        ledgers={"spent-on-votes": core.terms},
+        erasure=_ERASURE,
+        words=_WORDS,
+        facts={"options": len(core.options)},
+        core=core,
+        public_dataset=core.public_dataset,
+    )
+
+
+def _prepare(config: PollConfig, given: Given) -> Mapping[str, bytes]:
+    if OPTIONS.name not in given.inputs:
+        if not given.artefacts.has(QUESTION):
+            raise ConfigurationError("prepare: expected --options with what can be voted for, got none")
+        return {}
+    options = [line.strip() for line in given.inputs[OPTIONS.name][1].splitlines() if line.strip()]
+    if len(options) < 2:
+        raise ConfigurationError(f"prepare: expected two options or more, got {len(options)}")
+    return {QUESTION: json.dumps(options).encode()}
+
+
+def _assemble(config: PollConfig, artefacts: Artefacts) -> System:
+    options = tuple(artefacts.json(QUESTION, "what can be voted for"))
+    public = artefacts.public_dataset is not None
+    return declare(PollSystem(config, options, poll_digest(config, options, public), public))
+
+
+def _promises(config: PollConfig, artefacts: Artefacts) -> Promises:
+    return Promises(guarantee_of(config))
+
+
+def _budgets(config: PollConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return (budget_of(config),)
+
+
+def _facts(config: PollConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    noise: Any = 1 / config.epsilon
+    return (Fact("scale", noise, f"Scale of the noise of a count: {noise:g} votes."),)
+
+
+KIND = Kind(
+    name=NAME,
+    summary="how an open vote stands, from noised counts",
+    config=PollConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    artefacts=(QUESTION,),
+    inputs=(OPTIONS,),
+    prepare=_prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    facts=_facts,
+)

@@ -1,0 +1,294 @@
+"""All that is derived of a system is derived of one that another package declares; nothing here is told which it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, parse_config
+from hushstream.agents.metrics import Labels, Metrics
+from hushstream.agents.roles import role_work
+from hushstream.cli.main import main
+from hushstream.engine.declaration import System, role_of
+from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.values import ConfigurationError
+from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
+from hushstream.ops.dead_letters import letters_of
+from hushstream.ops.grants import duty_names
+from hushstream.ops.statement import statement_of
+from hushstream.ops.topics import plan
+from hushstream.privacy.keys import key_path
+from hushstream.replay.study import UnknownStudy, studies, study_of
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import SHORT_MS
+from hushstream.systems.catalogue import BUILTIN, kinds
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Run ``hushstream ARGUMENTS``, which must end well; gives what it printed."""
+
+    def run(*arguments: str | Path) -> str:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        assert not ended.value.code, captured
+        return captured.out
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def asyncapi() -> ModuleType:
+    path = Path(__file__).parents[3] / "deploy" / "asyncapi" / "build.py"
+    spec = importlib.util.spec_from_file_location("hushstream_asyncapi_of_another", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:
+    assert kind not in BUILTIN
+    assert tuple(kinds()) == (*(one.name for one in BUILTIN), "poll")
+    assert parse_config({"system": "poll", "deployment": "drinks"}).epsilon == 1.0
+    for values, named in (({"epsilon": 0}, "epsilon: expected"), ({"epsilonn": 1}, "epsilonn")):
+        with pytest.raises(ConfigurationError, match=f"^shop.yaml: {named}"):
+            parse_config({"system": "poll", "deployment": "drinks", **values}, "shop.yaml")
+
+
+# Before anything runs.
+
+
+def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cli: Command, tmp_path: Path) -> None:
+    config, options = tmp_path / "drinks.yaml", tmp_path / "options"
+    config.write_text("system: poll\ndeployment: drinks\nepsilon: 0.5\nvotes_per_user: 3\n")
+    options.write_text("tea\ncoffee\n")
+    checked = json.loads(cli("config", "check", config, "--json"))
+    assert checked["budgets"][0]["epsilon"] == "1.5"
+    said = cli("guarantee", config)
+    assert "Epsilon: 0.5 for one vote of one user." in said
+    assert "for 3 votes of one user" in said
+    assert "Scale of the noise of a count: 2 votes." in said
+    promised = json.loads(cli("guarantee", config, "--json"))
+    assert (promised["epsilon_micro"], promised["zone"], promised["lift"]) == (500_000, "ballots", None)
+    assert promised["private_as_stated"]
+    made = json.loads(cli("prepare", config, tmp_path / "made", "--options", options, "--json"))
+    assert made["options"] == 2
+    again = json.loads(cli("prepare", config, tmp_path / "made", "--json"))
+    assert again == made
+    assert load(tmp_path / "made").digest.hex() == made["digest"]
+
+
+def test_a_folder_without_what_it_needs_is_refused(
+    kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "drinks.yaml").write_text("system: poll\ndeployment: drinks\n")
+    refusals = {(): "expected --options with", ("--graph", "g"): "expected --options for poll, got --graph"}
+    for words, said in refusals.items():
+        with pytest.raises(SystemExit) as ended:
+            main(["prepare", str(tmp_path / "drinks.yaml"), str(tmp_path / "made"), *words])
+        assert ended.value.code == 1
+        assert said in capfd.readouterr().err
+
+
+def test_key_files_are_made_checked_and_used_for_its_zone(folder: Path, cli: Command) -> None:
+    cli("keys", "generate", folder / "keys", "--zone", "ballots")
+    path = key_path(folder / "keys", "ballots")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "ballots" in cli("keys", "check", folder / "keys", "--zone", "ballots")
+    system = load(folder)
+    for role in system.roles:
+        maker = role_work(role.name, system, KeySource(folder / "keys")).make_machine
+        machine = maker(0)
+        genesis = machine.genesis(bytes(range(32)))
+        machine.start(genesis)
+        assert codec.decode(genesis)[1]["reproducible"] is False
+        again = maker.of_journal(0, genesis)
+        again.start(genesis)
+    with pytest.raises(HushstreamError, match="ballots"):
+        role_work("tally", system, KeySource(folder / "nowhere"))
+    role_work("board", system, KeySource(folder / "nowhere"))
+
+
+def test_its_key_turns_as_any_zones_does(folder: Path, cli: Command) -> None:
+    cli("keys", "generate", folder / "keys", "--zone", "ballots")
+    system, keys = load(folder), KeySource(folder / "keys")
+    maker = role_work("tally", system, keys).make_machine
+    genesis = maker(0).genesis(bytes(range(32)))
+    before = keys.key("ballots").key_id
+    cli("keys", "rotate", "ballots", folder / "keys")
+    turned = role_work("tally", system, keys).make_machine.of_journal(0, genesis)
+    turned.start(genesis)
+    assert turned.key.key_id == before != keys.key("ballots").key_id
+    votes = [
+        codec.encode(
+            "Vote", {"vote_id": f"v{number}", "user": f"u{number}", "option": 0, "config_digest": system.digest}
+        )
+        for number in range(5)
+    ]
+    records = [InputRecord(number, number, value) for number, value in enumerate(votes)]
+    steps = turned.fold([InputSlice("votes", 0, 0, len(records), records)])
+    journaled = [codec.decode(step.journal)[1] for step in steps if step.journal is not None]
+    assert [record["turned_to"] for record in journaled] == [keys.key("ballots").key_id]
+    assert turned.key.key_id == keys.key("ballots").key_id
+
+
+# Topics, access, documents.
+
+
+def test_topics_are_planned_with_the_settings_and_counts_that_it_declares(system: System) -> None:
+    planned = {new.name: new for new in plan(system, {}, "drinks.")}
+    assert planned.keys() == {f"drinks.{topic.name}" for topic in system.topics}
+    assert (planned["drinks.votes"].partitions, planned["drinks.standings"].partitions) == (2, 1)
+    assert planned["drinks.votes"].settings["retention.ms"] == str(SHORT_MS)
+    for lasting in ("journal-ballots", "standings", "spent-on-votes"):
+        assert planned[f"drinks.{lasting}"].settings["retention.ms"] == "-1"
+    assert planned["drinks.marks-ballots"].settings["cleanup.policy"] == "compact"
+
+
+def test_access_rules_give_each_account_what_it_is_declared_to_do_and_nothing_else(system: System) -> None:
+    rules = rules_of(system, "drinks.", Principals.of())
+    may: dict[tuple[str, str], set[str]] = {}
+    for rule in rules:
+        if rule.kind == "topic":
+            may.setdefault((rule.principal, rule.name.removeprefix("drinks.")), set()).add(rule.operation)
+
+    def holders(topic: str, operation: str) -> set[str]:
+        return {who for (who, name), held in may.items() if name == topic and operation in held}
+
+    assert holders("votes", "Read") == {"User:tally"}
+    assert holders("votes", "Write") == {"User:client", "User:tally"}, "whoever reads an input with ticks appends them"
+    assert holders("journal-ballots", "Read") == holders("journal-ballots", "Write") == {"User:tally"}
+    assert holders("tallies", "Write") == holders("spent-on-votes", "Write") == {"User:tally"}
+    assert holders("tallies", "Read") == {"User:board", "User:operator"}
+    assert holders("standings", "Write") == {"User:board"}
+    assert holders("standings", "Read") == {"User:board", "User:client", "User:operator"}
+    assert holders("dead-letters-ballots", "Read") == {"User:letters-ballots"}
+    assert holders("dead-letters-board", "Read") == {"User:letters-board"}
+    assert [rule.principal for rule in rules if rule.kind == "group"] == ["User:board", "User:tally"]
+    assert {rule.principal for rule in rules} == {f"User:{who}" for who in accounts_of(system)}
+
+
+def test_its_duties_are_named_by_its_zones_and_roles(system: System) -> None:
+    assert {"requeue-ballots", "requeue-board", "verify-tally", "verify-board"} <= set(duty_names())
+    named = Principals.of(["requeue-ballots=User:fixer", "verify-tally=User:auditor", "export=User:owner"])
+    rules = rules_of(system, "", named)
+    assert Rule("User:fixer", "topic", "votes", "Write") in rules
+    assert Rule("User:auditor", "topic", "journal-ballots", "Read") in rules
+    assert {rule.name for rule in rules if rule.principal == "User:owner"} == set(system.partitions)
+    assert not [rule for rule in rules if rule.principal == "User:fixer" and rule.name == "tallies"]
+
+
+def test_the_asyncapi_document_has_its_channels_messages_and_operations(kind: Any, asyncapi: ModuleType) -> None:
+    made = asyncapi.document([kind])
+    assert made["channels"].keys() == {topic.name for topic in kind.topics}
+    assert made["channels"]["votes"]["x-names-users"] is True
+    assert made["channels"]["tallies"]["x-noised"] is True
+    messages, operations = made["components"]["messages"], made["operations"]
+    assert {"Vote.v1", "Tally.v1", "TallyJournal.v1", "Standing.v1", "Forget.v1"} <= messages.keys()
+    assert "Context.v1" not in messages
+    for named in ("client-writes-votes", "tally-reads-votes", "tally-writes-votes", "board-writes-standings"):
+        assert named in operations
+    assert "letters-board-reads-dead-letters-board" in operations
+    product = asyncapi.document()
+    assert "votes" not in product["channels"]
+    assert "Vote.v1" not in product["components"]["messages"]
+    assert asyncapi.text() == asyncapi.DOCUMENT.read_text("utf-8"), "what the product has does not depend on it"
+
+
+# What is shown.
+
+
+def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None:
+    system = played.system
+    for role in system.roles:
+        work = role_work(role.name, system, played.keys)
+        told = work.reporting
+        topics = (*work.topics.inputs, *work.topics.writes)
+        labels = Labels(
+            role.name, told.outcomes, told.reasons, topics, system.homes(role), told.roles, told.edition,
+            told.private_work, told.private_lag, told.scope_classes,
+        )  # fmt: skip
+        metrics = Metrics(labels, told.reason_of)
+        for step in played.driver.steps:
+            metrics.batch(step.counts if role.name == "tally" else {}, 0.01)
+            metrics.dead_letters(step.dead_letters)
+        assert told.gauges is not None
+        metrics.role_gauges(0, told.gauges(work.make_machine(0)))
+        shown = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for registry in (metrics.public, metrics.zone)
+            for family in registry.collect()
+            for sample in family.samples
+        }
+        declared = {value for (name, labels), _ in shown.items() for key, value in labels if key == "declared"}
+        assert declared == {"tally", "board"}
+        if role.name == "tally":
+            event = ("hushstream_events_total", (("outcome", "vote"), ("role", "tally")))
+            assert shown[event] == 24
+            limit = (("partition", "0"), ("role", "tally"), ("scope_class", "vote"))
+            assert shown["hushstream_budget_limit_micro_epsilon", limit] == 1_000_000
+            assert ("hushstream_dead_letters_total", (("reason", "unknown_option"), ("role", "tally"))) in shown
+        else:
+            assert shown["hushstream_model_version", (("partition", "0"), ("role", "board"))] == 0
+
+
+def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_systems(system: System) -> None:
+    made = statement_of(system)
+    facts = {name: text for section in made.sections for name, text in section.facts}
+    assert made.verdict.startswith("Private as stated: one vote of one user pays")
+    assert facts["data"] == "personal: votes of users"
+    assert facts["what the result is"] == "how an open vote stands"
+    assert facts["adds the noise"] == "the ballots zone: the operator's tally workers"
+    assert facts["without a key"] == "the board and whoever reads published topics"
+    assert facts["topic votes"] == "deleted after 7 days; zone: ballots"
+    assert facts["roles"] == "tally, board"
+    assert "key of the ballots zone" in facts
+    assert made.registry["data product"] == "running standing of a poll"
+    contents = {name for name in facts if name.startswith(("votes, ", "tallies, ", "standings, "))}
+    assert len(contents) == 3
+    told = json.dumps([facts, dict(made.registry), made.verdict, made.warning])
+    foreign = ("learner", "shuffler", "counter zone", "aggregator", "slot", "click", "context", "decision", "recommend")
+    assert not [word for word in foreign if re.search(rf"\b{word}", told)], "words of the product's own systems"
+
+
+def test_a_system_without_studies_runs_and_is_left_out_where_studies_are_listed(kind: Any) -> None:
+    assert kind.study is None
+    assert "poll" not in studies()
+    with pytest.raises(UnknownStudy, match="'poll'"):
+        study_of("poll")
+
+
+def test_the_noise_of_a_count_has_the_scale_that_is_promised(played: Any) -> None:
+    promise = played.system.promises.releases
+    tally = played.records("tallies")[0]
+    ratio = np.exp(-promise.epsilon_micro / 1e6)
+    assert tally["variance"] == pytest.approx(2 * ratio / (1 - ratio) ** 2)
+    assert tally["epsilon_micro"] == promise.epsilon_micro
+    assert tally["private_as_stated"] is False, "the key is seeded"
+
+
+def test_names_of_other_systems_are_refused_by_what_the_deployment_has(system: System) -> None:
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment drinks \(tally, board\), got 'learner'"):
+        role_of(system, "learner")
+    with pytest.raises(HushstreamError, match=r"expected a zone of the deployment \(ballots, board\), got 'edge'"):
+        letters_of(system, "edge")
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment drinks \(tally, board\)"):
+        rules_of(system, "", Principals.of(["verify-learner=User:auditor"]))
+    with pytest.raises(HushstreamError, match="nothing is refused there"):
+        rules_of(system, "", Principals.of(["requeue-edge=User:fixer"]))

@@ -1,0 +1,170 @@
+"""A declaration that leaves something open, or does not hold together, gets past no import and no start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import require_live
+from hushstream.engine import topics
+from hushstream.engine.declaration import DeclarationError, Kind
+from hushstream.engine.values import ConfigurationError
+from hushstream.schemas.errors import HushstreamError
+
+FIND = "from hushstream.systems.catalogue import kinds; print(*kinds())"
+FLAGS = ("noised", "names_users", "tombstones", "ticks", "private_lag")
+
+
+def started(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process that finds this package beside the product."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def edited(package: Path, tmp_path: Path) -> Any:
+    """A copy of the other package with one place of a file changed."""
+
+    def edit(file: str, old: str, new: str) -> Path:
+        shutil.copytree(package, tmp_path / "package", ignore=shutil.ignore_patterns("__pycache__"))
+        path = tmp_path / "package" / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return tmp_path / "package"
+
+    return edit
+
+
+def test_the_package_as_it_is_gets_past_import(package: Path) -> None:
+    done = started(package, "-c", FIND)
+    assert done.stdout.split()[-1] == "poll", done.stderr
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_topic_whose_privacy_flag_is_left_out_does_not_get_past_import(edited: Any, flag: str) -> None:
+    value = {"names_users": "True", "tombstones": "True", "ticks": "True"}.get(flag, "False")
+    package = edited("hushstream_poll/topics.py", f"    {flag}={value},\n", "")
+    done = started(package, "-c", FIND)
+    assert done.returncode != 0
+    assert f"TypeError: Topic.__init__() missing 1 required keyword-only argument: '{flag}'" in done.stderr
+
+
+def test_every_privacy_flag_of_a_topic_is_asked_for(kind: Kind) -> None:
+    fields = {name for name, field in type(kind.topics[0]).__dataclass_fields__.items() if field.type == "bool"}
+    assert fields == set(FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        ("zone", ("zone=BALLOTS,",)),
+        ("key_zone", ("key_zone=BALLOTS,",)),
+        ("private_work", ("private_work=False,", "outcomes=_OUTCOMES,", "reasons=(UNKNOWN_OPTION,),")),
+        ("outcomes", ("outcomes=_OUTCOMES,", "reasons=(UNKNOWN_OPTION,),")),
+    ],
+)
+def test_a_role_that_leaves_out_what_it_means_for_privacy_does_not_get_past_import(
+    edited: Any, what: str, lines: tuple[str, ...]
+) -> None:
+    """The first of the lines is left out; those behind it say which role's it is."""
+    old, new = ("".join(f"        {line}\n" for line in found) for found in (lines, lines[1:]))
+    done = started(edited("hushstream_poll/system.py", old, new), "-c", FIND)
+    assert done.returncode != 0
+    assert f"TypeError: Role.__init__() missing 1 required keyword-only argument: '{what}'" in done.stderr
+
+
+def changed(kind: Kind, **fields: Any) -> Kind:
+    """The kind with another tally."""
+    tally, *others = kind.roles
+    return replace(kind, roles=(replace(tally, **fields), *others))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"inputs": ("voted",)}, r"expected topics among .*votes.*, got voted$"),
+        ({"journal": "journal-tally"}, r"expected topics among .*, got journal-tally$"),
+        ({"writes": ("tallies", "ledger", "dead-letters-ballots")}, r"expected topics among .*, got ledger$"),
+        ({"broadcasts": ("models",)}, r"expected topics among .*, got models$"),
+        ({"marks": "marks-tally"}, r"expected topics among .*, got marks-tally$"),
+        ({"marks": None}, r"expected a topic of marks, since it writes tallies, spent-on-votes, got none"),
+        ({"zone": "edge"}, r"expected a zone among ballots, board, got edge$"),
+        ({"key_zone": "ballot"}, r"expected a zone among ballots, board, got ballot$"),
+        ({"zone": "published"}, r"expected a zone among ballots, board, got published$"),
+        ({"journal": "votes"}, r"expected a journal, whose first record is a Genesis, got votes$"),
+        ({"writes": ("tallies", "spent-on-votes")}, r"expected it to write the dead letters of zone ballots"),
+    ],
+)
+def test_a_role_that_names_what_is_not_there_is_refused_in_words(kind: Kind, fields: Any, said: str) -> None:
+    with pytest.raises(DeclarationError, match=said) as caught:
+        changed(kind, **fields)
+    assert str(caught.value).startswith("system poll: role tally: ")
+
+
+def test_a_topic_that_is_declared_twice_is_refused(kind: Kind) -> None:
+    with pytest.raises(DeclarationError, match="system poll: expected each topic once, got votes again"):
+        replace(kind, topics=(*kind.topics, kind.topic("votes")))
+
+
+def test_a_zone_without_a_topic_for_its_dead_letters_is_refused(kind: Kind) -> None:
+    left = tuple(topic for topic in kind.topics if topic.name != "dead-letters-ballots")
+    tally = replace(kind.roles[0], writes=("tallies", "spent-on-votes"))
+    with pytest.raises(DeclarationError, match="there is no such topic"):
+        replace(kind, topics=left, roles=(tally, *kind.roles[1:]))
+
+
+def test_a_record_that_nobody_can_encode_is_refused(kind: Kind) -> None:
+    with pytest.raises(HushstreamError, match="topic votes: expected known schemas, got unknown"):
+        replace(kind.topic("votes"), schemas=("Vote", "Ballot"))
+
+
+def test_a_count_that_a_deployment_does_not_give_is_refused(system: Any) -> None:
+    with pytest.raises(DeclarationError, match=r"topic dead-letters-extra: expected a count among .*, got 'extra'"):
+        replace(system, topics=(*system.topics, topics.dead_letters("extra", "extra")))
+    tally = replace(system.roles[0], homes="tally")
+    with pytest.raises(DeclarationError, match=r"role tally: expected a count among .*, got 'tally'"):
+        replace(system, roles=(tally, *system.roles[1:]))
+
+
+def test_two_packages_with_a_system_of_one_name_are_refused(edited: Any) -> None:
+    package = edited("hushstream_poll/configuration.py", 'NAME = "poll"', 'NAME = "p2b"')
+    done = started(package, "-c", FIND)
+    assert "two packages offer a system named 'p2b'; remove one of them" in done.stderr
+
+
+def test_an_entry_point_that_offers_something_else_is_refused(edited: Any) -> None:
+    package = edited("hushstream_poll-1.0.dist-info/entry_points.txt", "system:KIND", "system:ROLES")
+    done = started(package, "-c", FIND)
+    assert "entry point poll of hushstream.systems: expected a Kind, got tuple" in done.stderr
+
+
+def test_a_schema_under_a_name_of_the_product_is_refused(edited: Any) -> None:
+    package = edited("hushstream_poll/avro/Vote/v1.avsc", '"name": "Vote"', '"name": "Tick"')
+    (package / "hushstream_poll" / "avro" / "Vote").rename(package / "hushstream_poll" / "avro" / "Tick")
+    done = started(package, "-c", FIND)
+    assert re.search(r"SchemaError: Tick: expected one schema of this name, got two", done.stderr)
+
+
+def test_a_release_that_is_not_private_as_stated_does_not_run_live(system: Any, tmp_path: Path) -> None:
+    promises = system.promises
+    open_content = replace(promises.releases.contents[1], form=promises.releases.contents[0].form)
+    releases = promises.releases.with_contents((promises.releases.contents[0], open_content))
+    leaking = replace(system, promises=replace(promises, releases=releases))
+    require_live(system, KeySource(tmp_path))
+    with pytest.raises(ConfigurationError, match="content leaves un-noised on tallies"):
+        require_live(leaking, KeySource(tmp_path))

@@ -1,0 +1,253 @@
+"""The collaborative estimator in its sparse space is the textbook's, and refuses what it must not learn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.learners.errors import LearnerError
+from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
+from hushstream.systems.colin.textbook import TextbookCollaborative
+
+ALGORITHMS = ["linucb", "colin", "goblin"]
+EXACT = 1e-12
+
+
+def relation_of(algorithm: str, users: int, seed: int) -> Relation:
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((users, users)) * (rng.random((users, users)) < 0.5), 1)
+    return Relation.of(SocialGraph(tuple(map(str, range(users))), upper + upper.T), algorithm)
+
+
+def unit_rows(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    rows = rng.standard_normal(shape)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def played(relation: Relation, dimension: int, events: int, seed: int, **settings: bool) -> CollaborativeState:
+    rng = np.random.default_rng(seed)
+    state = CollaborativeState(relation, dimension, 1.0, **settings)
+    for row in unit_rows(rng, events, dimension):
+        state.learn(int(rng.integers(relation.users)), row, float(rng.random()))
+    return state
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("users", "dimension", "ridge"), [(1, 3, 1.0), (6, 4, 0.5), (9, 1, 2.0)])
+def test_bounds_choices_and_parameters_are_the_textbooks_after_every_event(algorithm, users, dimension, ridge):
+    """300 events cross several flushes of the panel."""
+    relation, rng = relation_of(algorithm, users, 1), np.random.default_rng(2)
+    state = CollaborativeState(relation, dimension, ridge)
+    textbook = TextbookCollaborative(relation, dimension, ridge)
+    for _ in range(300):
+        user, arms = int(rng.integers(users)), unit_rows(rng, 5, dimension)
+        bounds = textbook.ucb(user, arms, 0.3)
+        assert np.abs(state.ucb(user, arms, 0.3) - bounds).max() < EXACT
+        arm = state.choose(user, arms, 0.3)
+        assert bounds[arm] > bounds.max() - EXACT
+        reward = float(rng.random())
+        state.learn(user, arms[arm], reward)
+        textbook.learn(user, arms[arm], reward)
+    assert np.abs(state.parameters() - textbook.parameters()).max() < EXACT
+
+
+def test_a_long_run_does_not_drift_from_the_textbook():
+    relation = relation_of("colin", 5, 3)
+    state, textbook = CollaborativeState(relation, 5, 1.0), TextbookCollaborative(relation, 5, 1.0)
+    rng = np.random.default_rng(4)
+    users, rewards = rng.integers(5, size=20_000).tolist(), rng.random(20_000).tolist()
+    for user, row, reward in zip(users, unit_rows(rng, 20_000, 5), rewards, strict=True):
+        state.learn(user, row, reward)
+        textbook.learn(user, row, reward)
+    assert np.abs(state.parameters() - textbook.parameters()).max() < EXACT
+    blocks = np.kron(relation.matrix, np.eye(5)) @ np.linalg.inv(textbook.gram) @ np.kron(relation.matrix, np.eye(5)).T
+    for user, width in enumerate(state.widths()):
+        assert np.abs(width - blocks[5 * user : 5 * user + 5, 5 * user : 5 * user + 5]).max() < EXACT
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_released_raw_sums_stand_in_for_exact_ones(algorithm):
+    relation, rng = relation_of(algorithm, 6, 5), np.random.default_rng(6)
+    state = CollaborativeState(relation, 4, 0.7)
+    textbook = TextbookCollaborative(relation, 4, 0.7)
+    for step in range(150):
+        user, row = int(rng.integers(6)), unit_rows(rng, 4)
+        state.observe(user, row)
+        textbook.observe(user, row)
+        if step % 7 == 0:
+            released = 10 * rng.standard_normal((6, 4))
+            state.set_moment(released)
+            textbook.set_moment(released)
+            assert np.array_equal(state.moment, released)
+        arms = unit_rows(rng, 3, 4)
+        assert np.abs(state.ucb(user, arms, 0.5) - textbook.ucb(user, arms, 0.5)).max() < 10 * EXACT
+    assert np.abs(state.parameters() - textbook.parameters()).max() < 10 * EXACT
+
+
+def test_exact_learning_goes_on_from_released_sums():
+    relation, rng = relation_of("goblin", 4, 9), np.random.default_rng(10)
+    state, textbook = CollaborativeState(relation, 3, 1.0), TextbookCollaborative(relation, 3, 1.0)
+    released = rng.standard_normal((4, 3))
+    state.set_moment(released)
+    textbook.set_moment(released)
+    for step in range(100):
+        row, reward = unit_rows(rng, 3), float(rng.random())
+        state.learn(step % 4, row, reward)
+        textbook.learn(step % 4, row, reward)
+    assert np.abs(state.parameters() - textbook.parameters()).max() < EXACT
+
+
+def test_linucb_users_learn_nothing_from_each_other_and_colin_users_do():
+    row = unit_rows(np.random.default_rng(0), 3)
+    for algorithm, shared in (("linucb", False), ("colin", True), ("goblin", True)):
+        relation = Relation.of(SocialGraph.parse("a,b"), algorithm)
+        state = CollaborativeState(relation, 3, 1.0)
+        before = state.widths()
+        state.learn(0, row, 1.0)
+        assert bool(np.abs(state.parameters()[1]).max() > 0.01) is shared
+        assert (not np.array_equal(state.widths()[1], before[1])) is shared
+
+
+def test_a_batch_has_the_bits_of_its_rows_however_it_is_cut():
+    relation, rng = relation_of("colin", 7, 11), np.random.default_rng(12)
+    users, rows = rng.integers(7, size=200).astype(np.int32), unit_rows(rng, 200, 4)
+    one, cut, single = (CollaborativeState(relation, 4, 1.0) for _ in range(3))
+    one.observe_batch(users, rows)
+    for part in np.split(np.arange(200), [1, 50, 64, 129]):
+        cut.observe_batch(users[part], rows[part])
+    for user, row in zip(users.tolist(), rows, strict=True):
+        single.observe(user, row)
+    assert one.dump() == cut.dump() == single.dump()
+    one.observe_batch(users[:0], rows[:0])
+    assert one.dump() == cut.dump()
+
+
+def test_reading_changes_no_bit_of_what_follows():
+    relation, rng = relation_of("colin", 5, 13), np.random.default_rng(14)
+    read, left = CollaborativeState(relation, 4, 1.0), CollaborativeState(relation, 4, 1.0)
+    for step in range(140):
+        row, arms, reward = unit_rows(rng, 4), unit_rows(rng, 3, 4), float(rng.random())
+        if step in (30, 90):
+            for state in (read, left):
+                state.set_moment(np.full((5, 4), step / 7))
+        read.choose(step % 5, arms, 0.2)
+        read.parameters()[:] = 0
+        read.widths()[:] = 0
+        read.moment[:] = 0
+        read.dump()
+        for state in (read, left):
+            if 25 < step < 60:
+                state.observe(step % 5, row)
+            else:
+                state.learn(step % 5, row, reward)
+    assert read.dump() == left.dump()
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_a_restored_state_goes_on_with_the_same_bits(released):
+    relation = relation_of("goblin", 5, 15)
+    state = played(relation, 3, 100, 16)
+    if released:
+        state.set_moment(np.ones((5, 3)))
+    restored = CollaborativeState(relation, 3, 1.0)
+    restored.load(state.dump())
+    rng = np.random.default_rng(17)
+    rows, arms = unit_rows(rng, 80, 3), unit_rows(rng, 4, 3)
+    assert np.array_equal(restored.ucb(2, arms, 0.5), state.ucb(2, arms, 0.5))
+    for one in (state, restored):
+        for step, row in enumerate(rows):
+            one.observe(step % 5, row)
+    assert np.array_equal(restored.parameters(), state.parameters())
+    assert np.array_equal(restored.widths(), state.widths())
+    assert restored.dump() == state.dump()
+
+
+def test_bytes_of_something_else_are_refused():
+    relation = relation_of("colin", 3, 18)
+    dumped = played(relation, 2, 5, 19).dump()
+    state = CollaborativeState(relation, 2, 1.0)
+    before = state.dump()
+    for wrong, message in [
+        (b"HC", "at least 24 bytes"),
+        (b"XXXX" + dumped[4:], "version 1, got something else"),
+        (dumped[:4] + b"\x09" + dumped[5:], "version 1, got something else"),
+        (dumped[:-8], "bytes of a state"),
+        (dumped + bytes(8), "bytes of a state"),
+        (dumped[:-8] + np.array([np.nan], "<f8").tobytes(), "finite numbers"),
+    ]:
+        with pytest.raises(LearnerError, match=message):
+            state.load(wrong)
+    other = CollaborativeState(relation, 4, 1.0)
+    with pytest.raises(LearnerError, match=r"size \[3, 4, 12\], got \[3, 2, 6\]"):
+        other.load(dumped)
+    assert state.dump() == before
+
+
+def bad_calls():
+    row, rows = np.array([0.6, 0.8]), np.eye(2)
+    nan = np.array([np.nan, 0.0])
+    return {
+        "reward above 1": lambda s: s.learn(0, row, 1.0000001),
+        "reward below 0": lambda s: s.learn(0, row, -0.1),
+        "reward NaN": lambda s: s.learn(0, row, float("nan")),
+        "features too long": lambda s: s.learn(0, 1.001 * row, 0.5),
+        "features NaN": lambda s: s.observe(0, nan),
+        "features infinite": lambda s: s.observe(0, np.array([np.inf, 0.0])),
+        "features of another shape": lambda s: s.observe(0, np.ones(3)),
+        "unknown user": lambda s: s.observe(3, row),
+        "negative user": lambda s: s.learn(-1, row, 0.5),
+        "batch, one too long": lambda s: s.observe_batch(np.array([0, 1]), np.array([[1.0, 0.0], [2.0, 0.0]])),
+        "batch, one NaN": lambda s: s.observe_batch(np.array([0, 1]), np.array([[1.0, 0.0], nan])),
+        "batch, unknown user": lambda s: s.observe_batch(np.array([0, 3]), rows),
+        "batch, negative user": lambda s: s.observe_batch(np.array([0, -1]), rows),
+        "batch of another shape": lambda s: s.observe_batch(np.array([0]), rows),
+        "moment of another shape": lambda s: s.set_moment(np.zeros((2, 3))),
+        "moment NaN": lambda s: s.set_moment(np.full((3, 2), np.nan)),
+        "choice of an unknown user": lambda s: s.choose(3, rows, 0.1),
+        "choice among none": lambda s: s.choose(0, rows[:0], 0.1),
+        "choice with NaN": lambda s: s.choose(0, np.array([[1.0, 0.0], nan]), 0.1),
+        "choice of another shape": lambda s: s.choose(0, np.eye(3), 0.1),
+    }
+
+
+@pytest.mark.parametrize("what", bad_calls())
+def test_what_must_not_be_learned_from_is_refused_and_leaves_no_trace(what):
+    state = CollaborativeState(relation_of("colin", 3, 20), 2, 1.0, norm=1.0)
+    state.learn(0, np.array([0.6, 0.8]), 1.0)
+    state.set_moment(np.ones((3, 2)))
+    before = state.dump()
+    with pytest.raises(LearnerError, match="expected"):
+        bad_calls()[what](state)
+    assert state.dump() == before
+
+
+def test_refusals_repeat_no_reward_and_no_feature():
+    state = CollaborativeState(relation_of("colin", 3, 20), 2, 1.0, norm=1.0)
+    for call in (
+        lambda: state.learn(0, np.array([0.6, 0.8]), 7.123),
+        lambda: state.observe(0, np.array([7.123, 0.8])),
+        lambda: state.set_moment(np.array([[7.123, np.nan]] * 3)),
+    ):
+        with pytest.raises(LearnerError) as refusal:
+            call()
+        assert "7.123" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dimension": 0}, "at least one dimension"),
+        ({"ridge": 0.0}, "finite ridge above 0, got 0.0"),
+        ({"ridge": float("nan")}, "finite ridge above 0, got nan"),
+        ({"norm": -1.0}, "finite norm above 0, got -1.0"),
+        ({"limit_bytes": 287}, "at most 287 bytes for 3 users in 2 dimensions, got 288"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(LearnerError, match=message):
+        CollaborativeState(relation_of("colin", 3, 21), **{"dimension": 2, "ridge": 1.0, **settings})
+
+
+def test_a_refused_relation_is_a_learner_error():
+    assert issubclass(RelationError, LearnerError)

@@ -1,0 +1,375 @@
+"""Configurations of collaborative deployments: what cannot be is refused by name, and everything is in the digest."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare, write_config
+from hushstream.agents.roles import role_work
+from hushstream.cli.main import main
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.declaration import Artefacts, Given
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.keys import key_path, write_key
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.artefacts import GRAPH as EDGES
+from hushstream.systems.colin.artefacts import RELATION, USERS, inputs_of, read_relation
+from hushstream.systems.colin.artefacts import prepare as prepared
+from hushstream.systems.colin.configuration import (
+    CollaborationConfig,
+    CollaborativeConfig,
+    ContinualConfig,
+    FeatureConfig,
+    collaborative_digest,
+)
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import RelationError, SocialGraph
+from hushstream.systems.colin.system import declare
+
+NAN, INF = float("nan"), float("inf")
+SECTIONS = {
+    "features": FeatureConfig,
+    "learner": CollaborationConfig,
+    "feedback": FeedbackConfig,
+    "release": ContinualConfig,
+    "partitions": PartitionConfig,
+    "budget": BudgetConfig,
+}
+NEEDED = {"features": {"dimension": 3}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
+BAD = {
+    "features.dimension": [0, 513, 2.0, "3", True, None],
+    "features.norm": [0, -1.0, NAN, INF, "1", 1025.0, None],
+    "features.norm_l1": [0, -1.0, NAN, INF, "1", 1.74],
+    "learner.algorithm": ["p2b", "", None, "CoLin"],
+    "learner.alpha": [-0.1, NAN, INF, "lemma 2", None, True],
+    "learner.ridge": [0, -1.0, NAN, INF, "1", "AUTO", None, True],
+    "learner.self_weight": [-0.1, NAN, INF, "1"],
+    "learner.tie_weight": [-0.1, NAN, INF, "1", None],
+    "learner.failure": [0, 1, -0.5, NAN, "small"],
+    "release.trust": ["nobody", "", None],
+    "release.mechanism": ["tree", "", None],
+    "release.noise": ["uniform", "", None],
+    "release.epsilon": [0, -1, 1e-9, 9.9e-7, 20.1, NAN, INF, -INF, "1", None],
+    "release.delta": [0, 1, -1e-6, NAN, INF, "small", None],
+    "release.horizon": [0, -1, (1 << 30) + 1, 1.5, INF, "all", None, True],
+    "release.rewards_per_user": [0, -1, 1_000_001, 1.5, INF, None],
+    "release.reward_levels": [0, 257, 1.5, None],
+    "release.rows": [0, 4097, 1.5, None],
+    "release.seconds": [0, -5, NAN, INF, 1e300, "60"],
+    "release.epochs": [0, -1, 1001, 1.5, None],
+    "partitions.learner": [0, 4097, 1.0],
+}
+TOP = {
+    "deployment": ["", "a b", "ä", "x" * 65, None],
+    "arms": [0, 4097, 2.0, "5", True],
+    "settle_seconds": [-1, NAN, INF, 1e300, "10"],
+    "system": ["p2b", None],
+}
+GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
+
+
+def declared(graph=GRAPH, **changes):
+    return declare(CollaborativeSystem.of(make(**changes), graph))
+
+
+def taken_over(edges, users=None):
+    """The graph that preparation makes of the text of an edge list, and of a list of users."""
+    given = {EDGES.name: ("edges", edges)} | ({} if users is None else {USERS.name: ("users", users)})
+    made = prepared(make(), Given(Artefacts("folder", {}), given, None))
+    return read_relation(Artefacts("folder", made))
+
+
+def make(**changes):
+    return CollaborativeConfig(**{"deployment": "small", "arms": 4, "features": FeatureConfig(3), **changes})
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
+    section, key = name.split(".")
+    for value in BAD[name]:
+        with pytest.raises(ConfigurationError) as caught:
+            SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
+        message = str(caught.value)
+        assert message.startswith(f"{name}: expected ")
+        assert message.endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("name", TOP)
+def test_an_impossible_value_at_the_top_names_its_field(name):
+    for value in TOP[name]:
+        with pytest.raises(ConfigurationError, match=f"^{name}: expected .*, got "):
+            make(**{name: value})
+
+
+def test_every_field_has_its_impossible_values_tested():
+    own = ("features", "learner", "release")
+    named = {f"{section}.{field.name}" for section in own for field in fields(SECTIONS[section])}
+    assert named == {name for name in BAD if name.partition(".")[0] in own}
+    assert {field.name for field in fields(CollaborativeConfig)} == {*TOP, *SECTIONS}
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"mechanism": "noisy-reward"}, "release.trust"),
+        ({"mechanism": "noisy-reward", "trust": "edge", "noise": "gaussian"}, "release.noise"),
+        ({"mechanism": "noisy-reward", "trust": "edge", "noise": "k-norm"}, "release.noise"),
+        ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
+        ({"mechanism": "exact", "trust": "edge"}, "release.trust"),
+        ({"mechanism": "blt"}, "release.noise"),
+        ({"horizon": 100, "rewards_per_user": 101}, "release.rewards_per_user"),
+        ({"trust": "edge", "seconds": 60}, "release.seconds"),
+    ],
+)
+def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
+    with pytest.raises(ConfigurationError, match=rf"^{field}: expected "):
+        ContinualConfig(**values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"partitions": PartitionConfig(shuffler=2)}, "partitions.shuffler"),
+        (
+            {
+                "learner": CollaborationConfig(alpha="lemma"),
+                "release": ContinualConfig(mechanism="honaker"),
+            },
+            "learner.alpha",
+        ),
+        (
+            {
+                "learner": CollaborationConfig(alpha="lemma"),
+                "release": ContinualConfig(noise="k-norm"),
+            },
+            "learner.alpha",
+        ),
+    ],
+)
+def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field):
+    with pytest.raises(ConfigurationError, match=rf"^{field}: expected "):
+        make(**changes)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"armz": 5}, "armz"),
+        ({"release": {"epsilonn": 1}}, "release.epsilonn"),
+        ({"release": {"epsilon": 0}}, "release.epsilon: expected a finite number above 0, got 0"),
+        ({"release": {"epsilon": INF}}, "release.epsilon: expected a finite number above 0, got inf"),
+        ({"features": {"dimension": 3, "length": 1}}, "features.length"),
+        ({"features": {}}, "features.dimension"),
+        ({"system": "goblin"}, "system: expected one of p2b, colin, got 'goblin'"),
+    ],
+)
+def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values, named):
+    plain = {"system": "colin", "deployment": "shop", "arms": 4, "features": {"dimension": 3}}
+    with pytest.raises(ConfigurationError, match=named) as caught:
+        parse_config({**plain, **values}, "shop.yaml")
+    assert str(caught.value).startswith("shop.yaml: ")
+
+
+# The graph.
+
+
+def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name():
+    edges = "ann,bob\nbob,eve,2\n"
+    with pytest.raises(RelationError, match="edge 2: expected listed users, got 'eve'"):
+        taken_over(edges, "ann\nbob\n")
+    assert taken_over(edges).users == ("ann", "bob", "eve")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ann", "line 1: expected user,user or user,user,weight, got 1 fields"),
+        ("ann,bob,-1", "edge 1: expected a finite weight above 0, got -1"),
+        ("ann,bob,inf", "edge 1: expected a finite weight above 0, got inf"),
+        ("ann,bob,much", "line 1: expected a number for the weight"),
+        ("ann,ann", "edge 1: expected two users, got 'ann' tied to himself"),
+        ("ann,bob\nbob,ann", "edge 2: expected each pair once"),
+        ("", "graph: expected at least one user, got none"),
+    ],
+)
+def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
+    with pytest.raises(RelationError, match=says):
+        taken_over(text)
+
+
+@pytest.mark.parametrize("option", ["--graph", "--users"])
+@pytest.mark.parametrize("name", ["missing", "binary"])
+def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsys, option, name):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "edges").write_text("ann,bob\n")
+    write_config(make(), tmp_path / "deployment.yaml")
+    files = {"--graph": tmp_path / "edges", option: tmp_path / name}
+    words = [str(word) for pair in files.items() for word in pair]
+    with pytest.raises(SystemExit) as ended:
+        main(["prepare", str(tmp_path), str(tmp_path / "made"), *words])
+    assert ended.value.code == 1
+    assert f"{name}: expected a readable list, got " in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_user_without_any_tie_is_refused_where_colin_needs_one():
+    config = make(learner=CollaborationConfig(self_weight=0.0))
+    with pytest.raises(RelationError, match="expected a tie for every user, got none for 'cyd'"):
+        CollaborativeSystem.of(config, GRAPH)
+    assert CollaborativeSystem.of(make(), GRAPH).nodes == 3
+
+
+def test_a_prepared_graph_is_read_back_and_another_one_is_refused(tmp_path):
+    system = prepare(tmp_path, make(), inputs_of(GRAPH))
+    again = load(tmp_path)
+    assert again.digest == system.digest
+    assert np.array_equal(again.core.graph.weights, GRAPH.weights)
+    other = SocialGraph.of_edges([("ann", "cyd", 1.0)], GRAPH.users)
+    with pytest.raises(ConfigurationError, match=r"relation\.json: expected the graph at hand or none, got another"):
+        prepare(tmp_path, make(), inputs_of(other))
+    with pytest.raises(ConfigurationError, match=r"deployment\.yaml: expected the configuration at hand or none"):
+        prepare(tmp_path, make(arms=5), inputs_of(GRAPH))
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", b'[["ann"]]', b'[["ann"], [[0, 1, 1]]]', b"\xff"])
+def test_a_missing_or_damaged_graph_is_refused_by_its_path(content):
+    files = {} if content is None else {RELATION: content}
+    with pytest.raises(ConfigurationError, match=r"^folder/relation\.json: expected users and their ties"):
+        read_relation(Artefacts("folder", files))
+
+
+# Keys.
+
+
+def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
+    system = declared()
+    for role, zone in (("learner", "edge"), ("counter", "counter")):
+        with pytest.raises(HushstreamError, match=zone):
+            role_work(role, system, KeySource(tmp_path))
+    path = key_path(tmp_path, "counter")
+    write_key(path)
+    assert role_work("counter", system, KeySource(tmp_path)).topics.inputs == ("rewards",)
+    path.chmod(0o644)
+    with pytest.raises(HushstreamError, match="counter"):
+        role_work("counter", system, KeySource(tmp_path))
+    with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, counter, aggregator\)"):
+        role_work("shuffler", system, KeySource(seed=1))
+    edge = declared(release=ContinualConfig(trust="edge"))
+    with pytest.raises(
+        HushstreamError, match=r"expected a role of deployment small \(learner, aggregator\), got 'counter'"
+    ):
+        role_work("counter", edge, KeySource(seed=1))
+
+
+# Sizes, digest, guarantee.
+
+
+def test_records_too_large_to_publish_are_refused_before_anything_runs():
+    big = FeatureConfig(128)
+    many = SocialGraph.of_edges([], [f"user-{number}" for number in range(20)])
+    with pytest.raises(ConfigurationError, match=r"expected a model \(4 \* users \* d \* \(d \+ 2\)\) of at most"):
+        CollaborativeSystem.of(make(features=big), many)
+    with pytest.raises(ConfigurationError, match="expected a release"):
+        CollaborativeSystem.of(make(features=big, release=ContinualConfig(rows=4096)), GRAPH)
+    with pytest.raises(ConfigurationError, match="expected a context"):
+        CollaborativeSystem.of(make(features=big, arms=4096), GRAPH)
+
+
+OTHERS = {
+    "deployment": "other",
+    "arms": 5,
+    "settle_seconds": 1.0,
+    "budget": BudgetConfig(30.0, 1e-6),
+    "features.dimension": 4,
+    "features.norm": 0.5,
+    "features.norm_l1": 1.1,
+    "learner.algorithm": "goblin",
+    "learner.alpha": 0.2,
+    "learner.ridge": 2.0,
+    "learner.self_weight": 2.0,
+    "learner.tie_weight": 2.0,
+    "learner.failure": 0.1,
+    "feedback.attribution_window_seconds": 1.0,
+    "feedback.early_feedback": 5,
+    "feedback.remembered_events": 5,
+    "release.trust": "edge",
+    "release.mechanism": "binary",
+    "release.noise": "gaussian",
+    "release.epsilon": 0.5,
+    "release.delta": 1e-7,
+    "release.horizon": 1 << 19,
+    "release.rewards_per_user": 9_999,
+    "release.reward_levels": 1,
+    "release.rows": 255,
+    "release.seconds": 9.0,
+    "release.epochs": 2,
+    "partitions.learner": 2,
+}
+
+
+def test_every_value_and_every_tie_moves_the_digest():
+    base = make()
+    heavier = SocialGraph.of_edges([("ann", "bob", 1.5)], GRAPH.users)
+    renamed = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "dan"))
+    seen = {collaborative_digest(base, graph.canonical()) for graph in (GRAPH, heavier, renamed)}
+    leaves = {
+        f"{name}.{key}" if isinstance(value, dict) else name
+        for name, value in asdict(base).items()
+        for key in (value if isinstance(value, dict) else [None])
+    }
+    assert leaves - {"system", "partitions.shuffler"} == set(OTHERS)
+    for name, value in OTHERS.items():
+        section, _, key = name.partition(".")
+        part = getattr(base, section)
+        changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
+        seen.add(collaborative_digest(changed, GRAPH.canonical()))
+    assert len(seen) == 3 + len(OTHERS)
+
+
+def guarantee(**release):
+    values = {"horizon": 64, "rewards_per_user": 10, **release}
+    return CollaborativeSystem.of(make(release=ContinualConfig(**values)), GRAPH).guarantee()
+
+
+def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewards_and_epochs():
+    promised = guarantee(epsilon=0.5)
+    assert promised.epsilon_micro == 500_000
+    assert promised.unit == "one reward"
+    assert promised.lifetime.cost.epsilon_micro == 5_000_000
+    assert promised.renewals is None
+    assert promised.zone == "counter"
+    more = guarantee(epsilon=0.5, epochs=3)
+    assert more.epsilon_micro == 1_500_000, "the headline is for all epochs"
+    assert more.price == promised.cost
+    assert more.delta_units == more.residue_units == 3 * promised.delta_units
+    assert more.lifetime.cost.epsilon_micro == 15_000_000
+    assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
+    assert more.as_json()["renewals"]["most"] == 3
+
+
+def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():
+    promised, laplace = guarantee(noise="k-norm", epsilon=0.5), guarantee(epsilon=0.5)
+    assert promised.epsilon_micro == laplace.epsilon_micro == 500_000
+    assert promised.delta_units == promised.residue_units < 2**80 * 1e-15
+    assert promised.lifetime.cost.epsilon_micro == 5_000_000
+    assert promised.norm.startswith("L2")
+    assert promised.sensitivity == pytest.approx(2**24)
+    assert laplace.sensitivity == pytest.approx(np.sqrt(3) * 2**24)
+    assert "k-norm noise with scale" in promised.mechanism
+
+
+def test_noise_at_the_edge_is_promised_there():
+    assert guarantee(trust="edge").zone == "edge"
+    noisy = guarantee(trust="edge", mechanism="noisy-reward", epsilon=2.0)
+    assert noisy.zone == "edge"
+    assert noisy.epsilon_micro == 2_000_000
+
+
+def test_the_relation_matrix_does_not_enter_what_one_reward_moves():
+    lone = CollaborativeSystem.of(make(), SocialGraph.of_edges([], ("ann", "bob")))
+    tied = CollaborativeSystem.of(make(), SocialGraph.of_edges([("ann", "bob", 9.0)]))
+    assert lone.guarantee().sensitivity == tied.guarantee().sensitivity > 2**24

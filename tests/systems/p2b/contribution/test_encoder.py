@@ -1,0 +1,106 @@
+"""The encoder is exact nearest-centroid search in whole numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.contribution.errors import ContributionError
+from hushstream.systems.p2b.contribution.fitting import fit_grid
+from hushstream.systems.p2b.contribution.grid import grid_points, grid_units
+
+
+def nearest(lattice, units, digits):
+    """The lowest code at the least squared distance, in unlimited integers."""
+    distances = [
+        sum((u * CENTROID_STEPS - 10**digits * c) ** 2 for u, c in zip(units, centroid, strict=True))
+        for centroid in lattice
+    ]
+    return distances.index(min(distances))
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_codes_are_the_exact_nearest_centroids(data):
+    digits = data.draw(st.integers(1, 5))
+    dimension = data.draw(st.integers(1, 6))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    # Coarse centroids give many equal distances, fine ones use the whole range of the sums.
+    centroids = rng.dirichlet(np.ones(dimension), 7)
+    if data.draw(st.booleans()):
+        centroids = np.rint(centroids * 4) / 4
+    encoder = Encoder(centroids, digits)
+    units = rng.multinomial(10**digits, np.ones(dimension) / dimension, size=20)
+    codes = encoder.encode_units(units)
+    lattice = encoder.lattice.tolist()
+    assert codes.tolist() == [nearest(lattice, row, digits) for row in units.tolist()]
+
+
+def test_equal_distances_go_to_the_lowest_code():
+    encoder = Encoder(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), 1)
+    assert encoder.encode(np.array([[0.5, 0.5], [0.1, 0.9]])).tolist() == [0, 1]
+
+
+def test_one_context_gets_the_code_that_it_gets_among_many():
+    encoder = fit_grid(4, 1, 9, seed=1)
+    contexts = np.random.default_rng(2).dirichlet(np.ones(4), 5000).astype(np.float32)
+    codes = encoder.encode(contexts)
+    assert codes.dtype == np.int32
+    assert [encoder.encode_one(x) for x in contexts[::500]] == codes[::500].tolist()
+    assert np.array_equal(codes, encoder.encode_units(grid_units(contexts, 1)))
+
+
+def test_centroids_are_kept_exactly_and_define_the_encoder():
+    encoder = fit_grid(5, 1, 12, seed=3)
+    again = Encoder(encoder.centroids, 1)
+    assert np.array_equal(again.lattice, encoder.lattice)
+    assert np.array_equal(encoder.centroids * CENTROID_STEPS, encoder.lattice)
+
+
+@pytest.mark.parametrize("codes", [8, 100])
+def test_a_fit_is_repeatable_and_uses_its_codes(codes):
+    first, second = fit_grid(6, 1, codes, seed=4), fit_grid(6, 1, codes, seed=4)
+    assert np.array_equal(first.lattice, second.lattice)
+    assert first.codes == codes
+    used = np.bincount(first.encode_units(grid_points(6, 1)), minlength=codes)
+    assert (used > 0).mean() > 0.9
+    assert np.array_equal(first.lattice, first.lattice[np.lexsort(first.lattice.T[::-1])])
+
+
+def test_fitting_brings_codes_near_their_contexts():
+    points = grid_points(6, 1)
+    encoder = fit_grid(6, 1, 32, seed=5)
+    spread = ((points / 10 - 1 / 6) ** 2).sum(axis=1).mean()
+    left = ((points / 10 - encoder.centroids[encoder.encode_units(points)]) ** 2).sum(axis=1).mean()
+    assert left < 0.45 * spread
+
+
+@pytest.mark.parametrize(
+    ("centroids", "digits"),
+    [
+        (np.zeros(3), 1),
+        (np.zeros((0, 3)), 1),
+        (np.full((2, 2), np.nan), 1),
+        (np.ones((2, 2)), 9),
+        (np.full((2, 2), 1000.0), 5),
+    ],
+)
+def test_encoders_outside_the_exact_range_are_refused(centroids, digits):
+    with pytest.raises(ContributionError):
+        Encoder(centroids, digits)
+
+
+def test_units_of_another_grid_are_refused():
+    encoder = Encoder(np.eye(3), 1)
+    for units in (np.array([[5, 4, 0]]), np.array([[11, -1, 0]]), np.array([[5, 5]])):
+        with pytest.raises(ContributionError):
+            encoder.encode_units(units)
+
+
+def test_more_codes_than_grid_points_are_refused():
+    with pytest.raises(ContributionError, match="1 to 66 codes"):
+        fit_grid(3, 1, 67, seed=0)

@@ -1,0 +1,443 @@
+"""Many users on one learner: at rest, forgotten, over quota; no decision and no slot shows where they were."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from hushstream.agents.user_store import UserDatabase
+from hushstream.engine import packed
+from hushstream.engine.users_at_rest import MemoryUserStore
+from hushstream.schemas import codec
+from hushstream.systems.p2b.contribution.slots import unpack
+from hushstream.systems.p2b.edge import users as learner_users
+from hushstream.systems.p2b.machines.learner import LearnerMachine
+
+USERS = [f"user-{number}" for number in range(12)]
+HOUR = 3600.0
+
+
+def play(rig, rigs, events=160, seed=0, after_each=None, gap=2.0):
+    """Users in random order: contexts, most of them rewarded, some only shown, some left; time goes on."""
+    rng = np.random.default_rng(seed)
+    waiting = []
+    for number in range(events):
+        user = USERS[int(rng.integers(len(USERS)) * rng.random())]
+        rig.context(f"e{number}", user, rigs.point(int(rng.integers(4))))
+        waiting.append((f"e{number}", user))
+        if len(waiting) > 5 and rng.random() < 0.8:
+            event_id, clicker = waiting.pop(int(rng.integers(len(waiting))))
+            arm = rig.seen.arms.get(event_id, 0)
+            feedback = rng.random()
+            if feedback < 0.6:
+                rig.reward(event_id, arm, float(rng.integers(2)), clicker)
+            elif feedback < 0.8:
+                rig.shown(event_id, arm, clicker)
+        rig.wait(float(rng.random() * gap))
+        if rng.random() < 0.05:
+            rig.wait(30.0)
+        if rng.random() < 0.4:
+            rig.fold()
+            if after_each is not None:
+                after_each()
+    rig.seal()
+    rig.fold()
+    return rig
+
+
+def same_bytes(rig, other):
+    return all(
+        [rig.journal == other.journal, rig.seen.outputs == other.seen.outputs, rig.seen.counts == other.seen.counts]
+    )
+
+
+@pytest.fixture(params=["centroid", "onehot"])
+def system(rigs, request):
+    return rigs.make_system(
+        slot={"lifetime_slots": 2},
+        encoder={"features": request.param},
+        public_dataset=True,
+        users={"expire_after_seconds": 45.0},
+    )
+
+
+@pytest.fixture
+def models(rigs, system):
+    line = rigs.AggregatorRig(system)
+    line.give(rigs.crowd_values(system, 3))
+    return [line.genesis, *line.journal]
+
+
+def rig_with(rigs, system, models):
+    rig = rigs.LearnerRig(system)
+    for value in models[:2]:
+        rig.put("models", value)
+    return rig
+
+
+def newer_model(rig, models):
+    """A later version in the middle of the play, so that users stand on different ones."""
+    added = []
+
+    def add():
+        if len(rig.journal) == 20 and not added:
+            added.extend(rig.put("models", value) for value in models[2:])
+
+    return add
+
+
+def test_users_at_rest_change_no_byte(rigs, system, models):
+    straight = rig_with(rigs, system, models)
+    play(straight, rigs, after_each=newer_model(straight, models))
+    resting = rig_with(rigs, system, models)
+    store = MemoryUserStore()
+    resting.machine.keep_users(store, 2)
+    most = []
+    add = newer_model(resting, models)
+    play(resting, rigs, after_each=lambda: (add(), most.append(len(resting.machine.agents))))
+    assert same_bytes(straight, resting)
+    assert store.all()
+    assert np.median(most) < len(straight.machine.agents)
+
+
+def test_a_learner_taken_up_from_disk_at_every_cut_goes_on_byte_for_byte(rigs, system, models, tmp_path):
+    straight = rig_with(rigs, system, models)
+    play(straight, rigs, after_each=newer_model(straight, models))
+    broken = rig_with(rigs, system, models)
+    place = tmp_path / "0.users"
+    with closing(UserDatabase(place)) as store:
+        broken.machine.keep_users(store, 4)
+        cuts = []
+        add = newer_model(broken, models)
+
+        def crash():
+            add()
+            cuts.append(1)
+            if len(cuts) % 2:
+                store.save(broken.machine.snapshot())
+                saved.append(len(broken.journal))
+                return
+            broken.machine = LearnerMachine(system, 0, broken.key)
+            store.rewind()
+            broken.machine.keep_users(store, 4)
+            broken.machine.start(broken.genesis)
+            broken.machine.restore(store.snapshot())
+            for value in broken.journal[saved[-1] :]:
+                broken.machine.replay(value, [broken.slice(p) for p in broken.machine.recovery_ranges(value)])
+
+        saved = []
+        play(broken, rigs, after_each=crash)
+    assert len(cuts) > 20
+    assert same_bytes(straight, broken)
+
+
+class Cuts:
+    """Snapshots that are packed bit by bit between folds, and takes-up from the last one that was saved."""
+
+    def __init__(self, rig, store, system, seed):
+        self.rig, self.store, self.system = rig, store, system
+        self.draw = np.random.default_rng(seed)
+        self.packing = None
+        self.cut = 0
+        self.saved = None
+        self.interleaved = self.takes_up = 0
+
+    def step(self):
+        if self.packing is None:
+            self.packing, self.cut = self.rig.machine.snapshot_portions(), len(self.rig.journal)
+        for _ in range(int(self.draw.integers(1, 40))):
+            try:
+                next(self.packing)
+            except StopIteration as end:
+                self.keep(end.value)
+                return
+        if self.draw.random() < 0.05:
+            self.packing.close()
+            self.packing = None
+
+    def keep(self, state):
+        self.packing = None
+        self.interleaved += self.cut < len(self.rig.journal)
+        if self.store is not None:
+            self.store.save(state)
+        self.saved = (state, self.cut)
+        if self.draw.random() < 0.5:
+            self.take_up()
+
+    def take_up(self):
+        rig = self.rig
+        rig.machine = LearnerMachine(self.system, 0, rig.key)
+        if self.store is not None:
+            self.store.rewind()
+            rig.machine.keep_users(self.store, 4)
+            assert self.store.snapshot() == self.saved[0]
+        rig.machine.start(rig.genesis)
+        rig.machine.restore(self.saved[0])
+        for value in rig.journal[self.saved[1] :]:
+            rig.machine.replay(value, [rig.slice(p) for p in rig.machine.recovery_ranges(value)])
+        self.takes_up += 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
+    rigs, system, models, tmp_path, monkeypatch, durable, seed
+):
+    monkeypatch.setattr(learner_users, "_PORTION_USERS", 1)
+    monkeypatch.setattr(packed, "PORTION_ITEMS", 2)
+    straight = rig_with(rigs, system, models)
+    play(straight, rigs, 300, seed, after_each=newer_model(straight, models))
+    broken = rig_with(rigs, system, models)
+    with closing(UserDatabase(tmp_path / "0.users")) as store:
+        if durable:
+            broken.machine.keep_users(store, 4)
+        cuts = Cuts(broken, store if durable else None, system, seed)
+        add = newer_model(broken, models)
+        play(broken, rigs, 300, seed, after_each=lambda: (add(), cuts.step()))
+    assert cuts.interleaved > 2
+    assert cuts.takes_up > 1
+    assert same_bytes(straight, broken)
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_he_is_then(rigs, tmp_path, shown):
+    rig = rigs.LearnerRig()
+    with closing(UserDatabase(tmp_path / "0.users")) as store:
+        rig.machine.keep_users(store, 100)
+        rig.decide("e1", "ann")
+        if shown:
+            rig.shown("e1", 0, "ann")
+            rig.fold()
+        store.save(rig.machine.snapshot())
+        rig.wait(2 * HOUR)
+        rig.decide("e2", "bob")
+        store.save(rig.machine.snapshot())
+        fresh = LearnerMachine(rig.system, 0, rig.key)
+        store.rewind()
+        fresh.keep_users(store, 100)
+        fresh.start(rig.genesis)
+        fresh.restore(store.snapshot())
+        assert fresh.agents["ann"].dump() == rig.machine.agents["ann"].dump()
+        assert fresh.agents["ann"].dump()["open"] == []
+
+
+def test_a_snapshot_with_users_on_disk_holds_none_of_them(rigs, tmp_path):
+    rig = rigs.LearnerRig()
+    with closing(UserDatabase(tmp_path / "0.users")) as store:
+        rig.machine.keep_users(store, 4)
+        rig.interact("ann", 2)
+        few = len(rig.machine.snapshot())
+        for number in range(50):
+            rig.interact(f"u{number}", 2)
+        rig.machine.past = rigs.LearnerRig().machine.past
+        assert len(rig.machine.snapshot()) < few + 200
+    assert b"ann" not in (tmp_path / "0.users").read_bytes()
+
+
+def test_users_whose_decisions_wait_stay_in_memory_and_are_not_gone_through_at_every_fold(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"attribution_window_seconds": HOUR}))
+    written = []
+
+    class Watched(MemoryUserStore):
+        def put(self, users):
+            written.append(1)
+            return super().put(users)
+
+    store = Watched()
+    rig.machine.keep_users(store, 20)
+    for number in range(300):
+        rig.decide(f"e{number}", f"user-{number}")
+    assert (len(rig.machine.agents), store.all()) == (300, [])
+    assert len(written) < 60
+    for number in range(300):
+        rig.reward(f"e{number}", 0, 1.0, f"user-{number}")
+        rig.fold()
+    for number in range(60):
+        rig.reward(f"f{number}", rig.decide(f"f{number}", f"late-{number}"), 1.0, f"late-{number}")
+        rig.fold()
+    assert len(rig.machine.agents) < 60
+
+
+def test_no_fold_puts_many_users_to_rest_and_no_more_than_the_limit_are_warm(rigs):
+    rig = rigs.LearnerRig()
+    written = []
+
+    class Watched(MemoryUserStore):
+        def put(self, users):
+            users = list(users)
+            written.append(len(users))
+            return super().put(users)
+
+    rig.machine.keep_users(Watched(), 400)
+    most = 0
+    for number in range(900):
+        rig.reward(f"e{number}", rig.decide(f"e{number}", f"user-{number}"), 1.0, f"user-{number}")
+        most = max(most, len(rig.machine.agents))
+    assert sum(written) > 400
+    assert max(written) <= learner_users._PORTION_USERS + 2, "a portion, and as many as were met"
+    assert most <= 402
+
+
+def test_replay_follows_users_at_rest_expired_and_over_quota(rigs, system, models):
+    rig = rig_with(rigs, system, models)
+    rig.machine.keep_users(MemoryUserStore(), 3)
+    play(rig, rigs)
+    assert rig.seen.counts["expired"] > 3
+    fresh = LearnerMachine(system, 0, rig.key)
+    assert rig.replayed(fresh).outputs == rig.seen.outputs
+
+
+# Erasure.
+
+
+def forget(rig, user, **changes):
+    fields = {"user": user, "config_digest": rig.system.digest, **changes}
+    rig.put("contexts", codec.encode("Forget", fields))
+    return rig.fold()
+
+
+def test_forgetting_drops_the_state_and_sends_what_is_owed_as_null(rigs):
+    rig = rigs.LearnerRig()
+    rig.interact("ann", 3)
+    seen = forget(rig, "ann")
+    assert seen.counts["forgotten"] == 1
+    assert rig.machine.agents.get("ann") is None
+    rig.wait(20)
+    rig.decide("later", "bob")
+    (slot,) = rig.seen.slots
+    assert unpack(slot.content, rigs.CODES, rigs.ARMS, 1) is None
+
+
+def test_erasure_does_not_refill_the_allowance(rigs):
+    rig = rigs.LearnerRig()
+    for life in range(4):
+        for number in range(7):
+            rig.reward(f"{life}-{number}", rig.decide(f"{life}-{number}", "ann"), 1.0, "ann")
+            rig.wait(12)
+        forget(rig, "ann")
+    rig.seal()
+    rig.fold()
+    assert len(rig.seen.slots) == rig.system.config.slot.lifetime_slots == 1
+
+
+def test_a_forgotten_name_is_in_no_state(rigs):
+    rig = rigs.LearnerRig()
+    for number in range(2):
+        rig.reward(f"e{number}", rig.decide(f"e{number}", "ann-canary"), 1.0, "ann-canary")
+    rig.shown("unknown", 1, "ann-canary")
+    rig.fold()
+    assert b"ann-canary" in rig.machine.snapshot()
+    forget(rig, "ann-canary")
+    assert b"ann-canary" not in rig.machine.snapshot()
+    assert rig.machine.terms.policy.dump_models()[-1]["users"] == 0
+
+
+def test_an_erasure_replays_and_a_restored_machine_goes_on(rigs):
+    rig = rigs.LearnerRig()
+    rig.interact("ann", 3)
+    forget(rig, "ann")
+    state = rig.machine.snapshot()
+    rig.interact("bob", 2)
+    fresh = LearnerMachine(rig.system, 0, rig.key)
+    assert rig.replayed(fresh).outputs == rig.seen.outputs
+    assert fresh.snapshot() == rig.machine.snapshot()
+    again = LearnerMachine(rig.system, 0, rig.key)
+    again.start(rig.genesis)
+    again.restore(state)
+    assert again.snapshot() == state
+
+
+def test_an_old_answer_of_a_forgotten_user_is_nobody_elses(rigs):
+    rig = rigs.LearnerRig()
+    rig.decide("once", "ann")
+    forget(rig, "ann")
+    rig.context("once", "ann")
+    seen = rig.fold()
+    assert seen.answers == []
+    assert seen.reasons == ["event_of_another_user"]
+
+
+def test_an_erasure_under_another_configuration_is_refused(rigs):
+    rig = rigs.LearnerRig()
+    rig.interact("ann", 1)
+    assert forget(rig, "ann", config_digest=bytes(16)).reasons == ["other_configuration"]
+    assert rig.machine.agents.get("ann") is not None
+
+
+def test_where_an_erasure_lies_in_a_batch_does_not_matter(rigs):
+    def played(together):
+        rig = rigs.LearnerRig()
+        for number in range(3):
+            rig.context(f"a{number}", "ann", rigs.point(number))
+            if number == 1:
+                rig.put("contexts", codec.encode("Forget", {"user": "ann", "config_digest": rig.system.digest}))
+            if not together:
+                rig.fold()
+        rig.fold()
+        return rig
+
+    assert played(True).seen.answers == played(False).seen.answers
+    assert played(True).machine.agents["ann"].decided == played(False).machine.agents["ann"].decided == 3
+
+
+# Quotas.
+
+
+def quota(rigs, **users):
+    return rigs.LearnerRig(rigs.make_system(users=users))
+
+
+def test_over_quota_everybodys_decision_is_given_and_nothing_is_learned(rigs):
+    rig = quota(rigs, contexts_per_period=2, period_seconds=HOUR)
+    rig.interact("ann", 2)
+    before = rig.machine.agents["ann"].dump()
+    for number in range(30):
+        arm = rig.decide(f"more-{number}", "ann")
+        rig.reward(f"more-{number}", arm, 1.0, "ann")
+    seen = rig.fold()
+    assert {answer.policy for answer in rig.seen.answers[2:]} == {1}
+    assert seen.counts["rewarded"] == 0
+    after = rig.machine.agents["ann"].dump()
+    assert {**after, "used": before["used"]} == before
+    assert rig.seen.counts["over_quota"] == 30
+    rig.wait(HOUR)
+    rig.decide("next-period", "ann")
+    assert rig.seen.answers[-1].policy == 0
+
+
+def test_over_quota_one_question_gets_one_answer(rigs):
+    rig = quota(rigs, contexts_per_period=1)
+    rig.interact("ann", 1)
+    answers = {rig.decide("again", "ann") for _ in range(5)}
+    assert len(answers) == 1
+
+
+def test_a_quota_is_not_refilled_by_erasure(rigs):
+    rig = quota(rigs, contexts_per_period=2)
+    rig.interact("ann", 2)
+    forget(rig, "ann")
+    rig.decide("more", "ann")
+    assert rig.seen.answers[-1].policy == 1
+
+
+def test_one_users_clicks_cannot_take_the_place_of_everybodys(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(users={"early_feedback": 3}, feedback={"early_feedback": 10}))
+    rig.reward("bobs", 0, 1.0, "bob")
+    for number in range(50):
+        rig.reward(f"none-{number}", 0, 1.0, "ann")
+    seen = rig.fold()
+    assert seen.reasons == ["too_many_parked"] * 47
+    rig.decide("bobs", "bob")
+    assert rig.seen.counts["rewarded"] == 1
+    assert (rig.machine.early.of("ann"), rig.machine.early.of("bob")) == (3, 0)
+
+
+def test_replay_follows_a_flood(rigs):
+    rig = quota(rigs, contexts_per_period=3)
+    rig.interact("ann", 9)
+    rig.interact("bob", 4)
+    fresh = LearnerMachine(rig.system, 0, rig.key)
+    assert rig.replayed(fresh).outputs == rig.seen.outputs
+    assert fresh.snapshot() == rig.machine.snapshot()

@@ -1,0 +1,259 @@
+"""When a slot comes, how large it is and where it goes is public; only its 32 bytes of content are private."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.schemas import codec
+from hushstream.systems.p2b.contribution.slots import Report, pack
+
+USERS = [f"user-{number}" for number in range(24)]
+
+
+def play(rigs, rewards, contexts, system=None, order=USERS):
+    """Three rounds of every user, then enough log time for all slots to settle."""
+    rig = rigs.LearnerRig(rigs.make_system() if system is None else system)
+    for round_index in range(3):
+        for user in order:
+            number = int(user.split("-")[1])
+            event_id = f"{user}:{round_index}"
+            arm = rig.decide(event_id, user, rigs.point(contexts(number, round_index)))
+            reward = rewards(number, round_index)
+            if reward is not None:
+                rig.reward(event_id, arm, reward, user)
+            rig.wait(0.1)
+    rig.wait(20)
+    rig.context("last", user="nobody")
+    rig.fold()
+    return rig
+
+
+def observed(rig):
+    """All that an observer of the reports topic sees: which step, partition, size, and everything but the content."""
+    return [
+        (step, output.partition, output.key, len(output.value), output.value[:-32])
+        for step, found in enumerate(rig.seen.steps)
+        for output in found.releases
+        if output.topic == "reports"
+    ]
+
+
+def test_content_moves_no_slot_in_time_place_size_or_number(rigs):
+    system = rigs.make_system(partitions={"shuffler": 3})
+    generator = np.random.default_rng(5)
+    reference = None
+    contents = set()
+    for _ in range(4):
+        table = generator.random((len(USERS), 3))
+        codes = generator.integers(0, 4, (len(USERS), 3))
+        rewards = [lambda n, r, t=table: float(t[n, r] > 0.5), lambda n, r: None][_ % 2]
+        rig = play(rigs, rewards, lambda n, r, c=codes: int(c[n, r]), system)
+        assert len(rig.seen.slots) == len(USERS)
+        contents.add(tuple(slot.content for slot in rig.seen.slots))
+        if reference is None:
+            reference = observed(rig)
+        assert observed(rig) == reference
+    assert len(contents) >= 3
+
+
+def test_what_was_rewarded_decides_of_no_slot_when_it_leaves(rigs):
+    """An event that is asked for again is the same one, rewarded or not, also where the partition has forgotten it."""
+    system = rigs.make_system(
+        feedback={"remembered_events": 1, "attribution_window_seconds": 5.0},
+        slot={"after_interactions": 3, "settle_seconds": 1.0},
+        users={"contexts_per_period": 3},
+    )
+    seen = []
+    for rewarded in (False, True):
+        rig = rigs.LearnerRig(system)
+        arm = rig.decide("e", "ann")
+        if rewarded:
+            rig.reward("e", arm, 1.0, "ann")
+        for event, seconds in [("x", 1), ("e", 3), ("f", 9), ("y", 0), ("e", 9)]:
+            rig.decide(event, "bob" if event in "xy" else "ann")
+            rig.wait(seconds)
+        rig.context("last", "bob")
+        rig.fold()
+        asked = [(answer.event_id, answer.policy) for answer in rig.seen.answers]
+        seen.append((observed(rig), asked, rig.machine.agents["ann"].allowance()))
+        assert len(rig.seen.slots) == 1
+    assert seen[0] == seen[1]
+
+
+def test_a_slot_holds_one_of_the_users_own_resolved_interactions(rigs):
+    rig = play(rigs, lambda n, r: float(r == 1), lambda n, r: r)
+    assert all(isinstance(report, Report) for report in rig.seen.reports)
+    arms = rig.seen.arms
+    possible = {
+        rig.machine.user_key(user).digest("report-id", bytes(8)): {
+            Report(rig.system.encoder.encode_one(rigs.point(r)), arms[f"{user}:{r}"], int(r == 1)) for r in range(3)
+        }
+        for user in USERS
+    }
+    for slot, report in zip(rig.seen.slots, rig.seen.reports, strict=True):
+        assert report in possible[slot.report_id]
+    rounds = {report.code for report in rig.seen.reports}
+    assert len(rounds) == 3, "the coin never chose one of the three rounds"
+
+
+def test_which_interaction_a_slot_reports_is_the_same_whatever_the_rewards_are(rigs):
+    codes = []
+    for reward in (0.0, 1.0):
+        rig = play(rigs, lambda n, r, value=reward: value, lambda n, r: r)
+        codes.append(
+            [(slot.report_id, report.code) for slot, report in zip(rig.seen.slots, rig.seen.reports, strict=True)]
+        )
+    assert codes[0] == codes[1]
+
+
+def test_an_unresolved_interaction_gives_null_of_the_same_size(rigs):
+    rig = play(rigs, lambda n, r: None, lambda n, r: r)
+    assert [slot.content for slot in rig.seen.slots] == [pack(None)] * len(USERS)
+    sizes = {len(output.value) for output in rig.seen.releases("reports")}
+    resolved = play(rigs, lambda n, r: 1.0, lambda n, r: r)
+    assert sizes == {len(output.value) for output in resolved.seen.releases("reports")}
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("lifetime", [1, 2])
+def test_a_user_owes_exactly_his_lifetimes_slots(rigs, lifetime):
+    rig = rigs.LearnerRig(rigs.make_system(slot={"lifetime_slots": lifetime}))
+    rig.interact("ann", 13)
+    rig.seal(0)
+    rig.fold()
+    rig.seal(0)
+    rig.fold()
+    assert len({slot.report_id for slot in rig.seen.slots}) == len(rig.seen.slots) == lifetime
+
+
+def test_repeated_and_refused_contexts_bring_no_slot_nearer(rigs):
+    rig = rigs.LearnerRig()
+    for _ in range(5):
+        rig.context("e1")
+    rig.context("bad", x=[0.5, 0, 0, 0])
+    rig.context("e2")
+    rig.seal(0)
+    assert not rig.fold().slots
+    rig.context("e3")
+    rig.seal(1)
+    assert len(rig.fold().slots) == 1
+
+
+def test_slots_of_one_span_leave_together_once_the_last_of_them_has_settled(rigs):
+    rig = rigs.LearnerRig()
+    rig.interact("ann", 3)
+    rig.wait(9.9)
+    rig.interact("bob", 3)
+    rig.wait(0.1)
+    rig.interact("cyd", 3)
+    rig.wait(9.999)
+    rig.decide("e1", user="dan")
+    assert not rig.seen.slots
+    rig.wait(0.001)
+    rig.decide("e2", user="dan")
+    assert len(rig.seen.slots) == 2, "ann's and bob's, who fell due in the same ten seconds"
+    rig.wait(10)
+    rig.decide("e3", user="dan")
+    assert len(rig.seen.slots) == 3
+
+
+def test_a_reward_that_comes_while_the_slot_settles_is_reported(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(feedback={"attribution_window_seconds": 60.0}))
+    arms = [rig.decide(f"e{number}", x=rigs.point(number)) for number in range(3)]
+    for number, arm in enumerate(arms):
+        rig.reward(f"e{number}", arm, 1.0)
+    rig.wait(20)
+    rig.context("f", user="bob")
+    (report,) = rig.fold().reports
+    assert report is not None
+    assert report.level == 1
+
+
+def test_an_arm_shown_in_place_of_another_is_the_one_reported(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(slot={"after_interactions": 1}))
+    other = (rig.decide("e1") + 1) % rigs.ARMS
+    rig.shown("e1", other)
+    rig.reward("e1", other, 1.0)
+    rig.seal()
+    (report,) = rig.fold().reports
+    assert report == Report(rig.system.encoder.encode_one(rigs.point(0)), other, 1)
+
+
+def test_the_order_of_slots_in_a_batch_tells_nothing_of_who_came_first(rigs):
+    sent = []
+    for order in (USERS, USERS[::-1]):
+        rig = play(rigs, lambda n, r: 1.0, lambda n, r: r, order=order)
+        sent.append([slot.report_id for slot in rig.seen.slots])
+    assert sorted(sent[0]) == sorted(sent[1])
+    sealed = []
+    for order in (USERS, USERS[::-1]):
+        rig = rigs.LearnerRig()
+        for user in order:
+            rig.interact(user, 3)
+        rig.seal()
+        sealed.append([slot.report_id for slot in rig.fold().slots])
+    assert sealed[0] == sealed[1] == sorted(sealed[0])
+
+
+def test_slots_go_to_every_shuffler_partition_by_their_opaque_id(rigs):
+    rig = play(rigs, lambda n, r: 1.0, lambda n, r: r, rigs.make_system(partitions={"shuffler": 3}))
+    assert {slot.partition for slot in rig.seen.slots} == {0, 1, 2}
+    for slot in rig.seen.slots:
+        assert slot.partition == int.from_bytes(slot.report_id[:8], "little") % 3
+    assert {output.key for output in rig.seen.releases("reports")} == {None}
+
+
+def test_a_seal_goes_behind_the_slots_to_every_shuffler(rigs):
+    rig = rigs.LearnerRig(rigs.make_system(partitions={"shuffler": 3}), partition=0)
+    for user in USERS[:6]:
+        rig.interact(user, 3)
+    rig.seal(4)
+    outputs = rig.fold().releases("reports")
+    kinds = [codec.decode(output.value)[0] for output in outputs]
+    assert kinds == ["SlotReport"] * 6 + ["Seal"] * 3
+    assert sorted(output.partition for output in outputs[6:]) == [0, 1, 2]
+    seals = [codec.decode(output.value)[1] for output in outputs[6:]]
+    assert {(seal["phase"], seal["origin"], seal["config_digest"]) for seal in seals} == {(4, 0, rig.system.digest)}
+
+
+def test_a_slot_sent_at_a_late_seal_names_the_period_of_the_seal(rigs):
+    rig = rigs.LearnerRig()
+    rig.interact("ann", 3)
+    rig.wait(3 * 86_400)
+    rig.seal()
+    (slot,) = rig.fold().slots
+    assert slot.period == rig.now_ms // 86_400_000
+
+
+def test_nothing_of_the_edge_is_named_outside_it(rigs):
+    users = [f"canary-user-{number}" for number in range(6)]
+    rig = rigs.LearnerRig()
+    for user in users:
+        rig.interact(user, 3)
+    rig.seal()
+    rig.fold()
+    outside = [output for output in rig.seen.outputs if output.topic != "dead-letters-edge"]
+    assert len(outside) == 7
+    assert not any(b"canary" in output.value for output in outside)
+    assert not any(output.key for output in outside)
+
+
+def test_interactions_in_clear_leave_the_learner_for_public_data_only(rigs):
+    for public in (False, True):
+        rig = rigs.LearnerRig(rigs.make_system(public_dataset=public))
+        rig.interact("ann", 3)
+        rig.seal()
+        rig.fold()
+        assert bool(rig.seen.releases("interactions")) == public
+
+
+def test_more_interactions_than_one_record_holds_go_out_in_several(rigs, monkeypatch):
+    monkeypatch.setattr(rigs.codec, "MAX_VALUE_BYTES", 4096 + 28 * 10)
+    rig = rigs.LearnerRig(rigs.make_system(public_dataset=True))
+    for number in range(23):
+        rig.interact(f"user-{number}", 3)
+    rig.seal()
+    records = rig.fold().records("interactions", "Interactions")
+    assert [len(record["arms"]) // 4 for record in records] == [10, 10, 3]
+    assert all(len(record["contexts"]) // 16 == len(record["rewards"]) // 8 for record in records)
