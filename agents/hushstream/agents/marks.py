@@ -125,9 +125,11 @@ class ReleaseMarks:
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {doubt} (marks: topic "
             f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
-            f"one moment; or begin a deployment under another name. To go on with what is here, start this worker with "
+            f"one moment; or begin a deployment under another name, and count what both cost together. To go on with what is here, start this worker with "
             f"--accept-loss {word}: what was released from the lost records stands, and may be in no ledger any more; "
-            f"whoever it was about pays once more for what follows (one more epsilon, one more allowance)"
+            f"whoever it was about pays once more for what follows (one more epsilon, one more allowance): this role's "
+            f"ledger charges every life that marks know of and one more; a role that counts what this one sends again "
+            f"under other names charges nothing for it, so there each such word lets the whole budget be spent once more"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
