@@ -493,12 +493,13 @@ async def test_a_key_that_turned_with_a_window_that_the_budget_refused_is_marked
     first = await Worker(cluster).take_up()
     assert await first.window(0, LOST)
     role.ring = KeyRing(0, 1, (), role.key)
-    second = await Worker(cluster).take_up()
+    commit = pack_mark(first.held.journal, 1)
+    second = await Worker(cluster).take_up(commit)
     assert not await second.window(100, LOST)
     record = cluster.records(role.journal)[-1]
     assert codec.decode(record.value)[1]["turned_to"]
-    third = await Worker(cluster).take_up()
-    third.save()
+    third = await Worker(cluster).take_up(commit)
+    assert third.held.resent == 0
     role.ring = KeyRing(1, 1, ((0, role.key.key_id),), next_key(role.key, 1))
     async with LogReader(third.settings) as reader:
         standing = await third.marks.read(0, reader, ())

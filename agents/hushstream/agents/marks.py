@@ -40,6 +40,13 @@ from hushstream.schemas.topics import PartitionRule, Topic
 
 logger = logging.getLogger(__name__)
 
+_PRICE = (
+    "what was released from the lost records stands, and may be in no ledger any more; whoever it was about pays once "
+    "more for what follows (one more epsilon, one more allowance): this role's ledger charges every life that marks "
+    "know of and one more; a role that counts what this one sends again under other names charges nothing for it, so "
+    "there each such word lets the whole budget be spent once more"
+)
+"""Of an operator's word."""
 _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
@@ -122,14 +129,11 @@ class ReleaseMarks:
         word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.next_generation}"
         if word in self.settings.accept_loss:
             return True
+        where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
-            f"partition {partition}: the journal is refused: {doubt} (marks: topic "
-            f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
-            f"one moment; or begin a deployment under another name, and count what both cost together. To go on with what is here, start this worker with "
-            f"--accept-loss {word}: what was released from the lost records stands, and may be in no ledger any more; "
-            f"whoever it was about pays once more for what follows (one more epsilon, one more allowance): this role's "
-            f"ledger charges every life that marks know of and one more; a role that counts what this one sends again "
-            f"under other names charges nothing for it, so there each such word lets the whole budget be spent once more"
+            f"partition {partition}: the journal is refused: {doubt} (marks: {where}). Bring the newer topics back, "
+            f"all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
+            f"with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
