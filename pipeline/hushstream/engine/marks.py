@@ -81,8 +81,9 @@ class MarkSeal:
     def unpack(self, value: bytes) -> Mark | None:
         """Open the record of a mark; None for one under a key that was destroyed.
 
-        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is a record
-        that releases: a higher mark, under a later key, stands beside every mark under a destroyed one.
+        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is
+        marked, whether or not something is released with it: a higher mark, under a later key, stands beside every
+        mark under a destroyed one.
 
         Raises:
             MarkUnreadable: it is no mark, one of another place, was altered, or its key is not at hand.
