@@ -189,8 +189,9 @@ def test_two_workers_who_doubt_at_the_same_place_share_no_noise(rigs):
 @pytest.mark.parametrize("release", [RUNNING, {"window_slots": 4, "epsilon": 0.05}], ids=["counter", "fresh"])
 def test_the_epoch_of_a_doubt_pays_again_and_any_replay_opens_it(rigs, release):
     _, kept = windows_of(rigs, release)
-    assert kept.machine.distrust(DOUBT, forked=True)
-    assert kept.machine.distrust(OTHER_DOUBT), "asking twice is asking once"
+    assert kept.machine.distrust(OTHER_DOUBT, forked=True)
+    assert kept.machine.distrust(DOUBT, forked=True), "asking twice costs once, and the last names it"
+    assert not kept.machine.answers(1)
     restored = rigs.ShufflerMachine(kept.system, 0, kept.key)
     restored.start(kept.genesis)
     restored.restore(kept.machine.snapshot())
@@ -205,6 +206,8 @@ def test_the_epoch_of_a_doubt_pays_again_and_any_replay_opens_it(rigs, release):
     again = kept.replayed(fresh)
     assert again.releases("crowds")[1:] == kept.seen.releases("crowds")
     assert fresh.snapshot() == kept.machine.snapshot()
+    assert fresh.answers(1), "the doubt arose behind record 1"
+    assert not fresh.answers(2), "the next one will have an epoch of its own"
 
 
 def test_fresh_windows_need_no_doubt_where_no_fork_was_seen(rigs):
@@ -331,6 +334,27 @@ def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(relate
     assert fresh.snapshot() == kept.machine.snapshot()
     held = fresh.noised_sums.held()[1]
     assert np.array_equal(held, exact + related.lattice_sums(everyone(related, 0))), "the exact sums went along"
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_what_answers_a_doubt_is_in_the_journal_whatever_was_released_before_it(related, name):
+    """Of a counter, also where its inputs no longer give the record that opened the epoch."""
+    _, kept = steps_of(related, name, epochs=5)
+    kept.machine.distrust(DOUBT, forked=True, lives=3)
+    assert not kept.machine.answers(1)
+    step_after(related, kept, [(1, everyone(related, 1))])
+    assert kept.machine.spending.renewals == 4, "three lives are known to have been paid for, this is the next"
+    assert codec.decode(kept.journal[1])[1]["debit"]["scope"] == f"epoch/0/1/renewal/3/{DOUBT.hex()}"
+    fresh = kept.fresh()
+    kept.replayed(fresh)
+    assert fresh.answers(1)
+    assert fresh.snapshot() == kept.machine.snapshot()
+    kept.altered(1, contexts=bytes(4 * 4 * related.DIMENSION))
+    adopting = kept.fresh()
+    adopting.start(kept.genesis)
+    related.recover(kept, adopting)
+    assert adopting.answers(1)
+    assert adopting.spending.renewals == 4
 
 
 def test_two_counters_that_doubt_at_the_same_place_share_no_noise(related):
@@ -492,6 +516,24 @@ def test_two_lifts_on_one_genesis_do_not_differ_by_the_exact_difference_of_a_cli
         seen[doubt] = told(one, two, exact_one - exact_two)
     assert seen[b""] == 1, "what the doubt is for"
     assert seen[DOUBT] < 1
+
+
+def test_slots_and_seals_that_leave_answer_no_doubt_at_the_edge(rigs, related):
+    """They raise the mark, and debit nothing."""
+    _, kept = lift_rig(rigs)
+    _, other = learner_of(related)
+    for rig in (kept, other):
+        rig.machine.distrust(DOUBT, forked=True)
+        before = len(rig.journal)
+        rig.seal(7) if rig is other else rig.decide("alone", "zoe", rigs.point(0), baseline=2)
+        rig.fold()
+        assert len(rig.journal) > before
+        assert not rig.machine.answers(before)
+        fresh = type(rig.machine)(rig.system, 0, rig.key) if rig is kept else rig.fresh()
+        rig.replayed(fresh)
+        assert not fresh.answers(before), "nor for who has the journal alone"
+    round_of(rigs, kept, "found", 0.0)
+    assert kept.machine.answers(before)
 
 
 def test_a_lift_goes_on_counting_over_the_epoch_of_a_doubt(rigs):

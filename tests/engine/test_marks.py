@@ -141,12 +141,40 @@ def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss
     lost = (Mark("a", 0), Mark("a", 30))
     accepted = Standing((*lost, Mark("a", 12, 1, accepted=True)))
     assert not accepted.doubt("a", 12)
-    assert accepted.distrusted("a")
+    assert accepted.accepted_at("a") == 12
+    assert accepted.accepted_at("b") is None
     assert "another journal" in accepted.doubt("b", 40)
     gone_on = Standing((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
-    assert not gone_on.distrusted("a")
+    assert gone_on.accepted_at("a") == 12, "what was sent since answers no doubt: the journal says what did"
     assert not gone_on.doubt("a", 14), "marks of the lost history count no more, wherever they are"
     assert "record 14" in gone_on.doubt("a", 13)
+
+
+def test_commits_that_are_ahead_of_a_journal_speak_against_it_as_marks_do() -> None:
+    standing = Standing((Mark("a", 0), Mark("a", 5)), committed=(Mark("a", 9), Mark("b", 80)))
+    assert "ends at record 5, but the group has committed all up to record 9" in standing.doubt("a", 5)
+    assert not standing.doubt("a", 9), "what another journal has committed says nothing of this one"
+    gone_on = Standing((*standing.shared, Mark("a", 5, 1, accepted=True)), committed=standing.committed)
+    assert not gone_on.doubt("a", 5), "commits of a lost history count no more"
+    assert "a generation that the topic of marks lacks" in Standing(
+        standing.shared, committed=(Mark("a", 5, 2),)
+    ).doubt("a", 5)
+
+
+def test_an_operators_word_names_a_generation_of_which_nobody_has_heard() -> None:
+    """A word that stayed in a command fits no refusal of topics that were put back to before it."""
+    assert Standing().next_generation == 1
+    assert Standing((Mark("a", 3),), (Mark("a", 7, 1),)).next_generation == 2
+    assert Standing((Mark("a", 3),), committed=(Mark("a", 7, 4),)).next_generation == 5
+
+
+def test_a_life_is_counted_for_each_generation_that_has_paid_or_of_which_nothing_is_known() -> None:
+    first, accepted = Mark("a", 7, paid=True), Mark("a", 4, 1, accepted=True, paid=True)
+    assert begun(first).lives(1) == 1
+    assert begun(Mark("a", 7)).lives(1) == 0
+    assert begun(first, accepted).lives(2) == 1, "nothing was sent since the operator's word"
+    assert begun(first, accepted, Mark("a", 5, 1, paid=True)).lives(2) == 2
+    assert Standing((accepted,)).lives(1) == 1, "marks of the first are lost, or under a key that was destroyed"
 
 
 def test_two_journals_that_were_accepted_at_once_are_both_refused() -> None:

@@ -11,6 +11,7 @@ from hushstream.engine.machine import InputRange, ReplayMismatch, Spends
 from hushstream.engine.spending import Spending
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
+from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import Report
@@ -75,6 +76,21 @@ def test_a_price_beyond_the_whole_limit_is_refused_from_the_first_release_on():
     spending = Spending(terms(fits=0), 0)
     assert played(spending, [Place(0)] * 2 + [Place(1, 0, 1)]) == [REFUSED, STILL, REFUSED]
     assert spending.spent == Cost(0)
+
+
+@pytest.mark.parametrize("composition", [BasicFilter, ConcentratedFilter.for_cost, RenyiFilter.for_cost])
+def test_a_renewal_brings_the_lives_of_which_this_journal_has_no_record(composition):
+    """Two lives in one go cost what they cost one after the other, in the units of each filter."""
+    one_life = replace(terms(), limit=composition(Cost(30_000_000, 1 << 60)))
+    behind, whole = Spending(one_life, 0), Spending(one_life, 0)
+    assert played(behind, [Place(1, 0, 2)]) == [PAID]
+    assert played(whole, [Place(0), Place(1, 0, 1), Place(2, 0, 2)]) == [PAID] * 3
+    assert behind.spent == whole.spent
+    assert behind.renewals == whole.renewals == 3
+    again = Spending(one_life, 0)
+    again.load(behind.dump())
+    assert again.refusal(Place(2, 0, 3)) == whole.refusal(Place(3, 0, 3))
+    assert played(Spending(terms(fits=2), 0), [Place(1, 0, 2)]) == [REFUSED], "and out of the same limit"
 
 
 def test_what_was_asked_last_is_never_undercut():

@@ -16,6 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.marks import Mark
 
 _FORM = "hushstream/1"
 _ATTEMPTS = 10
@@ -36,18 +37,19 @@ def pack_mark(journal: str, sequence: int) -> str:
     return f"{_FORM} {journal} {sequence}"
 
 
-def marked_journal(metadata: str | None) -> str:
-    """The name of the journal that a commit's metadata speaks of; empty where there is no such mark."""
+def committed_mark(metadata: str | None) -> Mark | None:
+    """Up to which record of which journal a commit's metadata says that all was sent; None where it does not."""
     parts = (metadata or "").split(" ")
-    return parts[1].partition(".")[0] if len(parts) == 3 and parts[0] == _FORM else ""
+    if len(parts) != 3 or parts[0] != _FORM or not parts[2].isdecimal():
+        return None
+    name, _, generation = parts[1].partition(".")
+    return Mark(name, int(parts[2]), int(generation) if generation.isdecimal() else 0)
 
 
 def read_mark(metadata: str | None, journal: str) -> int:
-    """The sequence number in a mark of this journal; 0 when there is no such mark."""
-    parts = (metadata or "").split(" ")
-    if len(parts) == 3 and parts[0] == _FORM and parts[1] == journal and parts[2].isdecimal():
-        return int(parts[2])
-    return 0
+    """The sequence number in a mark of this journal, which a label names; 0 when there is no such mark."""
+    mark = committed_mark(metadata)
+    return mark.sequence if mark is not None and journal_label(mark.journal, mark.generation) == journal else 0
 
 
 async def committed_marks(

@@ -17,13 +17,14 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.branches import sequence_of
 from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client, replaced
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.metrics import Metrics
-from hushstream.agents.recovery import Held, Observe, sequence_of
+from hushstream.agents.recovery import Held, Observe
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
@@ -291,7 +292,8 @@ class PartitionDriver:
             waiting = [await self._release.get()]
             while not self._release.empty():
                 waiting.append(self._release.get_nowait())
-            await self._mark([work for work in waiting if isinstance(work, _Work) and work.step.releases])
+            steps = [work for work in waiting if isinstance(work, _Work)]
+            await self._mark([work for work in steps if work.step.releases or work.step.turns])
             for work in waiting:
                 if isinstance(work, _Work):
                     outputs = (*work.step.releases, *work.step.dead_letters)

@@ -27,7 +27,7 @@ from typing import Protocol, runtime_checkable
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.commits import marked_journal
+from hushstream.agents.commits import committed_mark
 from hushstream.agents.errors import from_client
 from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.journal import Sender
@@ -40,6 +40,13 @@ from hushstream.schemas.topics import PartitionRule, Topic
 
 logger = logging.getLogger(__name__)
 
+_PRICE = (
+    "what was released from the lost records stands, and may be in no ledger any more; whoever it was about pays once "
+    "more for what follows (one more epsilon, one more allowance): this role's ledger charges every life that marks "
+    "know of and one more; a role that counts what this one sends again under other names charges nothing for it, so "
+    "there each such word lets the whole budget be spent once more"
+)
+"""Of an operator's word."""
 _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
@@ -96,9 +103,10 @@ class ReleaseMarks:
         Raises:
             OlderThanPaid: a mark cannot be read, or some were deleted.
         """
-        signs = [*self._commit_signs(commits), *await self._topic_signs(partition, reader)]
+        committed = tuple(mark for mark in map(committed_mark, commits) if mark is not None)
+        signs = [*self._commit_signs(committed), *await self._topic_signs(partition, reader)]
         noted = await asyncio.to_thread(self.files.noted, partition)
-        return Standing(await self._shared(partition, reader), noted, tuple(signs))
+        return Standing(await self._shared(partition, reader), noted, tuple(signs), committed)
 
     def seal(self, partition: int) -> MarkSeal:
         """How marks of a home partition are sealed, under the keys that the zone's key file holds now."""
@@ -118,15 +126,14 @@ class ReleaseMarks:
         doubt = standing.doubt(journal, sequence)
         if not doubt:
             return False
-        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.generation + 1}"
+        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.next_generation}"
         if word in self.settings.accept_loss:
             return True
+        where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
-            f"partition {partition}: the journal is refused: {doubt} (marks: topic "
-            f"{self.settings.physical(self.topic)}, folder {self.files.folder}). Bring the newer topics back, all of "
-            f"one moment; or begin a deployment under another name. To go on with what is here, start this worker with "
-            f"--accept-loss {word}: what was released from the lost records stands, and may be in no ledger any more; "
-            f"whoever it was about pays once more for what follows (one more epsilon, one more allowance)"
+            f"partition {partition}: the journal is refused: {doubt} (marks: {where}). Bring the newer topics back, "
+            f"all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
+            f"with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
@@ -146,7 +153,7 @@ class ReleaseMarks:
             mark = Mark(journal, standing.highest_shared(journal), standing.generation, paid=standing.paid(journal))
             self._written.setdefault((partition, journal, mark.generation), _Written(mark, mark))
             return mark.generation
-        generation = standing.generation + accepted
+        generation = standing.next_generation if accepted else standing.generation
         mark = Mark(journal, sequence, generation, accepted, standing.paid(journal))
         await self._append(partition, mark)
         if accepted:
@@ -229,8 +236,8 @@ class ReleaseMarks:
             for topic in sorted({topic for (topic, _), end in ends.items() if end})
         ]
 
-    def _commit_signs(self, commits: Collection[str]) -> list[str]:
-        found = {name for name in map(marked_journal, commits) if name}
+    def _commit_signs(self, committed: Collection[Mark]) -> list[str]:
+        found = {mark.journal for mark in committed}
         return [f"the group {self.settings.group} has committed work on journal {name}" for name in sorted(found)]
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from hushstream.agents.branches import holds, reach, sequence_of
 from hushstream.agents.commits import journal_label, journal_name, read_mark
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced, replaced
 from hushstream.agents.journal import Sender
@@ -23,7 +24,6 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.engine.chain import NewerJournal
 from hushstream.engine.epochs import DOUBT_BYTES
 from hushstream.engine.machine import (
     Distrusts,
@@ -40,7 +40,6 @@ from hushstream.engine.machine import (
 from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
 from hushstream.engine.users_at_rest import KeepsUsers
-from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +71,7 @@ class Held:
         journal_offset: where the journal goes on after that record.
         generation: of its marks (`hushstream.engine.marks`).
         released: the last record whose outputs are all known to be acknowledged.
+        turned: the last record that put another key in force, as far as it is not known to be marked; 0 for none.
         replayed, resent: how many records the last recovery replayed, and outputs it sent again.
     """
 
@@ -81,6 +81,7 @@ class Held:
     journal_offset: int
     generation: int = 0
     released: int = 0
+    turned: int = 0
     replayed: int = 0
     resent: int = 0
 
@@ -128,6 +129,9 @@ class Recovery:
                 cached = None
             # Before the journal's end: it holds every record that a mark names by then.
             standing = Standing() if self.marks is None else await self.marks.read(partition, reader, commits)
+            if cached is not None and not await self._fits(cached, reader):
+                logger.warning("partition %d: the journal went on without what this worker has in memory", partition)
+                cached = None
             held = cached if cached is not None else await self._begin(partition, reader, standing)
             held.generation = standing.generation
             released = max((read_mark(found, held.label) for found in commits), default=0)
@@ -148,13 +152,26 @@ class Recovery:
         """Refuse a journal that is not what was released from; from here on its marks are ours to raise."""
         if self.marks is None:
             return
-        partition = held.machine.journal[1]
+        machine = held.machine
+        partition = machine.journal[1]
         accepted = self.marks.require(standing, partition, held.journal, held.sequence)
-        distrusted = accepted or standing.distrusted(held.journal)
+        doubtful = held.sequence if accepted else standing.accepted_at(held.journal)
         held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)
-        if distrusted and isinstance(held.machine, Distrusts):
+        if doubtful is not None and isinstance(machine, Distrusts) and not machine.answers(doubtful):
             # An operator goes on only where what was lost had been released from: that branch has its price.
-            held.machine.distrust(os.urandom(DOUBT_BYTES), forked=True)
+            lives = standing.lives(before=held.generation)
+            machine.distrust(os.urandom(DOUBT_BYTES), forked=True, lives=lives)
+
+    async def _fits(self, cached: Held, reader: LogReader) -> bool:
+        """Whether a machine that was kept in memory stands on the journal as it is now."""
+        journal = cached.machine.journal
+        if (await reader.first_offsets([journal]))[journal] == 0:
+            if (await reader.end_offsets([journal]))[journal] == 0:
+                return False
+            reader.open({journal: 0})
+            if (await reader.read(journal, 0, 1))[0].value != cached.genesis:
+                return False
+        return await holds(reader, cached.machine, cached.sequence, cached.journal_offset)
 
     async def _begin(self, partition: int, reader: LogReader, standing: Standing) -> Held:
         """A machine at its genesis record, or at its snapshot."""
@@ -181,15 +198,50 @@ class Recovery:
         machine.start(genesis)
         if snapshot is None:
             return Held(machine, genesis, sequence=0, journal_offset=1)
-        _check_place(journal, first, end, genesis, snapshot)
+        _check_place(journal, first, genesis, snapshot)
         try:
             machine.restore(snapshot.state)
         except OtherVersion as error:
-            aside = self.snapshots.put_aside(partition)
-            logger.warning("%s; it is kept at %s, and the journal is read instead", error, aside)
-            return await self._begin(partition, reader, standing)
+            return await self._without_snapshot(partition, reader, standing, str(error))
+        if not await holds(reader, machine, snapshot.sequence, snapshot.journal_offset):
+            await self._require_rebuilding(Held(machine, genesis, 0, 1), reader, standing, snapshot)
+            why = f"snapshot: expected one that stands on {journal[0]}/{journal[1]} as it is, got one of a lost branch"
+            return await self._without_snapshot(partition, reader, standing, why)
         # A snapshot is taken only when everything up to it was released.
         return Held(machine, genesis, snapshot.sequence, snapshot.journal_offset, released=snapshot.sequence)
+
+    async def _without_snapshot(self, partition: int, reader: LogReader, standing: Standing, why: str) -> Held:
+        """Put the snapshot aside and begin at the genesis record."""
+        logger.warning(
+            "%s; it is kept at %s, and the journal is read instead", why, self.snapshots.put_aside(partition)
+        )
+        return await self._begin(partition, reader, standing)
+
+    async def _require_rebuilding(self, start: Held, reader: LogReader, standing: Standing, snapshot: Snapshot) -> None:
+        """Leave a snapshot that the journal does not lead to where it is, unless the journal is to be gone on with.
+
+        Raises:
+            JournalTruncated: the journal no longer says what the state should be.
+            OlderThanPaid: the zone's marks refuse the journal: the newer one, and this snapshot, may come back.
+            TopicsReplaced: there are no marks that could tell whether something was released from what is lost.
+        """
+        journal = start.machine.journal
+        where = f"{journal[0]}/{journal[1]}"
+        first = (await reader.first_offsets([journal]))[journal]
+        if first > 0:
+            raise JournalTruncated(
+                f"{where}: the journal begins at offset {first}, and holds no record {snapshot.sequence} as the "
+                f"snapshot in the data directory ends with; bring the journal, or the data directory of the last owner"
+            )
+        if self.marks is None:
+            raise TopicsReplaced(
+                f"{where}: the snapshot in the data directory ends with a record {snapshot.sequence} that the journal "
+                f"does not hold; the topics were replaced, or are an older copy (remove the data directory only if "
+                f"that was intended)"
+            )
+        reader.open({journal: 1})
+        found = await reach(reader, start.machine, start.sequence, start.journal_offset)
+        self.marks.require(standing, journal[1], start.journal, found)
 
     async def _genesis(
         self, reader: LogReader, journal: tuple[str, int], first: int, snapshot: Snapshot | None
@@ -210,7 +262,7 @@ class Recovery:
         journal = held.machine.journal
         firsts = await self._open(held, reader)
         unsent: list[Output] = []
-        place = held.journal_offset
+        place, whole = held.journal_offset, 0
         while place < (end := (await reader.end_offsets([journal]))[journal]):
             stop = min(end, place + _TAIL_RECORDS)
             for record in await reader.read(journal, place, stop):
@@ -218,20 +270,22 @@ class Recovery:
                 step = await self._replay(held, reader, record, firsts)
                 if step is not None and held.sequence > mark:
                     unsent.extend((*step.releases, *step.dead_letters))
-                    if len(unsent) > PORTION_OUTPUTS and await self._in_order(held, standing):
-                        await self._send(held, unsent)
+                    if len(unsent) > PORTION_OUTPUTS:
+                        whole = whole or await reach(reader, held.machine, held.sequence, held.journal_offset)
+                        if await self._in_order(held, standing, whole):
+                            await self._send(held, unsent)
                 await asyncio.sleep(0)
             place = stop
         held.journal_offset = place
         self._check_owner()
         return unsent
 
-    async def _in_order(self, held: Held, standing: Standing) -> bool:
-        """Whether no mark speaks against a journal of which not all was read yet."""
+    async def _in_order(self, held: Held, standing: Standing, whole: int) -> bool:
+        """Whether no mark speaks against a journal of which not all was read yet; it goes up to record ``whole``."""
         if self.marks is None:
             return True
         journal = held.journal
-        if standing.doubt(journal, max(held.sequence, standing.highest(journal))) or not standing.knows(journal):
+        if standing.doubt(journal, whole) or not standing.knows(journal):
             return False
         await self.marks.begin(held.machine.journal[1], standing, journal, held.sequence, False)
         return True
@@ -274,6 +328,8 @@ class Recovery:
             step = machine.reopen(record.value, slices)
         held.sequence += 1
         held.replayed += 1
+        if step.turns:
+            held.turned = held.sequence
         held.journal_offset = record.offset + 1
         return step
 
@@ -284,8 +340,10 @@ class Recovery:
 
     async def _send(self, held: Held, unsent: list[Output]) -> None:
         """Send again what lies between the mark and the record that the machine has come to, noted before."""
-        if unsent and self.marks is not None:
-            await self.marks.raise_to(held.machine.journal[1], held.journal, held.generation, held.sequence, unsent)
+        if (unsent or held.turned) and self.marks is not None:
+            sequence = held.sequence if unsent else held.turned
+            await self.marks.raise_to(held.machine.journal[1], held.journal, held.generation, sequence, unsent)
+            held.turned = 0
         acknowledgements = [await self.sender.send(output) for output in unsent]
         await asyncio.gather(*acknowledgements)
         held.resent += len(acknowledgements)
@@ -296,23 +354,9 @@ class Recovery:
             raise Superseded
 
 
-def sequence_of(machine: Machine, value: bytes) -> int | None:
-    """The sequence number of a journal record; None for anything else, which every reader skips.
-
-    Raises:
-        NewerJournal: it may be a record, but a release newer than this one wrote it.
-    """
-    try:
-        return machine.entry(value).sequence
-    except NewerJournal:
-        raise
-    except HushstreamError:
-        return None
-
-
-def _check_place(journal: tuple[str, int], first: int, end: int, genesis: bytes, snapshot: Snapshot) -> None:
+def _check_place(journal: tuple[str, int], first: int, genesis: bytes, snapshot: Snapshot) -> None:
     where = f"{journal[0]}/{journal[1]}"
-    if snapshot.genesis != genesis or snapshot.journal_offset > end:
+    if snapshot.genesis != genesis:
         raise TopicsReplaced(
             f"{where}: the snapshot in the data directory belongs to another journal; the topics were wiped "
             f"or replaced (remove the data directory only if that was intended)"

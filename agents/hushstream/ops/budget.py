@@ -289,7 +289,9 @@ class _Book:
                 for p, c in self._charges.items()
                 if p.partition == partition and c.spent != Cost(0)
             }
-            total = times(terms.limit.price(terms.life), len(paid))
+            # The n-th renewal is charged with all before it, also those whose entries were lost.
+            lives = max((renewal + 1 for renewal, _ in paid), default=0)
+            total = times(terms.limit.price(terms.life), max(lives, len(paid)))
             found.append(
                 Account(
                     terms.deployment_scope(partition),

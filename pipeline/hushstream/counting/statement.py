@@ -74,7 +74,8 @@ def counter_guarantee(
         ),
         conditions=(
             f"every unit is in {within}, and moves what is in it by at most the sensitivity",
-            "no node's noise is ever used for other leaves (the journal's digests see to it)",
+            "no node's noise is used for other leaves: a journal that was rolled back opens an epoch with noise of its "
+            "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook",
         ),
         rho_micro=budget.rho_micro,
     )

@@ -193,6 +193,10 @@ class Chain:
         """The chain digest of the last record."""
         return self._digest
 
+    def is_last(self, value: bytes) -> bool:
+        """Whether a journal record is the last one that was accepted or made: it ends with that one's chain digest."""
+        return value[-CHAIN_BYTES:] == self._digest
+
     def genesis(self, nonce: bytes) -> bytes:
         """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
 

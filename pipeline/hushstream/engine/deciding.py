@@ -125,6 +125,8 @@ class DecisionRole(ABC):
         self.last_click_ms = 0
         self.float_ties = 0
         self.epoch = NoiseEpoch()
+        self._writing = 0
+        """The journal record that covers the batch that is folded."""
         self._decoded: DecodedContexts | None = None
 
     @abstractmethod
@@ -158,16 +160,20 @@ class DecisionRole(ABC):
         """What names the noise of this epoch in this journal."""
         return self.epoch.nonce(self.chain.genesis_nonce)
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+    def answers(self, sequence: int) -> bool:
+        """See `Distrusts.answers`."""
+        return self.epoch.answers(sequence)
+
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
         """See `Distrusts.distrust`."""
         if self._reaches_ahead or (forked and self._releases):
-            self.epoch.ask(nonce)
+            self.epoch.ask(nonce, lives)
         return self.epoch.due
 
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch of a doubt."""
         if self.epoch.due:
-            self.epoch.renew()
+            self.epoch.renew(self._writing)
             self._renew()
         return self.epoch.place()
 
@@ -192,6 +198,10 @@ class DecisionRole(ABC):
         Elsewhere he would have a second allowance, and partitions would no longer hold different users.
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
+
+    def is_last(self, value: bytes) -> bool:
+        """See `Machine.is_last`."""
+        return self.chain.is_last(value)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
@@ -309,6 +319,7 @@ class DecisionRole(ABC):
     ) -> tuple[DecisionFold[Any], dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
         covered = self._covered(slices)
+        self._writing = sequence
         fold = self._batch(sequence, journaled)
         fold.run(covered)
         self._decoded = None

@@ -4,6 +4,10 @@ An epoch that a doubt opens has a nonce: random bytes of whoever doubts, since a
 same place of the same journal, when what the first one wrote is lost too, and number and content are the same then. The
 nonce is in the name of the charge that the epoch pays, so it is in the journal record that opens the epoch, whoever
 replays that opens the same, and the ledger tells the charges of two branches apart.
+
+A doubt is open until a record of the epoch that answers it is in the journal. Whether it is follows from the zone's
+marks, which say behind which record an operator went on, and from the journal, which says with which record the last
+doubt's epoch was opened (`NoiseEpoch.answers`): whatever was sent meanwhile, and wherever the state comes from.
 """
 
 from __future__ import annotations
@@ -20,7 +24,16 @@ from hushstream.schemas.errors import HushstreamError
 DOUBT_BYTES = 16
 """Of the nonce of a doubt."""
 
-EPOCH = record("Epoch", number="int", renewals="int", doubt="bytes", due="boolean", pending="bytes")
+EPOCH = record(
+    "Epoch",
+    number="int",
+    renewals="int",
+    doubt="bytes",
+    due="boolean",
+    pending="bytes",
+    lives="int",
+    opened="long",
+)
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
 
@@ -29,11 +42,6 @@ def nonce_of(genesis_nonce: bytes, doubt: bytes) -> bytes:
     if not doubt:
         return genesis_nonce
     return hashlib.sha256(encode("hushstream epoch", genesis_nonce, doubt)).digest()
-
-
-def doubt_in(scope: str, kind: str) -> bytes:
-    """The nonce in the name of a charge; empty where no doubt opened its epoch."""
-    return bytes.fromhex(OwnScope.of(scope, kind).doubt)
 
 
 @dataclass(slots=True)
@@ -47,6 +55,8 @@ class NoiseEpoch:
         due: whether the next release opens an epoch, since what was released can no longer be released again, or
             something else may have been.
         pending: nonce of the doubt that it answers; empty where it answers none.
+        lives: how many lives have been paid for before it at least, as far as the doubt knows of them.
+        opened: the journal record that opened the last doubt's epoch; 0 before.
     """
 
     number: int = 0
@@ -54,6 +64,8 @@ class NoiseEpoch:
     doubt: bytes = b""
     due: bool = False
     pending: bytes = b""
+    lives: int = 0
+    opened: int = 0
 
     def nonce(self, genesis_nonce: bytes) -> bytes:
         """See `nonce_of`."""
@@ -67,17 +79,29 @@ class NoiseEpoch:
         """The charge of the next release."""
         if not self.due:
             return self.place(window)
-        return Place(self.number + 1, window, self.renewals + 1, (self.pending or self.doubt).hex())
+        return Place(self.number + 1, window, self._renewed, (self.pending or self.doubt).hex())
 
-    def ask(self, nonce: bytes) -> None:
-        """Let the next release open an epoch for a doubt; the first of several names it.
+    @property
+    def _renewed(self) -> int:
+        """How many renewals the next epoch makes."""
+        return max(self.renewals + 1, self.lives)
+
+    def answers(self, sequence: int) -> bool:
+        """Whether a doubt that arose behind a journal record has had its epoch: opened, or refused by the budget."""
+        return self.opened > sequence
+
+    def ask(self, nonce: bytes, lives: int = 0) -> None:
+        """Let the next release open an epoch for a doubt; the last of several names it.
+
+        Nothing has been released under the name of one that is not answered, in this branch; a state that was kept
+        from before may hold one under which another branch has released.
 
         Raises:
             HushstreamError: a nonce of another size.
         """
         if len(nonce) != DOUBT_BYTES:
             raise HushstreamError(f"doubt: expected a nonce of {DOUBT_BYTES} random bytes, got {len(nonce)}")
-        self.due, self.pending = True, self.pending or nonce
+        self.due, self.pending, self.lives = True, nonce, lives
 
     def follow(self, number: int, scope: str, kind: str) -> None:
         """Let the next release open an epoch if its record in the journal is of a later one; a replay follows it.
@@ -87,24 +111,31 @@ class NoiseEpoch:
             scope: of the charge in it.
             kind: of own scopes.
         """
-        found = doubt_in(scope, kind)
+        found = OwnScope.of(scope, kind)
+        doubt = bytes.fromhex(found.doubt)
         self.due = number > self.number
-        self.pending = found if self.due and found != self.doubt else b""
+        self.pending = doubt if self.due and doubt != self.doubt else b""
+        self.lives = found.renewal if self.due else 0
 
-    def adopt(self, number: int, scope: str, kind: str) -> None:
+    def adopt(self, number: int, scope: str, kind: str, sequence: int) -> None:
         """Stand where the journal says that an epoch was begun; one that was not begun here noised all again.
 
         What it released cannot be released again, so the next release opens an epoch.
         """
-        self.due = True
+        found = OwnScope.of(scope, kind)
+        doubt = bytes.fromhex(found.doubt)
+        self.due, self.pending, self.lives = True, b"", 0
         if number > self.number:
-            self.number, self.renewals = number, self.renewals + 1
-        self.doubt = doubt_in(scope, kind)
+            self.number, self.renewals = number, max(self.renewals + 1, found.renewal)
+        if doubt != self.doubt:
+            self.doubt, self.opened = doubt, sequence
 
-    def renew(self) -> None:
-        """Open the epoch that is due."""
-        self.number, self.renewals = self.number + 1, self.renewals + 1
-        self.doubt, self.due, self.pending = self.pending or self.doubt, False, b""
+    def renew(self, sequence: int) -> None:
+        """Open the epoch that is due, with the journal record ``sequence``."""
+        self.number, self.renewals = self.number + 1, self._renewed
+        if self.pending:
+            self.doubt, self.opened = self.pending, sequence
+        self.due, self.pending, self.lives = False, b"", 0
 
     def turn(self) -> None:
         """Open the epoch that a turned key begins."""

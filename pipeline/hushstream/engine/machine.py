@@ -87,6 +87,8 @@ class Step:
     dead_letters: tuple[Output, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many events had which outcome, by names from a fixed list (`hushstream.engine.outcomes`)."""
+    turns: bool = False
+    """Whether the zone's next key is in force from here on: that is marked as a release is, whatever was released."""
 
 
 class ReplayMismatch(HushstreamError):
@@ -109,7 +111,10 @@ class Reopens(Protocol):
 class Distrusts(Protocol):
     """A machine that draws noise, and can draw noise of its own from here on."""
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+    def answers(self, sequence: int) -> bool:
+        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.epochs`)."""
+
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
         """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
 
         For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
@@ -117,11 +122,14 @@ class Distrusts(Protocol):
         more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
         negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
         the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
-        opens it there too. A doubt that nothing has answered yet is in snapshots; asking twice is asking once.
+        opens it there too. A doubt that nothing has answered yet is asked again at every take-up; asking twice costs
+        once, under the name that was given last.
 
         Args:
             nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
             forked: whether a lost branch is known, not only possible: then its price is charged in any case.
+            lives: how many lives have been paid for before, as far as the zone's marks know: the epoch that opens is
+                one more, and those that this journal has no record of are charged with it.
 
         Returns:
             Whether the next release opens an epoch.
@@ -179,6 +187,9 @@ class Machine(Protocol):
     @property
     def float_ties(self) -> int:
         """How many replayed decisions stand by the journal although this machine's scores differ by a rounding."""
+
+    def is_last(self, value: bytes) -> bool:
+        """Whether a journal record is the very one that the state ends with: same number, same chain before it."""
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """The digest that a journal record over these slices holds (16 bytes)."""

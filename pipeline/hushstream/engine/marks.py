@@ -30,6 +30,7 @@ from hushstream.schemas.errors import HushstreamError
 NEW = "new"
 """In the place of a journal's name: one that has no record yet."""
 
+_OLDER = "the topics are an older copy"
 _TAG_BYTES = 16
 _NUMBER_BYTES = 8
 
@@ -80,8 +81,9 @@ class MarkSeal:
     def unpack(self, value: bytes) -> Mark | None:
         """Open the record of a mark; None for one under a key that was destroyed.
 
-        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is a record
-        that releases: a higher mark, under a later key, stands beside every mark under a destroyed one.
+        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is
+        marked, whether or not something is released with it: a higher mark, under a later key, stands beside every
+        mark under a destroyed one.
 
         Raises:
             MarkUnreadable: it is no mark, one of another place, was altered, or its key is not at hand.
@@ -118,17 +120,24 @@ class Standing:
     Attributes:
         shared: the marks in the zone's topic.
         noted: those on this worker's disk.
+        committed: what the group's commits say was sent: up to which record of which journal, in which generation.
         signs: whatever else says that something was released or folded, in words; it counts where no mark does.
     """
 
     shared: tuple[Mark, ...] = ()
     noted: tuple[Mark, ...] = ()
     signs: tuple[str, ...] = ()
+    committed: tuple[Mark, ...] = ()
 
     @property
     def generation(self) -> int:
         """The newest generation of which the zone knows."""
         return max((mark.generation for mark in self.shared), default=0)
+
+    @property
+    def next_generation(self) -> int:
+        """That of a journal that an operator goes on with now: no mark of it is known anywhere yet."""
+        return max((mark.generation for mark in (*self.shared, *self.noted, *self.committed)), default=0) + 1
 
     def knows(self, journal: str) -> bool:
         """Whether the zone knows a journal as the one that counts."""
@@ -136,21 +145,36 @@ class Standing:
 
     def highest(self, journal: str) -> int:
         """The last record under which a journal may have released; 0 where none is known."""
-        marks = (*self._newest(self.shared), *self._newest(self.noted))
-        return max((mark.sequence for mark in marks if mark.journal == journal), default=0)
+        return _highest(journal, self._newest((*self.shared, *self.noted, *self.committed)))
 
     def highest_shared(self, journal: str) -> int:
         """The same, as far as the whole zone knows."""
-        return max((mark.sequence for mark in self._newest(self.shared) if mark.journal == journal), default=0)
+        return _highest(journal, self._newest(self.shared))
 
     def paid(self, journal: str) -> bool:
         """Whether a journal has sent an entry of a ledger."""
         return any(mark.paid for mark in self.shared if mark.journal == journal)
 
-    def distrusted(self, journal: str) -> bool:
-        """Whether a journal was accepted by an operator and has released nothing since."""
+    def accepted_at(self, journal: str) -> int | None:
+        """Behind which record of a journal an operator went on last; None where none did.
+
+        Whatever was released since, a doubt that arose there is open until the journal itself says that its epoch has
+        begun (`hushstream.engine.epochs`).
+        """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
-        return bool(accepted) and max(accepted) == self.highest(journal)
+        return max(accepted, default=None)
+
+    def lives(self, before: int) -> int:
+        """How many generations before ``before`` have paid: a life each, and each may have been lost with its journal.
+
+        One of which no mark can be read counts: its marks were lost, or are under a key that was destroyed.
+        """
+        return sum(self._has_paid(generation) for generation in range(before))
+
+    def _has_paid(self, generation: int) -> bool:
+        marks = [mark for mark in self.shared if mark.generation == generation]
+        begun = {mark.journal: mark.sequence for mark in marks if mark.accepted}
+        return not marks or any(mark.paid and mark.sequence > begun.get(mark.journal, 0) for mark in marks)
 
     def doubt(self, journal: str | None, sequence: int) -> str:
         """Why a journal may not be gone on with, in words; empty where nothing speaks against it.
@@ -159,9 +183,10 @@ class Standing:
             journal: its name; None for one without a record, which would be begun.
             sequence: the record at which it ends; 0 for one that was only begun.
         """
-        lost = [mark for mark in self.noted if not self.shared or mark.generation > self.generation]
-        if lost:
+        if any(not self.shared or mark.generation > self.generation for mark in self.noted):
             return "this worker's disk holds marks that the topic lacks: the topics are an older copy, or were emptied"
+        if any(mark.generation > self.generation for mark in self.committed):
+            return f"the group has committed work of a generation that the topic of marks lacks: {_OLDER}"
         others = {mark.journal for mark in (*self._newest(self.shared), *self._newest(self.noted))} - {journal}
         if others:
             return f"another journal has released here ({', '.join(sorted(others))}), so this one is not the newest"
@@ -172,15 +197,20 @@ class Standing:
         return "; ".join(self.signs)
 
     def _behind(self, journal: str, sequence: int) -> str:
-        highest = self.highest(journal)
-        if highest <= sequence:
-            return ""
-        return (
-            f"it ends at record {sequence}, but a release was sent with record {highest}: the topics are an older copy"
-        )
+        marked = _highest(journal, self._newest((*self.shared, *self.noted)))
+        if marked > sequence:
+            return f"it ends at record {sequence}, but a release was sent with record {marked}: {_OLDER}"
+        committed = _highest(journal, self._newest(self.committed))
+        if committed > sequence:
+            return f"it ends at record {sequence}, but the group has committed all up to record {committed}: {_OLDER}"
+        return ""
 
     def _newest(self, marks: Iterable[Mark]) -> list[Mark]:
         return [mark for mark in marks if mark.generation == self.generation]
+
+
+def _highest(journal: str, marks: Iterable[Mark]) -> int:
+    return max((mark.sequence for mark in marks if mark.journal == journal), default=0)
 
 
 def read_public(value: bytes) -> Mark:

@@ -52,6 +52,10 @@ class OneInput:
         """See `Machine.float_ties`: none, no decisions are made here."""
         return 0
 
+    def is_last(self, value: bytes) -> bool:
+        """See `Machine.is_last`."""
+        return self.chain.is_last(value)
+
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: a running one."""
         return running_digest(self._digester, slices)

@@ -214,10 +214,14 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         """Why the next release would be withheld; None while the budget has room for it."""
         return self.spending.refusal(self.epoch.next_place(self.place_of(None)))
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+    def answers(self, sequence: int) -> bool:
+        """See `Distrusts.answers`."""
+        return self.epoch.answers(sequence)
+
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
         """See `Distrusts.distrust`."""
         if forked or self.draws_ahead:
-            self.epoch.ask(nonce)
+            self.epoch.ask(nonce, lives)
         return self.epoch.due
 
     def start(self, genesis: bytes) -> None:
@@ -315,7 +319,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     def _make(self, closed: Closed, high: int, turned_to: bytes) -> Made:
         if self.epoch.due:
-            self.epoch.renew()
+            self.epoch.renew(self.chain.sequence + 1)
             self.redraw()
         # 1. Ask: what was paid for is in the state, so a replay is told the same.
         asked = self.spending.ask(self.epoch.place(self.place_of(closed)))
@@ -344,7 +348,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
             self.put_key(turned_to)
             self.epoch.turn()
             self.rotated(made.released)
-        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts)
+        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts, turned_to != STAYS)
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.

@@ -3,6 +3,9 @@
 The answers follow from the configuration and from what was asked before, so a replay gives them again: nothing of
 it needs a record of its own. A refusal changes no sum, and is given again for every further release of that charge:
 the steps of an epoch whose price was refused are withheld with it.
+
+A renewal that is paid for brings those before it that were not: where a doubt's epoch is the n-th life of a deployment
+and the journal that goes on has lost the records of some before, these are charged with it. They were released.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hushstream.engine.budget import Place, SpendingTerms
+from hushstream.engine.budget import Place, SpendingTerms, times
 from hushstream.engine.state_parts import array, record
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
@@ -149,9 +152,14 @@ class Spending:
         life = replace(terms.life, scope=terms.deployment_scope(self._partition))
         if place == self._place and self._charged:
             own = replace(own, cost=Cost(0), curve=())
-        if place.renewal <= self._newest:
-            life = replace(life, cost=Cost(0), curve=())
-        return own, life
+        return own, self._lives(life, max(0, place.renewal - self._newest))
+
+    def _lives(self, life: Debit, count: int) -> Debit:
+        """The price of so many lives, in the units in which the filter adds up prices."""
+        if count == 1:
+            return life
+        cost = Cost(count * life.cost.epsilon_micro, count * life.cost.delta_units)
+        return replace(life, cost=cost, curve=times(self.terms.limit.price(life), count) if count else ())
 
     def _open(self, place: Place) -> None:
         """Go over to a charge: nothing is asked of the one before any more."""
@@ -162,8 +170,8 @@ class Spending:
     def _note_paid(self, place: Place) -> None:
         """Note that a charge was paid for."""
         if place.renewal > self._newest:
+            self.renewals += place.renewal - self._newest
             self._newest = place.renewal
-            self.renewals += 1
         self._charged = True
 
     def _own_scope(self, place: Place) -> str:

@@ -94,6 +94,9 @@ class ChainedMachine:
         self._sequence = 0
         self._chain = digest(genesis)
 
+    def is_last(self, value: bytes) -> bool:
+        return digest(value) == self._chain
+
     def entry(self, value: bytes) -> JournalEntry:
         found = self._read(value)
         if isinstance(found, list):

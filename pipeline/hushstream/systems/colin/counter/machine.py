@@ -77,7 +77,7 @@ class CounterMachine(ReleasingRole[str]):
 
     form: ClassVar[Form] = releasing_form(
         "a counter's state",
-        6,
+        7,
         "CounterState",
         leaf="long",
         leaves="bytes",
@@ -155,14 +155,15 @@ class CounterMachine(ReleasingRole[str]):
         self.running = START
         self.leaf = fields["leaf"]
         debit = fields["debit"]
-        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own)
+        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self.chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if debit["epsilon_micro"] or debit["delta_units"]:
             self.spending.adopt(self.epoch.place())
-        if fields["turned_to"] != STAYS:
+        turns = fields["turned_to"] != STAYS
+        if turns:
             self.put_key(fields["turned_to"])
         gathered.counts[Outcome.DIVERGED] += 1
-        return Step(None, (), (), gathered.counts)
+        return Step(None, (), (), gathered.counts, turns)
 
     def hold(self) -> _Held:
         """See `ReleasingRole.hold`."""

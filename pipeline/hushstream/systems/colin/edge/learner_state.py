@@ -38,7 +38,7 @@ _OPEN = record(
 )
 FORM = Form.of(
     "a collaborative learner's state",
-    5,
+    6,
     record(
         "CollaborativeLearnerState",
         **PLACE,

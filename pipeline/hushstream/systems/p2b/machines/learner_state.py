@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 FORM = Form.of(
     "a learner's state",
-    7,
+    8,
     record(
         "LearnerState",
         **PLACE,

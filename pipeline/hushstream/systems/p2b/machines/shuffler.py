@@ -45,7 +45,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
     """The shuffler on one partition of reports."""
 
     form: ClassVar[Form] = releasing_form(
-        "a shuffler's state", 6, "ShufflerState", windows="bytes", running_sums="bytes"
+        "a shuffler's state", 7, "ShufflerState", windows="bytes", running_sums="bytes"
     )
 
     system: P2BSystem

@@ -1,0 +1,507 @@
+"""Topics that were put back from an older copy, taken up by workers of which some know the branch that was lost.
+
+A cluster is the topics under one prefix of an embedded broker; an older copy of it is another prefix that holds the
+beginning of the same logs. Machines, recovery, marks and snapshots are the product's; a test folds in the place of the
+driver, in the driver's order: journal record, mark, outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from hushstream.agents import recovery as recovering
+from hushstream.agents.commits import journal_label, pack_mark
+from hushstream.agents.high_water import HighWater, OlderThanPaid
+from hushstream.agents.logs import LogReader
+from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.recovery import Held, Recovery
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.broker import EmbeddedBroker
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.privacy.key_files import KeyRing, next_key
+from hushstream.schemas import codec
+from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.topics import TOPICS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+DECLARED = {topic.name: topic for topic in TOPICS}
+WINDOW = {"window_slots": 4, "epsilon": 0.05}
+RUNNING = {**WINDOW, "sums": "counter", "windows": 64}
+LIFT = {"holdout": 0.5, "epsilon": 0.05, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
+ROOM = BudgetConfig(16.0, 1e-6, lift=0.0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def producer() -> AsyncIterator[AIOKafkaProducer]:
+    async with EmbeddedBroker() as broker:
+        made = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, enable_idempotence=True)
+        await made.start()
+        made.bootstrap = broker.bootstrap
+        yield made
+        await made.stop()
+
+
+class Role:
+    """What a cluster holds of one role, and how its machine is made."""
+
+    def __init__(self, rigs: Any, name: str, system: Any) -> None:
+        self.rigs, self.name, self.system = rigs, name, system
+        self.key = rigs.Key(b"\x07" * 31 + b"\x01")
+        self.ring = KeyRing(0, 0, (), self.key)
+        learner = name == "learner"
+        self.zone = "edge" if learner else "shuffler"
+        self.inputs = ("contexts", "clicks") if learner else ("reports",)
+        self.journal = "decisions" if learner else "journal-shuffler"
+        self.outputs = ("reports", "lift", "ledger-edge") if learner else ("crowds", "ledger")
+        self.marks = f"marks-{self.zone}"
+        self.lines = 1 + system.line_count if learner else 1
+
+    def __call__(self, partition: int) -> Any:
+        if self.name == "learner":
+            return self.rigs.LearnerMachine(self.system, partition, self.key)
+        return self.rigs.ShufflerMachine(self.system, partition, self.key, ring=self.ring)
+
+    def mark_keys(self) -> KeyRing:
+        return self.ring
+
+
+class Cluster:
+    """The topics of one role under a prefix."""
+
+    _numbers = count()
+
+    def __init__(self, role: Role, producer: AIOKafkaProducer, folder: Path) -> None:
+        self.role, self._producer, self._folder = role, producer, folder
+        self.prefix = f"c{next(self._numbers)}."
+        self._disks = count()
+        self.logs: dict[str, list[InputRecord]] = {}
+        """What was appended: all of it comes from here."""
+
+    async def create(self) -> Cluster:
+        topics = (*self.role.inputs, self.role.journal, *self.role.outputs, self.role.marks, "models")
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._producer.bootstrap)
+        await admin.start()
+        try:
+            # As many partitions as a learner has lines of models.
+            await admin.create_topics([NewTopic(self.prefix + t, self.role.lines, 1) for t in dict.fromkeys(topics)])
+        finally:
+            await admin.close()
+        return self
+
+    async def append(self, topic: str, record: InputRecord, key: bytes | None = None, partition: int = 0) -> None:
+        await self._producer.send_and_wait(
+            self.prefix + topic, record.value, key, partition, timestamp_ms=record.timestamp_ms
+        )
+        self._note(topic, record)
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        self._note(output.topic, InputRecord(0, 0, output.value))
+        future: Awaitable[Any] = await self._producer.send(
+            self.prefix + output.topic, output.value, output.key, output.partition
+        )
+        return future
+
+    def _note(self, topic: str, record: InputRecord) -> None:
+        log = self.logs.setdefault(topic, [])
+        log.append(record._replace(offset=len(log)))
+
+    def records(self, topic: str) -> list[InputRecord]:
+        return list(self.logs.get(topic, ()))
+
+    def settings(self, disk: str, accept: tuple[str, ...] = ()) -> WorkerSettings:
+        return WorkerSettings(
+            bootstrap=self._producer.bootstrap, role=self.role.name, group="g", topic_prefix=self.prefix,
+            deployment="small", datadir=self._folder / disk, accept_loss=accept, fetch_wait_milliseconds=20,
+        )  # fmt: skip
+
+    async def older(self, ends: Mapping[str, int], marks: bool = True) -> Cluster:
+        """What was put back: the logs up to some ends, the newest marks unless those were put back, too."""
+        other = await Cluster(self.role, self._producer, self._folder).create()
+        for topic in (*self.role.inputs, self.role.journal):
+            for record in self.records(topic)[: ends[topic]]:
+                await other.append(topic, record)
+        kept = self.records(self.role.marks) if marks else []
+        for number, record in enumerate(kept):
+            await other.append(self.role.marks, record, str(number).encode())
+        return other
+
+    def ends(self) -> dict[str, int]:
+        return {topic: len(self.records(topic)) for topic in (*self.role.inputs, self.role.journal)}
+
+
+class Worker:
+    """One worker of a cluster; ``disk`` names its state folder, which it may share with its former self."""
+
+    def __init__(self, cluster: Cluster, disk: str = "", accept: tuple[str, ...] = ()) -> None:
+        self.cluster = cluster
+        self.settings = cluster.settings(disk or f"{cluster.prefix}{next(cluster._disks)}", accept)
+        role = cluster.role
+        self.marks = ReleaseMarks(self.settings, role.marks, (), DECLARED, role, cluster, HighWater(self.settings))
+        self.snapshots = SnapshotStore(self.settings)
+        self.recovery = Recovery(self.settings, role, cluster, self.snapshots, lambda: True, self.marks)
+        self.held: Held
+        self.rig: Any
+
+    async def take_up(self, *commits: str, cached: Held | None = None) -> Worker:
+        self.held = await self.recovery.run(0, commits, cached)
+        role = self.cluster.role
+        kind = role.rigs.LearnerRig if role.name == "learner" else role.rigs.ShufflerRig
+        rig = self.rig = kind.__new__(kind)
+        rig.system, rig.key, rig.machine, rig.genesis = role.system, role.key, self.held.machine, self.held.genesis
+        rig.logs = {(topic, 0): list(self.cluster.records(topic)) for topic in role.inputs}
+        times = [record.timestamp_ms for log in rig.logs.values() for record in log]
+        rig.now_ms = max(times, default=role.rigs.START_MS)
+        rig.journal, rig.folded, rig.seen = [], [], role.rigs.Seen()
+        return self
+
+    async def publish(self) -> None:
+        """Bring what the rig has taken and folded to the broker, in the driver's order."""
+        held, cluster = self.held, self.cluster
+        for (topic, _), log in self.rig.logs.items():
+            for record in log[len(cluster.records(topic)) :]:
+                await cluster.append(topic, record)
+        for step in self.rig.seen.steps:
+            if step.journal is None:
+                continue
+            await cluster.append(cluster.role.journal, InputRecord(0, self.rig.now_ms, step.journal))
+            held.sequence += 1
+            held.journal_offset += 1
+            if step.releases:
+                await self.marks.raise_to(0, held.journal, held.generation, held.sequence, step.releases)
+        self.rig.seen = cluster.role.rigs.Seen()
+
+    def save(self) -> None:
+        held = self.held
+        snapshot = Snapshot(held.sequence, held.journal_offset, held.genesis, held.machine.snapshot())
+        self.snapshots.save(0, snapshot)
+
+    async def window(self, first: int, reports: list[Report | None]) -> Any:
+        """A window of the shuffler; gives its noised sums."""
+        for number, report in enumerate(reports):
+            self.rig.slot(first + number, report)
+        crowds = self.rig.crowds(self.rig.fold())
+        await self.publish()
+        role = self.cluster.role
+        shape = (role.rigs.CODES, role.rigs.ARMS)
+        return [
+            np.stack([np.frombuffer(crowd[n], "<i8").reshape(shape) for n in ("ones", "zeros")]) for crowd in crowds
+        ]
+
+
+async def word_of(cluster: Cluster, *commits: str) -> str:
+    """What an operator would have to name to go on with a cluster, as its refusal says."""
+    with pytest.raises(OlderThanPaid) as refusal:
+        await Worker(cluster).take_up(*commits)
+    return str(refusal.value).split("--accept-loss ")[1].split(" ")[0].rstrip(":")
+
+
+LOST: list[Report | None] = [Report(1, 2, 1), Report(0, 0, 1), None, None]
+FOUND: list[Report | None] = [Report(1, 2, 0), Report(0, 0, 1), None, None]
+
+
+def difference(rigs: Any) -> Any:
+    """By what the sums of LOST and FOUND differ."""
+    exact = np.zeros((2, rigs.CODES, rigs.ARMS), dtype=np.int64)
+    exact[0, 1, 2], exact[1, 1, 2] = 1, -1
+    return exact
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=["fresh", "counter"])
+async def shuffler(request: Any, rigs: Any, producer: Any, tmp_path: Path) -> Cluster:
+    release = {"fresh": WINDOW, "counter": RUNNING}[request.param]
+    system = rigs.make_system(release=release, budget=ROOM)
+    return await Cluster(Role(rigs, "shuffler", system), producer, tmp_path).create()
+
+
+async def lost_windows(cluster: Cluster) -> tuple[Worker, Cluster, list[Any]]:
+    """A worker with three windows behind it, of which the topics that were put back hold one; what it released."""
+    first = await Worker(cluster, "first").take_up()
+    await first.window(0, LOST)
+    ends = cluster.ends()
+    released = [*await first.window(100, LOST), *await first.window(150, LOST)]
+    return first, await cluster.older(ends), released
+
+
+# A state of the lost branch.
+
+
+@pytest.mark.parametrize("kept", ["snapshot", "memory"])
+async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluster, rigs: Any, kept: str) -> None:
+    """As many records as the branch that goes on: numbers, offsets, genesis and marks are all in order."""
+    before = await Worker(shuffler, "first").take_up()
+    await before.window(0, LOST)
+    ends = shuffler.ends()
+    await before.window(100, LOST)
+    before.save()
+    cached = await Worker(shuffler, "first").take_up()
+    (third,) = await before.window(150, LOST)
+    older = await shuffler.older(ends)
+    heir = await Worker(older, accept=(await word_of(older),)).take_up()
+    await heir.window(200, FOUND)
+    assert heir.held.sequence == cached.held.sequence == 2
+    assert heir.held.machine.spending.renewals == 2
+    again = Worker(older, "first") if kept == "snapshot" else Worker(older)
+    await again.take_up(cached=cached.held if kept == "memory" else None)
+    assert again.held.machine.snapshot() == (await Worker(older).take_up()).held.machine.snapshot()
+    assert again.held.machine.spending.renewals == 2, "what the fork cost is known"
+    (found,) = await again.window(300, FOUND)
+    # 40 sums, each of which agrees by chance about once in 80 times.
+    assert float(np.mean(third - found == difference(rigs))) < 0.25
+    aside = [path.name for path in again.settings.datadir.rglob("*.other-version")]
+    assert aside == (["0.other-version"] if kept == "snapshot" else [])
+
+
+async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuffler: Cluster) -> None:
+    """The snapshot holds a window that no record of the journal closes; nobody's word lets it count."""
+    first, older, _ = await lost_windows(shuffler)
+    first.save()
+    word = await word_of(older)
+    heir = await Worker(older, "first", accept=(word,)).take_up()
+    assert (heir.held.sequence, heir.held.replayed) == (1, 1)
+    assert heir.held.machine.epoch.due
+
+
+async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffler: Cluster) -> None:
+    """The newer topics may come back, and with them this snapshot is good."""
+    first, older, _ = await lost_windows(shuffler)
+    first.save()
+    with pytest.raises(OlderThanPaid, match="ends at record 1, but a release was sent with record 3"):
+        await Worker(older, "first").take_up()
+    again = await Worker(shuffler, "first").take_up()
+    assert (again.held.sequence, again.held.replayed) == (3, 0)
+
+
+async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found(shuffler: Cluster) -> None:
+    first = await Worker(shuffler, "first").take_up()
+    await first.window(0, LOST)
+    for _ in range(5):
+        await shuffler.append(shuffler.role.journal, InputRecord(0, first.rig.now_ms, b"no record"))
+    again = await Worker(shuffler, "first").take_up()
+    assert again.held.journal_offset == 7
+    again.save()
+    assert (await Worker(shuffler, "first").take_up()).held.replayed == 0
+    assert (await Worker(shuffler).take_up(cached=again.held)).held.replayed == 0
+
+
+# Commits that are ahead.
+
+
+async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler: Cluster) -> None:
+    """Journal and marks were put back to one moment; the group's commits were not."""
+    first = await Worker(shuffler, "first").take_up()
+    await first.window(0, LOST)
+    ends, marks = shuffler.ends(), shuffler.records(shuffler.role.marks)
+    await first.window(100, LOST)
+    older = await shuffler.older(ends, marks=False)
+    for number, mark in enumerate(marks):
+        await older.append(older.role.marks, mark, str(number).encode())
+    commit = pack_mark(journal_label(first.held.journal, 0), 2)
+    with pytest.raises(OlderThanPaid, match="ends at record 1, but the group has committed all up to record 2"):
+        await Worker(older).take_up(commit)
+    assert (await Worker(older).take_up(pack_mark(first.held.journal, 1))).held.sequence == 1
+    heir = await Worker(older, accept=(await word_of(older, commit),)).take_up(commit)
+    assert heir.held.machine.epoch.due
+    await heir.window(200, FOUND)
+    assert (await Worker(older).take_up(commit)).held.sequence == 2, "commits of the lost history count no more"
+    later = pack_mark(journal_label(first.held.journal, 5), 2)
+    with pytest.raises(OlderThanPaid, match="committed work of a generation that the topic of marks lacks"):
+        await Worker(older).take_up(later)
+
+
+# What is sent before all was read.
+
+
+async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(
+    shuffler: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await Worker(shuffler, "first").take_up()
+    for number in range(4):
+        await first.window(100 * number, LOST)
+    ends = shuffler.ends()
+    await first.window(400, LOST)
+    monkeypatch.setattr(recovering, "PORTION_OUTPUTS", 1)
+    older = await shuffler.older(ends)
+    with pytest.raises(OlderThanPaid, match="ends at record 4"):
+        await Worker(older).take_up()
+    assert [older.records(topic) for topic in older.role.outputs] == [[], []]
+    whole = await Worker(shuffler).take_up()
+    assert whole.held.resent == 10
+    assert len(shuffler.records("crowds")) == 5
+
+
+# The doubt of an operator's word.
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def lift(rigs: Any, producer: Any, tmp_path: Path) -> Cluster:
+    budget = BudgetConfig(16.0, 1e-6, lift=0.25)
+    slot = {"after_interactions": 2, "lifetime_slots": 50}
+    system = rigs.make_system(lift=LIFT, slot=slot, budget=budget)
+    return await Cluster(Role(rigs, "learner", system), producer, tmp_path).create()
+
+
+async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
+    """Decisions of eight users, and the lift that a seal releases; its noised sums less the exact ones."""
+    rig, rigs = worker.rig, worker.cluster.role.rigs
+    for number in range(8):
+        user = f"user-{number}"
+        arm = rig.decide(f"{prefix}:{user}", user, rigs.point(number), baseline=2)
+        rig.reward(f"{prefix}:{user}", arm, reward if not number else 1.0, user)
+        rig.fold()
+    rig.wait(6)
+    rig.decide(f"{prefix}:tick", "tick", rigs.point(0), baseline=2)
+    rig.seal()
+    record = rig.fold().records("lift", "Lift")[-1]
+    await worker.publish()
+    return np.frombuffer(record["sums"], "<i8") - rig.machine.lift._counter.exact
+
+
+async def slots_alone(worker: Worker) -> None:
+    """Slots leave, and raise the mark; nothing is debited."""
+    rig, rigs = worker.rig, worker.cluster.role.rigs
+    for number in range(2):
+        rig.decide(f"mid-{number}", "zoe", rigs.point(number), baseline=2)
+    rig.wait(25)
+    rig.decide("mid-x", "yan", rigs.point(0), baseline=2)
+    topics = {output.topic for step in rig.seen.steps for output in step.releases}
+    assert topics == {"reports"}
+    await worker.publish()
+
+
+@pytest.mark.parametrize("between", ["crash", "slots", "slots and a snapshot", "slots, taken up twice", "memory"])
+async def test_a_doubt_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, between: str) -> None:
+    first = await Worker(lift, "first").take_up()
+    await round_of(first, "before", 1.0)
+    ends = lift.ends()
+    noise_lost = await round_of(first, "lost", 1.0)
+    older = await lift.older(ends)
+    one = await Worker(older, "one", accept=(await word_of(older),)).take_up()
+    asked = one.held.machine.epoch.pending
+    assert asked
+    if between != "crash":
+        await slots_alone(one)
+    if "snapshot" in between:
+        one.save()
+    if "twice" in between:
+        await Worker(older).take_up()
+    heir = Worker(older, "one" if "snapshot" in between else "")
+    await heir.take_up(cached=one.held if between == "memory" else None)
+    epoch = heir.held.machine.epoch
+    assert epoch.due
+    assert epoch.pending not in (b"", asked), "a name that a kept state holds may be another branch's"
+    noise_found = await round_of(heir, "found", 0.0)
+    # Four sums with noise of scale above 200: all of them agree by chance with a probability below 1e-7.
+    assert (noise_lost != noise_found).any()
+    assert heir.held.machine.spending.renewals == 2
+    last = await Worker(older).take_up()
+    assert not last.held.machine.epoch.due, "the journal says that the doubt has had its epoch"
+    assert last.held.machine.spending.renewals == 2
+
+
+async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_window_paid_it(shuffler: Cluster) -> None:
+    """Where content names the noise nothing else tells of the fork."""
+    _, older, _ = await lost_windows(shuffler)
+    word = await word_of(older)
+    one = await Worker(older, "one", accept=(word,)).take_up()
+    one.rig.slot(200, None)
+    one.rig.fold()
+    await one.publish()
+    one.save()
+    heir = await Worker(older, "one", accept=(word,)).take_up()
+    assert heir.held.machine.epoch.due
+    assert heir.held.generation == 1, "the word fits no refusal any more"
+    await heir.window(300, FOUND)
+    assert heir.held.machine.spending.renewals == 2
+    assert not (await Worker(older, accept=(word,)).take_up()).held.machine.epoch.due
+
+
+async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_first(shuffler: Cluster) -> None:
+    _, older, _ = await lost_windows(shuffler)
+    one = await Worker(older, accept=(await word_of(older),)).take_up()
+    await one.window(200, FOUND)
+    ends = older.ends()
+    await one.window(300, FOUND)
+    oldest = await older.older(ends)
+    word = await word_of(oldest)
+    assert word.endswith(":2")
+    two = await Worker(oldest, accept=(word,)).take_up()
+    assert two.held.machine.epoch.due
+    await two.window(400, LOST)
+    assert two.held.machine.spending.renewals == 3
+    assert two.held.machine.epoch.number == 2
+
+
+# What was paid on what is lost.
+
+
+@pytest.mark.parametrize("left", ["nothing", "the first record", "one window"])
+async def test_the_price_of_a_lost_life_is_charged_however_little_is_left(shuffler: Cluster, left: str) -> None:
+    """One life was paid in the lost branch, and one is paid after it: two, whatever the journal still knows."""
+    first = await Worker(shuffler, "first").take_up()
+    if left == "one window":
+        await first.window(0, LOST)
+    ends = shuffler.ends()
+    await first.window(100, LOST)
+    older = await shuffler.older({**ends, shuffler.role.journal: 0} if left == "nothing" else ends)
+    heir = await Worker(older, accept=(await word_of(older),)).take_up()
+    assert (heir.held.journal == first.held.journal) == (left != "nothing")
+    await heir.window(200, FOUND)
+    spending = heir.held.machine.spending
+    life = spending.terms.life.cost
+    assert spending.renewals == 2
+    assert (spending.spent.epsilon_micro, spending.spent.delta_units) == (2 * life.epsilon_micro, 2 * life.delta_units)
+    again = await Worker(older).take_up()
+    assert again.held.machine.spending.dump() == spending.dump(), "and any replay charges the same"
+
+
+async def test_a_budget_of_one_life_releases_nothing_after_a_whole_journal_was_lost(
+    rigs: Any, producer: Any, tmp_path: Path
+) -> None:
+    system = rigs.make_system(release={"window_slots": 4, "epsilon": 1.0}, budget=BudgetConfig(1.0, 1e-6))
+    cluster = await Cluster(Role(rigs, "shuffler", system), producer, tmp_path).create()
+    first = await Worker(cluster).take_up()
+    assert await first.window(0, LOST)
+    older = await cluster.older({"reports": 0, "journal-shuffler": 0})
+    heir = await Worker(older, accept=(await word_of(older),)).take_up()
+    assert heir.held.machine.refused is not None
+    assert not await heir.window(0, FOUND)
+    assert (await Worker(older).take_up()).held.machine.refused is not None
+
+
+# Keys that turn where nothing is released.
+
+
+async def test_a_key_that_turned_with_a_window_that_the_budget_refused_is_marked_at_the_next_take_up(
+    rigs: Any, producer: Any, tmp_path: Path
+) -> None:
+    """Otherwise no mark is left that can be read when the key before it is destroyed."""
+    system = rigs.make_system(release={**RUNNING, "windows": 1}, budget=BudgetConfig(1.0, 1e-6))
+    role = Role(rigs, "shuffler", system)
+    cluster = await Cluster(role, producer, tmp_path).create()
+    first = await Worker(cluster).take_up()
+    assert await first.window(0, LOST)
+    role.ring = KeyRing(0, 1, (), role.key)
+    commit = pack_mark(first.held.journal, 1)
+    second = await Worker(cluster).take_up(commit)
+    assert not await second.window(100, LOST)
+    record = cluster.records(role.journal)[-1]
+    assert codec.decode(record.value)[1]["turned_to"]
+    third = await Worker(cluster).take_up(commit)
+    assert third.held.resent == 0
+    role.ring = KeyRing(1, 1, ((0, role.key.key_id),), next_key(role.key, 1))
+    async with LogReader(third.settings) as reader:
+        standing = await third.marks.read(0, reader, ())
+    assert standing.highest(third.held.journal) == 2
+    assert not standing.doubt(third.held.journal, 2)
