@@ -18,7 +18,7 @@ from hushstream.agents.security import Security
 from hushstream.client.client import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declaration import ClientTopics
+from hushstream.engine.conversation import Conversation
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
@@ -26,7 +26,7 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.systems.pdol.edge import Refusal, quantise
 from hushstream.systems.pdol.rows import Rows
 
-TOPICS = ClientTopics("records", "predictions", ("records",))
+PREDICTIONS = Conversation("records", (), "predictions")
 """What an application writes and reads of a PDOL deployment."""
 
 _WHY = {
@@ -229,5 +229,5 @@ def connect_records(
     """
     own = f"{deployment}." if prefix is None else prefix
     return RecordClient(
-        KafkaEventLog(bootstrap, own, security=security, topics=TOPICS), nodes, dimension, edition=edition
+        KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS), nodes, dimension, edition=edition
     )

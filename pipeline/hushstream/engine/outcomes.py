@@ -95,8 +95,3 @@ class Refusal(StrEnum):
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
     LINE_NOT_ALLOWED = "line_not_allowed"
-    UNKNOWN_NODE = "unknown_node"
-    """A record of a node whose home is another partition, or that there is not."""
-    UNKNOWN_LABEL = "unknown_label"
-    LABEL_WITHOUT_RECORD = "label_without_record"
-    MALFORMED_PARAMETERS = "malformed_parameters"

@@ -15,7 +15,8 @@ from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, Refused, publishing_form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.pdol.aggregate import Aggregate, Taken
 from hushstream.systems.pdol.deployment import PdolSystem

@@ -19,7 +19,7 @@ from hushstream.systems.pdol.edge import within_allowance
 from hushstream.systems.pdol.gradient import predictions, scores
 from hushstream.systems.pdol.incoming import KINDS, Incoming, Slots, labelled
 from hushstream.systems.pdol.node import NodeRelease
-from hushstream.systems.pdol.outcomes import PdolOutcome
+from hushstream.systems.pdol.outcomes import PdolOutcome, PdolRefusal
 from hushstream.systems.pdol.rows import Rows, null_rows
 from hushstream.systems.pdol.slot import Past, Slot
 
@@ -140,10 +140,10 @@ class NodeFold:
             row = null_rows(1)
         self._wait(event_id, node, tag, row, said)
 
-    def _stranger(self, node: int) -> Refusal | None:
+    def _stranger(self, node: int) -> PdolRefusal | None:
         machine = self._machine
         known = node in machine.system.config.nodes_of(machine.partition)
-        return None if known else Refusal.UNKNOWN_NODE
+        return None if known else PdolRefusal.UNKNOWN_NODE
 
     def _repeat(self, one: Incoming, own: bool, predicted: int) -> None:
         if not own:
@@ -200,11 +200,11 @@ class NodeFold:
         past, slot = machine.past.get(event_id), machine.pending.get(event_id)
         whose = slot.user if slot is not None else None if past is None else past.user
         if whose is None:
-            self._refuse(Refusal.LABEL_WITHOUT_RECORD, one.record)
+            self._refuse(PdolRefusal.LABEL_WITHOUT_RECORD, one.record)
         elif whose != machine.tag(fields["user"]):
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one.record)
         elif label not in (1, -1):
-            self._refuse(Refusal.UNKNOWN_LABEL, one.record)
+            self._refuse(PdolRefusal.UNKNOWN_LABEL, one.record)
         elif slot is None:
             self.counts[PdolOutcome.LATE_LABEL] += 1
         elif slot.label:

@@ -24,6 +24,17 @@ class PdolOutcome(StrEnum):
     PARAMETERS = "parameters"
 
 
+class PdolRefusal(StrEnum):
+    """Why a record goes to the dead letters, beside `hushstream.engine.outcomes.Refusal`."""
+
+    UNKNOWN_NODE = "unknown_node"
+    """Its home is another partition, or there is no such node."""
+    UNKNOWN_LABEL = "unknown_label"
+    LABEL_WITHOUT_RECORD = "label_without_record"
+
+
+REASONS = tuple(map(str, PdolRefusal))
+
 _SHARED: Mapping[str, MetricClass] = {
     str(one): OUTCOMES[one]
     for one in (

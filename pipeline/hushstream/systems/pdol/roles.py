@@ -9,7 +9,7 @@ from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.node_machine import NodeMachine
-from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES
+from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS
 from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE
 
 
@@ -22,7 +22,7 @@ def _aggregator(system: PdolSystem, line: int, keys: RoleKeys) -> AggregatorMach
 
 
 def _node_gauges(machine: NodeMachine, now_seconds: float) -> Mapping[str, float]:
-    spent = budget_gauges("slot", machine.spending, machine.refused)
+    spent = budget_gauges("record", machine.spending, machine.refused)
     return {**spent, **model_gauges(machine.version, machine.reader.published_ms, now_seconds)}
 
 
@@ -38,6 +38,8 @@ NODE = Role(
     homes="home",
     make=_node,
     gauges=_node_gauges,
+    scope_classes=("record",),
+    reasons=REASONS,
     private_work=True,
     outcomes=NODE_OUTCOMES,
 )

@@ -106,6 +106,7 @@ def _erasure(core: PdolSystem) -> Erasure:
             "exact sum of the domain, in its data directory, out of which nobody can take a single record",
             "how many of their records have been counted, under a tag that stands for them in this journal: no "
             "allowance is refilled",
+            "event ids in the predictions journal, which names no user; an event id should not name one either",
         ),
         waits=("their open slots in the node's data directory: until the next snapshot",),
         names=_names,
