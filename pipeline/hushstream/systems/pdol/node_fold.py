@@ -95,8 +95,9 @@ class NodeFold:
         machine = self._machine
         decoded = machine.decode(part)
         asked = [one.fields for one in decoded if one.name == "Record"]
-        self._slots = Slots.of(asked, machine.system.config.records.dimension)
-        self._scored = predictions(scores(self._slots.rows, machine.model))
+        if asked:
+            self._slots = Slots.of(asked, machine.system.config.records.dimension)
+            self._scored = predictions(scores(self._slots.rows, machine.model))
         place = 0
         for one in decoded:
             if one.name == "Record":
