@@ -7,6 +7,7 @@ from typing import Any
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import Result
 from hushstream.privacy.promise import Promises
 from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol.advice import Advice, advise
@@ -87,12 +88,27 @@ _TRUST = (
 )
 
 
+_RESULTS = {
+    place: Result(
+        data="labelled records of persons, and predictions of their labels",
+        what=f"one linear classifier of all holders; {whose}",
+        product="continually updated linear classifier",
+        release="interactive to the nodes of all holders, repeated; published topics",
+    )
+    for place, whose in {
+        "released": "what is predicted for a record follows from that record and from what was released alone",
+        "node": "what a node predicts follows from the exact records of that node too",
+    }.items()
+}
+
+
 def _words(config: PdolConfig) -> Words:
     return Words(
         trust=_TRUST,
         erasure="hushstream forget turns the person's open slots into null ones; their records go with their topic's "
         "retention; gradients that were counted before stay in the exact sums of the domain, which leave with noise",
         example="one record of Ann's was among those that a node has learned from",
+        result=_RESULTS[config.prediction.place],
     )
 
 
