@@ -129,10 +129,13 @@ class NodeState:
             self.domain, self.generation, leaves, leaves * self._size, self._counter.release().values, last
         )
         self.drop_leaf()
-        if last:
+        self._next_if_full()
+        return released
+
+    def _next_if_full(self) -> None:
+        if self._counter.leaves == self._counters.plan.horizon:
             self.generation += 1
             self._counter = self._counters.open(self.generation)
-        return released
 
     @property
     def reaches_ahead(self) -> bool:
@@ -143,6 +146,13 @@ class NodeState:
         """Forget the open leaf: what it held is out already, or never will be."""
         self._leaf[:] = 0
         self.slots = 0
+
+    def skip(self, leaves: int) -> None:
+        """So many leaves were sealed whose content is not known any more: it is out, so the open leaf is dropped."""
+        for _ in range(leaves):
+            self.drop_leaf()
+            self._counter.add(self._leaf[None])
+            self._next_if_full()
 
     def renew(self, counters: Counters) -> None:
         """Go on in another counter: what the one before released stands, and later leaves, the open one first, are

@@ -274,9 +274,8 @@ class NodeMachine:
         fold = NodeFold(self, adopting=True)
         fold.run(self._covered(slices))
         self._decoded = None
-        if fields["releases"]:
-            self.node.drop_leaf()
         own, debits = self.spending.terms.own, fields["debits"]
+        self.node.skip(len(debits))
         scope = debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.place())
         self.epoch.adopt(fields["head"]["epoch"], scope, own)
         # What the journal says was paid is paid, whatever its inputs say now.
