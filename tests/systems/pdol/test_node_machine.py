@@ -188,7 +188,8 @@ def test_an_erasure_makes_open_slots_null_and_refills_no_allowance(pdol):
 
 def test_a_phase_ends_with_all_slots_counted_and_is_passed_on(pdol, rig):
     rig.play(0, 4)
-    assert len(rig.sums()) == 0 and len(rig.machine.pending) == 2
+    assert len(rig.sums()) == 0
+    assert len(rig.machine.pending) == 2
     rig.seal(0)
     seen = rig.fold()
     assert len(rig.sums(seen)) == 1
@@ -354,7 +355,8 @@ def test_a_changed_input_gives_nothing_again_and_the_next_release_pays_for_noise
     rig.machine = heir
     rig.play(40, 6)
     fresh = [one for one in rig.sums() if one["epoch"] == 1]
-    assert fresh and fresh[0]["generation"] > released["generation"], "another counter takes the slots from here on"
+    assert fresh
+    assert fresh[0]["generation"] > released["generation"], "another counter takes the slots from here on"
     assert heir.spending.renewals == 2
     entries = rig.seen.records("ledger", "LedgerEntry")
     assert [entry["debit"]["epsilon_micro"] > 0 for entry in entries] == [True, True]
@@ -447,14 +449,19 @@ def test_a_turned_key_begins_another_counter_that_nobody_pays_twice_for(pdol):
     assert restored.snapshot() == rig.machine.snapshot()
 
 
+def follow(rig):
+    for value in rig.journal:
+        rig.machine.replay(value, [rig.slice(part) for part in rig.machine.recovery_ranges(value)])
+
+
 def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     rig = recorded(pdol, 3)
     fresh = rig.fresh()
     fresh.start(rig.genesis)
     monkeypatch.setattr("hushstream.systems.pdol.node_fold.predictions", lambda found: np.ones(len(found), np.int8))
+    rig.machine = fresh
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
-        for value in rig.journal:
-            fresh.replay(value, [rig.slice(part) for part in fresh.recovery_ranges(value)])
+        follow(rig)
     assert not isinstance(found.value, ReplayMismatch)
 
 
