@@ -1,102 +1,59 @@
-"""The role of a domain: it predicts each record at the published model, and is the home of one continual counter.
+"""The role of a domain in the sound form: it predicts at the published model, and is the home of one continual counter.
 
-Its input is what comes at the nodes of the domain, in one order: records, and later their labels. What it says of a
-record is in its journal, which clients read. A record's slot is counted when so many more records have come (or a
-phase has ended, which is logged): with its gradient if it is admitted, within its person's allowance and labelled by
-then, else as null. So how many slots there are, and when a leaf is full, follows from how many records came alone.
-After B slots the noised running sum leaves, with a debit.
+A slot that is counted enters the open leaf with its gradient at the published model; after B slots the noised running
+sum leaves, with a debit. The models of a batch are read before its records, so all of it is predicted at one version.
 
-One journal record covers one batch: what was predicted, the model that it was predicted at, and a digest and a debit of
-each release. The models of a batch are read before its records.
-
-Where inputs changed under the journal, what was released stands, and the next release opens an epoch: another counter,
-with noise of its own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead
-(`Distrusts`); one that is known does in any case. Under a turned key another counter begins, too; no slot is in two of
-them, so none pays again.
+An epoch is another counter: what the one before released stands, and later leaves, the open one first, are summed under
+noise of their own. No slot is in two counters.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import Place
-from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
-from hushstream.engine.editions import in_its_edition
-from hushstream.engine.epochs import NoiseEpoch
-from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import (
-    InputRange,
-    InputSlice,
-    JournalEntry,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.machine import TopicPartition
 from hushstream.engine.models import ModelReader
-from hushstream.engine.outcomes import Outcome
-from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.spending import Spending
-from hushstream.feedback.memory import BoundedMap
+from hushstream.engine.packed import Form
+from hushstream.engine.state_parts import READER
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Exhausted
-from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdol import node_state
 from hushstream.systems.pdol.counters import Counters
 from hushstream.systems.pdol.deployment import LINE, PdolSystem
-from hushstream.systems.pdol.incoming import Incoming, decode_slice, ready_slice
+from hushstream.systems.pdol.home import HomeMachine
+from hushstream.systems.pdol.home_fold import HomeFold
+from hushstream.systems.pdol.home_state import home_form
 from hushstream.systems.pdol.local import NodePredictors
 from hushstream.systems.pdol.node import NodeState
 from hushstream.systems.pdol.node_fold import NodeFold
-from hushstream.systems.pdol.slot import Past, Slot
-
-_TAG_BYTES = 16
 
 
-class NodeMachine:
-    """One domain, on its partition of records."""
+class NodeMachine(HomeMachine):
+    """One domain."""
+
+    form: ClassVar[Form] = home_form(
+        "a domain's state",
+        "NodeState",
+        reader=READER,
+        version="int",
+        model_phase="long",
+        weights="bytes",
+        predictors="bytes",
+        node="bytes",
+    )
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("node", system.config.deployment, system.digest, ("predictions", partition))
-        self.system = system
-        self.partition = partition
-        self.keys = KeyInForce(key, ring)
-        self.chain = Chain(identity, key, "Predictions")
-        self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
+        """See `HomeMachine`."""
         self.reader = ModelReader(system, 0, LINE, "LinearModel")
-        self.position = 0
         self.model: NDArray[np.int32] = np.zeros(system.config.records.dimension, dtype=np.int32)
-        self.version = 0
+        self.model_version = 0
         self.model_phase = -1
         """The last phase that the model in use knows of."""
-        self.sealed_phase = -1
-        """The last phase that ended in this log."""
-        self.epoch = NoiseEpoch()
-        self.events = 0
-        """Sum of the names of all events whose slots were counted: it names the events until now."""
-        self.pending: OrderedDict[str, Slot] = OrderedDict()
-        self.past: BoundedMap[Past] = BoundedMap(system.config.records.remembered_events)
-        self.spent: dict[bytes, int] = {}
-        """Records of each person that have come, up to the allowance, by tag."""
-        self.spending = Spending(system.spending_terms, partition)
-        self.node = self.open_node()
+        super().__init__(system, partition, key, ring)
         self.predictors = self._open_predictors()
-        self.float_ties = 0
-        self.diverged = False
-        """Whether a journal record was adopted that the inputs no longer give: later ones may differ, too."""
-        self._decoded: tuple[int, int, list[Incoming]] | None = None
-
-    def open_node(self) -> NodeState:
-        """The domain before its first slot, under the noise of this epoch."""
-        return NodeState(self.partition, self.open_counters(), self.system.config.slots_of(self.partition))
 
     def _open_predictors(self) -> NodePredictors | None:
         config = self.system.config
@@ -104,219 +61,72 @@ class NodeMachine:
             return None
         return NodePredictors(len(config.nodes_of(self.partition)), config.records.dimension, config.prediction)
 
-    # What a machine is.
-
-    @property
-    def key(self) -> Key:
-        """The zone's key in force."""
-        return self.keys.key
-
-    @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
-        return ("predictions", self.partition)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
-        return (("records", self.partition),)
-
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """See `Machine.broadcasts`."""
         return (self.reader.topic,)
 
-    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: over all inputs of a batch at once."""
-        return digest_records(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
-        self.chain.start(genesis, self.keys.retired)
-        self.node = self.open_node()
-
-    def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
-        return self.chain.read(value)[0]
-
-    def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
-        return {self.inputs[0]: self.position, self.reader.topic: self.reader.position}
-
-    def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: every batch is journaled."""
-        return {self.inputs[0]: self.position}
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`."""
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None
-
-    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: a record waits for the model of a phase that it names."""
-        parts = [part if part.topic != "records" else self._ready(part) for part in slices]
-        return [part for part in parts if part.high > part.low]
-
-    def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.model_phase, self.sealed_phase)
-
-    def decode(self, part: InputSlice) -> Sequence[Incoming]:
-        """A slice of records; decoded once, though `ready` and `fold` both ask."""
-        held = self._decoded
-        if held is None or held[0] != part.low or held[1] < part.high:
-            held = self._decoded = part.low, part.high, decode_slice(part)
-        return held[2][: len(part.records)]
-
-    # Noise, and what it costs.
+    @property
+    def read(self) -> Mapping[TopicPartition, int]:
+        """See `HomeMachine.read`."""
+        return {self.reader.topic: self.reader.position}
 
     @property
-    def nonce(self) -> bytes:
-        """What names the noise of this epoch in this journal."""
-        return self.epoch.nonce(self.chain.genesis_nonce or bytes(32))
+    def held_phase(self) -> int:
+        """See `HomeMachine.held_phase`."""
+        return self.model_phase
 
     @property
-    def refused(self) -> Exhausted | None:
-        """See `Spends.refused`."""
-        return self.spending.refusal(self.epoch.next_place())
+    def version(self) -> int:
+        """See `HomeMachine.version`."""
+        return self.model_version
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
-        """See `Distrusts.distrust`."""
-        if forked or self.node.reaches_ahead:
-            self.epoch.ask(nonce)
-        return self.epoch.due
+    @property
+    def draws_ahead(self) -> bool:
+        """See `HomeMachine.draws_ahead`."""
+        return self.node.reaches_ahead
 
-    def charge(self) -> Place:
-        """What the release that follows is charged to; opens the epoch that is due."""
-        if self.epoch.due:
-            self.epoch.renew()
-            self.node.renew(self.open_counters())
-        return self.epoch.place()
+    @property
+    def predicts_in_floats(self) -> bool:
+        """See `HomeMachine.predicts_in_floats`."""
+        return self.predictors is not None
 
-    def open_counters(self) -> Counters:
+    def open_noise(self) -> None:
+        """See `HomeMachine.open_noise`."""
+        self.node = NodeState(self.partition, self._counters(), self.system.config.slots_of(self.partition))
+
+    def renew_noise(self) -> None:
+        """See `HomeMachine.renew_noise`."""
+        self.node.renew(self._counters())
+
+    def skip(self, releases: int) -> None:
+        """See `HomeMachine.skip`."""
+        self.node.skip(releases)
+
+    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold:
+        """See `HomeMachine.begin_fold`."""
+        return NodeFold(self, journaled, adopting)
+
+    def _counters(self) -> Counters:
         """The domain's counters under the noise of this epoch."""
         return self.system.counters(self.key, self.nonce, self.epoch.number, self.partition)
 
-    def tag(self, user: str) -> bytes:
-        """16 bytes that stand for a person in this journal, as long as it lasts."""
-        return hashlib.blake2b(user.encode(), digest_size=_TAG_BYTES, key=self.chain.genesis_nonce).digest()
+    def dump_own(self) -> dict[str, Any]:
+        """See `HomeMachine.dump_own`: exact sums are in it."""
+        return {
+            "reader": self.reader.dump(),
+            "version": self.model_version,
+            "model_phase": self.model_phase,
+            "weights": self.model.astype("<i4").tobytes(),
+            "predictors": b"" if self.predictors is None else self.predictors.dump(),
+            "node": self.node.dump(),
+        }
 
-    def event_name(self, event_id: str) -> int:
-        """A number that stands for an event in this journal, for this role alone."""
-        return int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
-
-    def put_key(self, key_id: bytes) -> None:
-        """Go on under the zone's key with this public id.
-
-        Raises:
-            KeyFileError: it was destroyed, or the zone never had it.
-        """
-        key = self.keys.turn_to(key_id)
-        self.chain.turn_to(key)
-        self.letters = DeadLetters("edge", "node", self.partition, key, self.chain.encode)
-
-    def _turn(self, key_id: bytes) -> None:
-        """Begin an epoch, in another counter, under the key that the last record named."""
-        if key_id == STAYS:
-            return
-        self.put_key(key_id)
-        self.epoch.turn()
-        self.node.renew(self.open_counters())
-
-    # The fold.
-
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for one batch."""
-        turned_to = self.keys.due
-        fold, fields = self._folded(slices, turned_to)
-        journal = self.chain.append(fields)
-        self._turn(turned_to)
-        return [fold.step(journal)]
-
-    @in_its_edition
-    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: after a `ReplayMismatch` the state is as it was, and `reopen` may be asked for.
-
-        Raises:
-            HushstreamError: the inputs are as they were, and give something else: this is another program.
-        """
-        fields = self.chain.check(value, self.positions())
-        if self.input_digest(self._covered(slices)) != fields["head"]["input_digest"]:
-            raise ReplayMismatch(f"{self._record()}: its inputs are not those that it was made from; nothing is sent")
-        before = self.snapshot() if self.diverged else b""
-        if fields["debits"]:
-            self.epoch.follow(fields["head"]["epoch"], fields["debits"][0]["scope"], self.spending.terms.own)
-        journaled = np.frombuffer(fields["predicted"], np.int8) if self.predictors is not None else None
-        fold, again = self._folded(slices, fields["turned_to"], journaled)
-        if self.chain.would_append(again) != value:
-            if before:
-                self.restore(before)
-                raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed")
-            raise HushstreamError(f"{self._record()}: the same inputs give another record: another program wrote it")
-        self.chain.append(again)
-        self._turn(fields["turned_to"])
-        return fold.step(None)
-
-    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
-
-        The slots that are in the log now are counted without a release: those of a leaf that the record closed are
-        dropped. The next release opens an epoch after the record's own.
-        """
-        fields = self.chain.accept(value, self.positions())
-        self.diverged = True
-        fold = NodeFold(self, adopting=True)
-        fold.run(self._covered(slices))
-        self._decoded = None
-        own, debits = self.spending.terms.own, fields["debits"]
-        self.node.skip(len(debits))
-        scope = debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.place())
-        self.epoch.adopt(fields["head"]["epoch"], scope, own)
-        # What the journal says was paid is paid, whatever its inputs say now.
-        if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
-            self.spending.adopt(self.epoch.place())
-        if fields["turned_to"] != STAYS:
-            self._turn(fields["turned_to"])
-        fold.counts[Outcome.DIVERGED] += 1
-        return Step(None, (), (), {Outcome.DIVERGED: 1})
-
-    def _folded(
-        self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
-    ) -> tuple[NodeFold, dict[str, Any]]:
-        """Fold a batch, and say what the journal record that covers it holds."""
-        covered = self._covered(slices)
-        inputs = self.input_digest(covered)
-        fold = NodeFold(self, journaled)
-        fold.run(covered)
-        self._decoded = None
-        outputs = digest_outputs(self.key, fold.outputs)
-        sequence, edition = self.chain.sequence + 1, self.chain.edition
-        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, outputs, edition)
-        return fold, {"head": head, **fold.fields(), "turned_to": turned_to}
-
-    def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:
-        """One slice for every input, empty ones included, models first."""
-        given = {(part.topic, part.partition): part for part in slices}
-        return [
-            given.get(source, InputSlice(*source, low=position, high=position, records=()))
-            for source, position in sorted(self.positions().items())
-        ]
-
-    def _record(self) -> str:
-        return f"predictions/{self.partition} record {self.chain.sequence + 1}"
-
-    # State on disk.
-
-    def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
-        return node_state.dump(self)
-
-    def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
-        node_state.restore(self, snapshot)
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `HomeMachine.load_own`."""
+        self.reader.resume(state["reader"])
+        self.model_version, self.model_phase = state["version"], state["model_phase"]
+        self.model = np.frombuffer(state["weights"], "<i4").astype(np.int32)
+        if self.predictors is not None:
+            self.predictors.load(state["predictors"])
+        self.node.load(state["node"])

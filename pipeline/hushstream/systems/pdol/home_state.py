@@ -1,4 +1,4 @@
-"""The state of a domain in packed form; it holds exact sums and open slots, so it is as sensitive as the records.
+"""The state that all homes of records have, in packed form; it holds open slots, so it is as sensitive as the records.
 
 Persons are in it as tags alone, under the nonce of the journal.
 """
@@ -13,13 +13,13 @@ import numpy as np
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
-from hushstream.engine.state_parts import OWNER, READER, array, dump_owner, record, restore_owner
+from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
 from hushstream.feedback.memory import BoundedMap
 from hushstream.systems.pdol.rows import Rows
 from hushstream.systems.pdol.slot import Past, Slot
 
 if TYPE_CHECKING:
-    from hushstream.systems.pdol.node_machine import NodeMachine
+    from hushstream.systems.pdol.home import HomeMachine
 
 _SLOT = record(
     "OpenSlot",
@@ -33,45 +33,35 @@ _SLOT = record(
     said="bytes",
 )
 _PAST = record("PastRecord", event_id="string", user="bytes", predicted="int")
-FORM = Form.of(
-    "a domain's state",
-    1,
-    record(
-        "NodeState",
-        **OWNER,
-        position="long",
-        key_id="bytes",
-        epoch=EPOCH,
-        reader=READER,
-        version="int",
-        model_phase="long",
-        weights="bytes",
-        sealed_phase="long",
-        events="bytes",
-        pending=array(_SLOT),
-        past=array(_PAST),
-        persons="bytes",
-        spent="bytes",
-        spending=SPENDING,
-        diverged="boolean",
-        predictors="bytes",
-        node="bytes",
-    ),
-)
+_SHARED = {
+    **OWNER,
+    "position": "long",
+    "key_id": "bytes",
+    "epoch": EPOCH,
+    "sealed_phase": "long",
+    "events": "bytes",
+    "pending": array(_SLOT),
+    "past": array(_PAST),
+    "persons": "bytes",
+    "spent": "bytes",
+    "spending": SPENDING,
+    "diverged": "boolean",
+}
 _TAG_BYTES = 16
 
 
-def dump(machine: NodeMachine) -> bytes:
-    """Pack everything that the next fold depends on."""
-    state = {
+def home_form(what: str, name: str, **own: Any) -> Form:
+    """The packed form of a home's state: what all of them hold, and fields of its ``own``."""
+    return Form.of(what, 1, record(name, **_SHARED, **own))
+
+
+def dump(machine: HomeMachine) -> dict[str, Any]:
+    """The values of the fields that all homes have."""
+    return {
         **dump_owner(machine),
         "position": machine.position,
         "key_id": machine.key.key_id,
         "epoch": machine.epoch.dump(),
-        "reader": machine.reader.dump(),
-        "version": machine.version,
-        "model_phase": machine.model_phase,
-        "weights": machine.model.astype("<i4").tobytes(),
         "sealed_phase": machine.sealed_phase,
         "events": machine.events.to_bytes(16, "little"),
         "pending": [_slot(event_id, slot) for event_id, slot in machine.pending.items()],
@@ -80,38 +70,26 @@ def dump(machine: NodeMachine) -> bytes:
         "spent": np.array(list(machine.spent.values()), dtype="<i8").tobytes(),
         "spending": machine.spending.dump(),
         "diverged": machine.diverged,
-        "predictors": b"" if machine.predictors is None else machine.predictors.dump(),
-        "node": machine.node.dump(),
     }
-    return FORM.write(state)
 
 
-def restore(machine: NodeMachine, snapshot: bytes) -> None:
-    """Replace a machine's state by a packed one.
+def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
+    """Return to dumped values.
 
     Raises:
-        HushstreamError: damaged, of another partition, deployment or configuration.
-        OtherVersion: of another release.
+        HushstreamError: of another partition, deployment or configuration.
         ForeignJournal: made on another journal.
     """
-    state = FORM.read(snapshot)
     restore_owner(machine, state)
     machine.put_key(state["key_id"])
     machine.position, machine.epoch = state["position"], NoiseEpoch(**state["epoch"])
-    machine.reader.resume(state["reader"])
-    machine.version, machine.model_phase = state["version"], state["model_phase"]
-    machine.model = np.frombuffer(state["weights"], "<i4").astype(np.int32)
     machine.sealed_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
     _restore_memories(machine, state)
     machine.spending.load(state["spending"])
     machine.diverged = state["diverged"]
-    if machine.predictors is not None:
-        machine.predictors.load(state["predictors"])
-    machine.node = machine.open_node()
-    machine.node.load(state["node"])
 
 
-def _restore_memories(machine: NodeMachine, state: dict[str, Any]) -> None:
+def _restore_memories(machine: HomeMachine, state: dict[str, Any]) -> None:
     machine.pending = OrderedDict((item["event_id"], _read(item)) for item in state["pending"])
     machine.past = BoundedMap(machine.past.capacity)
     for item in state["past"]:
