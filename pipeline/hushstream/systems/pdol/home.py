@@ -295,7 +295,8 @@ class HomeMachine(ABC):
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
 
-        The slots that are in the log now are counted without a release. The next release opens an epoch after the record's own.
+        The slots that are in the log now are counted without a release. The next release opens an epoch after the
+        record's own.
         """
         fields = self.chain.accept(value, self.positions())
         self.diverged = True

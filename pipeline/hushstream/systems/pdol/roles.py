@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.gossip_machine import GossipMachine
 from hushstream.systems.pdol.node_machine import NodeMachine
 from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS
 from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE
@@ -15,6 +17,14 @@ from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE
 
 def _node(system: PdolSystem, home: int, keys: RoleKeys) -> NodeMachine:
     return NodeMachine(system, home, keys.own, keys.ring)
+
+
+def _gossip_node(system: PdolSystem, home: int, keys: RoleKeys) -> GossipMachine:
+    return GossipMachine(system, home, keys.own, keys.ring)
+
+
+def _gossip_gauges(machine: GossipMachine, now_seconds: float) -> Mapping[str, float]:
+    return budget_gauges("record", machine.spending, machine.refused)
 
 
 def _aggregator(system: PdolSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
@@ -58,10 +68,19 @@ AGGREGATOR = Role(
     outcomes=AGGREGATOR_OUTCOMES,
 )
 
-ROLES = (NODE, AGGREGATOR)
+GOSSIP_NODE = replace(
+    NODE,
+    writes=("parameters", "ledger", "dead-letters-edge"),
+    broadcasts=("parameters",),
+    make=_gossip_node,
+    gauges=_gossip_gauges,
+)
+"""In the form of the paper."""
+
+ROLES = (NODE, AGGREGATOR, GOSSIP_NODE)
 """All that a deployment may have."""
 
 
 def roles_of(gossips: bool) -> tuple[Role, ...]:
     """Those that a deployment has."""
-    return ROLES
+    return (GOSSIP_NODE,) if gossips else (NODE, AGGREGATOR)

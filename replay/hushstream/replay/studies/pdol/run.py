@@ -101,8 +101,7 @@ def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
 
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
     """The configuration that fits a stream, under what the caller asked for."""
-    gossips = options.config.get("gossip") is not None
-    fitting = gossip_config(stream, options.epsilon) if gossips else sharing_config(stream, options.epsilon)
+    fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
     values = {**asdict(fitting), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
     # No label is late before the end of its phase.
@@ -124,7 +123,21 @@ def _stream(options: PdolOptions) -> RecordStream:
             "dataset: expected a public one, as accuracy is an exact figure on records; say `public: true` in the "
             "mapping of records that are"
         )
-    return stream if options.records is None else shortened(stream, options.records)
+    stream = stream if options.records is None else shortened(stream, options.records)
+    # Rounds of the paper's form are of a record of each node.
+    return shortened(stream, _whole_rounds(stream)) if _gossips(options) else stream
+
+
+def _whole_rounds(stream: RecordStream) -> int:
+    rounds = len(stream) // stream.node_count
+    here = stream.nodes[: rounds * stream.node_count].reshape(rounds, stream.node_count)
+    if not rounds or not (np.sort(here, axis=1) == np.arange(stream.node_count)).all():
+        raise HushstreamError("dataset: expected records dealt evenly, in turn, as nodes go through rounds together")
+    return here.size
+
+
+def _gossips(options: PdolOptions) -> bool:
+    return options.config.get("gossip") is not None
 
 
 def _result(
