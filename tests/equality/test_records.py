@@ -1,6 +1,6 @@
 """The first and second form of equality for PDOL, and what sharing brings on a stream, beside nodes that learn alone.
 
-Eight nodes with a counter each, and eight that share two counters, play the same records once on each runner, under
+Eight nodes with a counter each, and eight that share two counters or one, play the same records once on each runner, under
 the same seeded keys, on the embedded broker. Domains race; what is predicted, released and published must be the same.
 """
 
@@ -30,6 +30,7 @@ from hushstream.replay.studies.pdol.run import records_per_phase
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
+    GossipConfig,
     ModelConfig,
     PdolConfig,
     PredictionConfig,
@@ -41,7 +42,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 NODES, RECORDS, HORIZON = 8, 640, 4
 KEYS = KeySource(seed=11)
-DOMAINS = {"counters": NODES, "domains": 2, "votes": NODES}
+DOMAINS = {"counters": NODES, "domains": 2, "votes": NODES, "curator": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,8 @@ def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
 
 
 def test_sharing_on_the_stream_beats_nodes_that_learn_alone(runs: dict[str, Both]) -> None:
-    """Seeded: no chance is in it. Two counters of four nodes each, at epsilon 16."""
-    run = runs["domains"]
+    """Seeded: no chance is in it. Eight nodes that trust one counter, at epsilon 16."""
+    run = runs["curator"]
     labels = run.stream.rows.labels
     shared = np.mean(run.streamed.played.predicted == labels)
     alone = np.mean(isolated_labels(run.stream, run.system.core.config.prediction.local_rate) == labels)
@@ -170,3 +171,40 @@ def test_a_changed_byte_in_any_record_of_any_kind_is_found(runs: dict[str, Both]
             bent[len(bent) // 2] ^= 1
             changed = [*records[:index], records[index]._replace(value=bytes(bent)), *records[index + 1 :]]
             assert verify(with_records(logs, source, changed), run.system, KEYS).exit_code == 1, (source, index)
+
+
+# The form of the paper.
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gossip(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    folder = tmp_path_factory.mktemp("gossip")
+    stream = sparse_synthetic(records=16 * NODES, dimension=60, features=8, nodes=NODES, seed=11)
+    form = GossipConfig(100.0, 16, "torus", gradient_at="sent")
+    records = RecordConfig(stream.dimension, label_slots=64)
+    config = PdolConfig("equal-gossip", NODES, records, gossip=form)
+    system = prepare(folder, config, public_dataset=stream.name)
+
+    async def on(runner: Any) -> Recording[RecordsPlayed]:
+        loop = RecordLoop(stream, system.core, NODES)
+        return await play(system, Place(runner, folder, None, 11), loop.run)
+
+    direct, streamed = await asyncio.gather(on("direct"), on("stream"))
+    return Both(system, stream, direct, streamed)
+
+
+def test_nodes_of_the_papers_form_predict_and_send_the_same(gossip: Both) -> None:
+    np.testing.assert_array_equal(gossip.direct.played.predicted, gossip.streamed.played.predicted)
+    ours, theirs = (
+        sorted(codec.encode("Parameters", fields) for fields in decoded(recording, "parameters", "Parameters"))
+        for recording in (gossip.direct, gossip.streamed)
+    )
+    assert ours == theirs
+    assert len(ours) == 16 * NODES
+
+
+def test_the_papers_form_verifies(gossip: Both) -> None:
+    for recording in (gossip.direct, gossip.streamed):
+        found = verify(recording.logs, gossip.system, KEYS)
+        assert found.exit_code == 0, found
+        assert not found.findings
