@@ -1,7 +1,8 @@
 """The first and second form of equality for PDOL, and what sharing brings on a stream, beside nodes that learn alone.
 
-Eight nodes with a counter each, and eight that share two counters or one, play the same records once on each runner, under
-the same seeded keys, on the embedded broker. Domains race; what is predicted, released and published must be the same.
+Eight nodes with a counter each, and eight that share two counters or one, play the same records once on each runner,
+under the same seeded keys, on the embedded broker. Domains race; what is predicted, released and published must be the
+same.
 """
 
 from __future__ import annotations

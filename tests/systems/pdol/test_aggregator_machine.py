@@ -51,10 +51,10 @@ def test_a_repeat_counts_once_and_what_is_no_release_not_at_all(pdol, domains):
     name, fields = codec.decode(value)
     for content in (value, value):
         rig.put("releases", content)
-    for change in ({"domain": 9}, {"leaf": 99}, {"sums": bytes(9)}, {"sums": bytes(8)}, {"config_digest": bytes(16)}):
-        rig.put(
-            "releases", codec.encode(name, {**fields, "release_id": repr(change).encode().ljust(16)[:16], **change})
-        )
+    changes = ({"domain": 9}, {"leaf": 99}, {"sums": bytes(9)}, {"sums": bytes(8)}, {"config_digest": bytes(16)})
+    for number, change in enumerate(changes):
+        bad = {**fields, "release_id": number.to_bytes(16, "big"), **change}
+        rig.put("releases", codec.encode(name, bad))
     rig.put("releases", b"junk")
     seen = rig.fold()
     assert sum(step.counts.get("repeated_release", 0) for step in seen.steps) == 1
