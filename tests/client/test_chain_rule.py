@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from hushstream.client import Client, decisions
+from hushstream.client import Client, journals
 from hushstream.client.decisions import DecisionReader
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
