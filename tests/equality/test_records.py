@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.engine.declaration import System
-from hushstream.ops.copies import LogCopy, PartitionCopy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.export import export_copy
 from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play
