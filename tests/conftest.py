@@ -55,3 +55,9 @@ def rigs() -> Any:
 def related(rigs: Any) -> Any:
     """The module of the small collaborative deployment and its rigs, which needs that of ``rigs``."""
     return _module("hushstream_test_collaborative_rigs", SYSTEMS / "colin" / "rigs.py")
+
+
+@pytest.fixture(scope="session")
+def pdol_rigs(rigs: Any) -> Any:
+    """The module of the small PDOL deployment and its rigs, which needs that of ``rigs``."""
+    return _module("hushstream_test_pdol_rigs", SYSTEMS / "pdol" / "rigs.py")

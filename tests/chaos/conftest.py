@@ -66,6 +66,12 @@ def related() -> Any:
 
 
 @pytest.fixture(scope="session")
+def record_logs() -> Any:
+    """The module of the frozen records of a PDOL deployment."""
+    return load("records")
+
+
+@pytest.fixture(scope="session")
 def related_promises() -> Any:
     """The module of what must hold of a collaborative deployment after any fault."""
     return load("related_promises")

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from hushstream.client import Client, decisions
+from hushstream.client import Client, journals
 from hushstream.client.decisions import DecisionReader
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
@@ -101,7 +101,7 @@ def test_a_reader_that_starts_in_the_middle_takes_its_place_there(writer):
 
 
 def test_a_reader_that_began_on_a_stale_record_finds_the_chain_by_its_length(writer, monkeypatch):
-    monkeypatch.setattr(decisions, "STALE_RECORDS", 4)
+    monkeypatch.setattr(journals, "STALE_RECORDS", 4)
     writer.records(2)
     stale = writer.stale([2, 1, 1])
     true = writer.records(8)

@@ -48,7 +48,7 @@ def forgotten(played: Any, wait_seconds: float = 5.0) -> Forgotten:
 
 def test_the_tombstone_is_folded_and_what_stays_and_waits_is_said(played: Any) -> None:
     done = forgotten(played)
-    assert (done.folded, done.partition, done.offset) == (True, 0, 6)
+    assert (done.folded, done.places) == (True, ((0, 6),))
     assert played[2].steps[-1].counts["forgotten"] == 1
     text = done.as_text()
     assert CANARY not in text

@@ -1,8 +1,9 @@
 """Erasing one user: a tombstone that the learner folds, what stays and why, and exports without his records.
 
-The tombstone is a record among the contexts of the user's partition. So the erasure has its place in the log:
-a learner that replays it gives up the same state at the same moment, and `verify` finds what it published
-equal for as long as retention keeps the inputs. Nothing here prints the user's name.
+The tombstone is a record among what applications ask, in each partition that may hold records of the user
+(`Erasure.homes`). So the erasure has its place in the log: a learner that replays it gives up the same state at the
+same moment, and `verify` finds what it published equal for as long as retention keeps the inputs. Nothing here prints
+the user's name.
 
 Where a counter is trusted with rewards in clear, the learner passes the tombstone on to it. What a counter, or
 a learner with counters, holds of the user goes, and his noised sums are never released again: under the noise of
@@ -30,7 +31,6 @@ from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 ERASED = b""
@@ -46,17 +46,17 @@ class Forgotten:
 
     Attributes:
         deployment: where.
-        topic, partition, offset: of the tombstone.
+        topic: where the tombstones are.
+        places: (partition, offset) of each: one in every partition that may hold records of the user.
         role: which reads it.
-        folded: whether the role was seen to have folded it; None where applications cannot see that.
+        folded: whether the role was seen to have folded them; None where applications cannot see that.
         stays: what is not erased, and why.
         waits: what is gone only later, and when.
     """
 
     deployment: str
     topic: str
-    partition: int
-    offset: int
+    places: tuple[tuple[int, int], ...]
     role: str
     folded: bool | None
     stays: tuple[str, ...]
@@ -68,8 +68,8 @@ class Forgotten:
 
     def as_text(self) -> str:
         """One line a fact."""
-        place = f"{self.topic}/{self.partition} offset {self.offset}"
-        lines = [f"forget {self.deployment}: tombstone at {place}; {self._done()}"]
+        places = ", ".join(f"{self.topic}/{partition} offset {offset}" for partition, offset in self.places)
+        lines = [f"forget {self.deployment}: tombstone at {places}; {self._done()}"]
         lines += [f"  stays: {fact}" for fact in self.stays]
         lines += [f"  waits: {fact}" for fact in self.waits]
         return "\n".join(lines) + "\n"
@@ -89,7 +89,7 @@ def forget(connection: Connection, system: System, user: str, wait_seconds: floa
 
 
 async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float) -> Forgotten:
-    """Append the tombstone of a user, and wait until who reads it has folded it, where applications can see that.
+    """Append the tombstones of a user, and wait until who reads them has folded them, where applications see that.
 
     Args:
         log: the deployment's log, not started.
@@ -103,29 +103,44 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
     _require_user(user)
     _require_learners(system)
     topics = conversation_of(system)
-    seen: dict[int, int] = {}
-    folded = asyncio.Event()
-    place: list[int] = []
+    waiting = _Waiting()
 
     def on_answers(partition: int, offset: int, value: bytes) -> None:
-        seen[partition] = max(seen.get(partition, 0), _read_to(value, topics.asked))
-        if place and seen.get(place[0], 0) > place[1]:
-            folded.set()
+        waiting.note(partition, _read_to(value, topics.asked))
 
     await log.start(on_answers)
     try:
-        partition = partition_of(user, log.partitions())
         value = codec.encode("Forget", {"user": user, "config_digest": system.digest})
-        offset = await log.append(topics.asked, partition, value)
-        place[:] = (partition, offset)
-        if seen.get(partition, 0) > offset:
-            folded.set()
-        done = None if topics.answers is None else await _within(folded, wait_seconds)
+        homes = system.erasure.homes(user, log.partitions())
+        places = tuple([(home, await log.append(topics.asked, home, value)) for home in homes])
+        waiting.begin(places)
+        done = None if topics.answers is None else await _within(waiting.folded, wait_seconds)
     finally:
         await log.stop()
     role = asked_of(system, topics.asked).name
     stays, waits = system.erasure.stays, what_waits(system)
-    return Forgotten(system.config.deployment, topics.asked, partition, offset, role, done, stays, waits)
+    return Forgotten(system.config.deployment, topics.asked, places, role, done, stays, waits)
+
+
+class _Waiting:
+    """For tombstones to be folded: how far each partition was seen to have come, and how far it must."""
+
+    def __init__(self) -> None:
+        self.folded = asyncio.Event()
+        self._seen: dict[int, int] = {}
+        self._places: tuple[tuple[int, int], ...] = ()
+
+    def begin(self, places: tuple[tuple[int, int], ...]) -> None:
+        self._places = places
+        self._look()
+
+    def note(self, partition: int, read_to: int) -> None:
+        self._seen[partition] = max(self._seen.get(partition, 0), read_to)
+        self._look()
+
+    def _look(self) -> None:
+        if self._places and all(self._seen.get(partition, 0) > offset for partition, offset in self._places):
+            self.folded.set()
 
 
 def _require_learners(system: System) -> None:

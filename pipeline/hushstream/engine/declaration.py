@@ -22,6 +22,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
@@ -170,6 +171,11 @@ class Words:
     result: Result
 
 
+def home_of_user(user: str, partitions: int) -> tuple[int, ...]:
+    """The partition where a user's records are, by the rule that every writer follows."""
+    return (partition_of(user, partitions),)
+
+
 @dataclass(frozen=True, slots=True)
 class Erasure:
     """How a user is taken out of a deployment.
@@ -186,6 +192,8 @@ class Erasure:
     names: Callable[[str, Mapping[str, Any], str], bool]
     passed_on: frozenset[str] = frozenset()
     """Topics on which roles pass a user's records on until they fold the tombstone: all of theirs there go."""
+    homes: Callable[[str, int], tuple[int, ...]] = home_of_user
+    """Which of so many partitions may hold records of a user: a tombstone goes to each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -19,7 +19,8 @@ def require_private(promise: Guarantee, where: str) -> None:
     if promise.private_as_stated:
         return
     topics = ", ".join(promise.unnoised)
+    why = f"content leaves un-noised on {topics}" if topics else f"what is claimed for it does not hold; {promise.cost}"
     raise ConfigurationError(
         f"{where}: release: expected one that is private as stated, got {promise.mechanism.partition(':')[0]}, which "
-        f"is {NOT_PRIVATE}: content leaves un-noised on {topics}; that is for replays of public datasets"
+        f"is {NOT_PRIVATE}: {why}; that is for replays of public datasets"
     )

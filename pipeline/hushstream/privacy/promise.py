@@ -249,7 +249,7 @@ class Guarantee:
             lines += [
                 f"Claimed: epsilon {epsilon_text(self.claimed.epsilon_micro)}, delta {self.claimed.delta}"
                 f" ({self.claimed.source}).",
-                f"True: at that epsilon, delta {delta_text(self.delta_units)}.",
+                f"True: {self._true}.",
             ]
         lines += [
             f"Mechanism: {self.mechanism}.",
@@ -269,6 +269,13 @@ class Guarantee:
         lines += [f"Content of persons on {content}." for content in self.contents]
         lines += [f"Condition: {fact}." for fact in self.conditions]
         return lines + [f"Not protected: {fact}." for fact in self.not_protected]
+
+    @property
+    def _true(self) -> str:
+        """What holds, beside a claim."""
+        assert self.claimed is not None
+        at_that = self.epsilon_micro == self.claimed.epsilon_micro
+        return f"at that epsilon, delta {delta_text(self.delta_units)}" if at_that else str(self.cost)
 
     def _renewal_lines(self) -> list[str]:
         if self.renewals is None:

@@ -336,3 +336,85 @@ class DeadLetter(TypedDict):
     offset: int
     row: int
     digest: bytes
+
+
+class Record(TypedDict):
+    """One record at one node, whose label is asked for."""
+
+    event_id: str
+    user: str
+    node: int
+    indices: bytes
+    values: bytes
+    after_phase: NotRequired[int]
+
+
+class Label(TypedDict):
+    """The label of a record that was predicted before."""
+
+    event_id: str
+    user: str
+    label: int
+
+
+class Predictions(TypedDict):
+    """What was predicted for the records of one batch: the journal of a home of records."""
+
+    head: JournalHead
+    event_ids: list[str]
+    predicted: bytes
+    repeated: bytes
+    model_version: int
+    releases: int
+    debits: list[Debit]
+    turned_to: bytes
+    chain: bytes
+
+
+class GradientSum(TypedDict):
+    """The noised running sum of a domain's gradients in one counter."""
+
+    release_id: bytes
+    config_digest: bytes
+    mechanism: str
+    domain: int
+    epoch: int
+    generation: int
+    leaf: int
+    slots: int
+    last: bool
+    sums: bytes
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class LinearModel(TypedDict):
+    """One version of a linear model made of noised sums."""
+
+    head: JournalHead
+    version: int
+    phase: int
+    dimension: int
+    weights: bytes
+    releases: int
+    screened: int
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+    digest: bytes
+    chain: bytes
+
+
+class Parameters(TypedDict):
+    """What one node sends after a round: its parameters with noise."""
+
+    release_id: bytes
+    config_digest: bytes
+    node: int
+    epoch: int
+    after: int
+    values: bytes
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool

@@ -7,11 +7,12 @@ another enough to share a counter; by default every node is a domain of its own.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import canonical_form
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -48,17 +49,24 @@ class RecordConfig:
         dimension: n, the features, a constant one among them if there is to be one.
         records_per_user: records of one person at one node that are learned from; null slots are sent for what comes
             after them. What all of them cost together is the lifetime of the guarantee.
+        label_slots: a record's slot is counted when so many more records of its domain have come, or a phase ends; a
+            label that has not come by then is late, and the slot null.
+        remembered_events: how many past event ids a domain knows again (same id, same answer).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     dimension: int
     records_per_user: int = 1
+    label_slots: int = 64
+    remembered_events: int = 50_000
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         whole("records.dimension", self.dimension, 1, LARGEST_DIMENSION)
         whole("records.records_per_user", self.records_per_user, 1, LARGEST_LIFE)
+        whole("records.label_slots", self.label_slots, 0, 4096)
+        whole("records.remembered_events", self.remembered_events, 1, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,8 @@ class SharingConfig:
             each domain, so that those with more records need no more counters than the others.
         horizon: K, the leaves of a counter; after them its last release stands, and a new counter takes later records.
         domains: how many counters there are; null for one each node. Nodes are dealt to domains evenly, in order.
+        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
+            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -84,6 +94,7 @@ class SharingConfig:
     slots_per_release: int | tuple[int, ...] = 128
     horizon: int = 32
     domains: int | None = None
+    epochs: int = 1
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -97,7 +108,8 @@ class SharingConfig:
             whole("sharing.slots_per_release", slots, 1, 1 << 20)
         whole("sharing.horizon", self.horizon, 1, LARGEST_HORIZON)
         if self.domains is not None:
-            whole("sharing.domains", self.domains, 1, 1 << 16)
+            whole("sharing.domains", self.domains, 1, 4096)
+        whole("sharing.epochs", self.epochs, 1, 1000)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -214,6 +226,8 @@ class PdolConfig:
         model: how releases become a model (sound form).
         prediction: where labels are predicted.
         gossip: the form of the paper in place of the sound one; null for the sound one.
+        budget: limits what one record may cost over all epochs of noise, of which sharing.epochs are planned; null for
+            what these cost.
         system: which system this is a configuration of.
     """
 
@@ -226,6 +240,7 @@ class PdolConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
+    budget: BudgetConfig | None = None
     system: Literal["pdol"] = "pdol"
 
     def __post_init__(self) -> None:
@@ -241,6 +256,10 @@ class PdolConfig:
         require(fits, "sharing.slots_per_release", expected, len(self.sharing.sizes))
         if self.gossip is not None:
             require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
+        if self.budget is not None:
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            priced = self.gossip is None and self.sharing.counter != "exact"
+            require(priced, "budget", "none where no budget is kept (exact sums, and the paper's form)", "one")
 
     @property
     def domains(self) -> int:
@@ -269,8 +288,12 @@ class PdolConfig:
         """The domain of a node: nodes are dealt in order, as evenly as they go."""
         return node * self.domains // self.nodes
 
+    def nodes_of(self, domain: int) -> range:
+        """The nodes of a domain."""
+        return range(-(-domain * self.nodes // self.domains), -(-(domain + 1) * self.nodes // self.domains))
 
-def pdol_digest(config: PdolConfig) -> bytes:
-    """16 bytes that stand for the whole configuration."""
-    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+
+def pdol_digest(config: PdolConfig, public_dataset: bool = False) -> bytes:
+    """16 bytes that stand for the whole configuration, and for whether a public dataset is replayed under it."""
+    canonical = canonical_form(config, public_dataset)
     return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()

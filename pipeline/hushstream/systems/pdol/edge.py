@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, MutableMapping, Sequence
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +107,10 @@ def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
     return rows.without(why != 0), why
 
 
-def within_allowance(spent: MutableMapping[Hashable, int], users: Sequence[Hashable], cap: int) -> NDArray[np.bool_]:
+Person = TypeVar("Person", bound=Hashable)
+
+
+def within_allowance(spent: MutableMapping[Person, int], users: Sequence[Person], cap: int) -> NDArray[np.bool_]:
     """Charge each slot to its user, whatever it holds, and say whose allowance still covers it.
 
     Args:

@@ -190,6 +190,19 @@ class GossipNode:
             mixed[slot.indices] += label * np.sign(slot.values) * moved
         return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), mixed
 
+    def dump(self) -> bytes:
+        """The state; as sensitive as the records."""
+        parts = (np.array([self.round]), self._sent_after, self._own, self._known)
+        return b"".join(part.astype("<i8").tobytes() for part in parts)
+
+    def load(self, state: bytes) -> None:
+        """Take over what `dump` gave."""
+        held = np.frombuffer(state, "<i8").astype(np.int64)
+        neighbours, dimension = self._known.shape
+        self.round = int(held[0])
+        self._sent_after, rest = held[1 : 1 + neighbours].copy(), held[1 + neighbours :]
+        self._own, self._known = rest[:dimension].copy(), rest[dimension:].reshape(neighbours, dimension).copy()
+
     def weights(self) -> NDArray[np.int64]:
         """w_t, int64 (n,) in units of 2^-20."""
         return self._soft(self._source(), step_of(self._gossip, self.round))

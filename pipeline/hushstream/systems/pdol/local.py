@@ -80,6 +80,12 @@ class NodePredictors:
         Returns:
             int8 (m, 5): what each of `EXPERTS` says, and the vote.
         """
+        said = self.predict(nodes, rows, model)
+        self.learn(nodes, rows, model, said[:, :-1])
+        return said
+
+    def predict(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
+        """What `step` returns, before anything is learned; labels are not looked at."""
         released = scores(rows, model) / MARGIN
         alone = self._isolated.scores(nodes, rows)
         corrected = released + self._offset.scores(nodes, rows)
@@ -87,11 +93,41 @@ class NodePredictors:
             [_signs(value) for value in (self._labels[nodes].astype(np.float64), alone, released, corrected)], axis=1
         )
         votes = _signs(np.sum(self._weights[nodes] * said, axis=1))
+        return np.concatenate([said, votes[:, None]], axis=1)
+
+    def learn(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32], said: NDArray[np.int8]) -> None:
+        """Learn from the labels of records that were predicted before.
+
+        Args:
+            nodes, rows, model: as of `step`.
+            said: int8 (m, 4), what each of `EXPERTS` had said of them.
+        """
+        alone = self._isolated.scores(nodes, rows)
+        corrected = scores(rows, model) / MARGIN + self._offset.scores(nodes, rows)
         self._share(nodes, said != rows.labels[:, None])
         self._labels[nodes] += rows.labels
         self._isolated.learn(nodes, rows, alone)
         self._offset.learn(nodes, rows, corrected)
-        return np.concatenate([said, votes[:, None]], axis=1)
+
+    def dump(self) -> bytes:
+        """The state; as sensitive as the records."""
+        return b"".join(
+            [
+                self._weights.astype("<f8").tobytes(),
+                self._labels.astype("<i8").tobytes(),
+                self._isolated.dump(),
+                self._offset.dump(),
+            ]
+        )
+
+    def load(self, state: bytes) -> None:
+        """Take over what `dump` gave."""
+        weights, labels = self._weights.nbytes, self._labels.nbytes
+        half = (len(state) - weights - labels) // 2
+        self._weights = np.frombuffer(state[:weights], "<f8").reshape(self._weights.shape).astype(np.float64)
+        self._labels = np.frombuffer(state[weights : weights + labels], "<i8").astype(np.int64)
+        self._isolated.load(state[weights + labels : weights + labels + half])
+        self._offset.load(state[weights + labels + half :])
 
     def _share(self, nodes: NDArray[np.int64], mistaken: NDArray[np.bool_]) -> None:
         weights = self._weights[nodes] * np.where(mistaken, np.exp(-self._config.rate), 1.0)

@@ -112,25 +112,58 @@ class NodeState:
         self.slots += len(rows)
         return refused
 
-    def release(self) -> NodeRelease:
+    def release(self, origin: bytes = b"") -> NodeRelease:
         """Seal the full leaf and release the noised sum so far.
+
+        Args:
+            origin: names the events of all slots until now: what is drawn for a leaf is named by it.
 
         Raises:
             LeafFull: the leaf is not full: a release may close on a count of slots alone.
         """
         if self.room:
             raise LeafFull(f"release: expected a full leaf of {self._size} slots, got {self.slots}")
-        self._counter.add(self._leaf[None])
+        self._counter.add(self._leaf[None], origin)
         leaves, last = self._counter.leaves, self._counter.leaves == self._counters.plan.horizon
         released = NodeRelease(
             self.domain, self.generation, leaves, leaves * self._size, self._counter.release().values, last
         )
-        self._leaf[:] = 0
-        self.slots = 0
-        if last:
+        self.drop_leaf()
+        self._next_if_full()
+        return released
+
+    def _next_if_full(self) -> None:
+        if self._counter.leaves == self._counters.plan.horizon:
             self.generation += 1
             self._counter = self._counters.open(self.generation)
-        return released
+
+    @property
+    def reaches_ahead(self) -> bool:
+        """Whether noise is drawn before what it covers is all there (`Plan.reaches_ahead`)."""
+        return not self._counters.silent and self._counters.plan.reaches_ahead
+
+    def drop_leaf(self) -> None:
+        """Forget the open leaf: what it held is out already, or never will be."""
+        self._leaf[:] = 0
+        self.slots = 0
+
+    def skip(self, leaves: int) -> None:
+        """So many leaves were sealed whose content is not known any more: it is out, so the open leaf is dropped."""
+        for _ in range(leaves):
+            self.drop_leaf()
+            self._counter.add(self._leaf[None])
+            self._next_if_full()
+
+    def renew(self, counters: Counters) -> None:
+        """Go on in another counter: what the one before released stands, and later leaves, the open one first, are
+        summed under noise of their own.
+
+        Args:
+            counters: under another key, or at another address.
+        """
+        self.generation += 1
+        self._counters = counters
+        self._counter = counters.open(self.generation)
 
     def dump(self) -> bytes:
         """The state as bytes."""

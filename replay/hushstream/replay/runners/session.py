@@ -10,6 +10,7 @@ from typing import Self
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import EventLog
+from hushstream.engine.conversation import conversation_of
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
@@ -35,7 +36,8 @@ class DirectSession:
 
     def event_log(self) -> EventLog:
         """A log for one client."""
-        return DirectEventLog(self._log, self._driver, asked_partitions(self._system))
+        answers = conversation_of(self._system).answers
+        return DirectEventLog(self._log, self._driver, asked_partitions(self._system), answers)
 
     async def logs(self) -> LogCopy:
         """All topics as they are now, for export and verify."""

@@ -23,6 +23,7 @@ from typing import Self
 from hushstream.agents.security import Security, read_security
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.conversation import conversation_of
 from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
@@ -96,7 +97,9 @@ class StreamSession:
 
     def event_log(self) -> EventLog:
         """A client's log on the broker."""
-        return KafkaEventLog(self._bootstrap, self._prefix, security=self._security)
+        return KafkaEventLog(
+            self._bootstrap, self._prefix, security=self._security, topics=conversation_of(self._system)
+        )
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""

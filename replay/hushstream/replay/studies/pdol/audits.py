@@ -198,21 +198,24 @@ def _targets(present: bool) -> Rows:
     return rows.without((place >= ABREAST) | (not present))
 
 
-def gossip_config(gradient_at: str) -> PdolConfig:
+def gossip_config(gradient_at: str, epsilon: float = 1.0) -> PdolConfig:
     """Two nodes, one feature."""
-    form = GossipConfig(1.0, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
+    form = GossipConfig(epsilon, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
     return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form)
 
 
-def audit_gossip(gradient_at: str, node: type[GossipNode] = GossipNode, sure: float | None = None) -> Run:
+def audit_gossip(
+    gradient_at: str, node: type[GossipNode] = GossipNode, sure: float | None = None, epsilon: float = 1.0
+) -> Run:
     """The paper's form: its first record one way or the other, everything that the node sends seen.
 
     Args:
         gradient_at: own or sent.
         node: what runs.
         sure: in place of `SURE`: against a fault that lets out more, the attacker can ask for more.
+        epsilon: that the paper claims.
     """
-    config = gossip_config(gradient_at)
+    config = gossip_config(gradient_at, epsilon)
     family = (
         pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power) if gradient_at == "sent" else None
     )

@@ -8,6 +8,7 @@ as soon as it is due. The stages are those of `hushstream.systems.pdol`, on keye
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,12 +190,7 @@ class _Play:
         if self._predictors is None or low == high:
             return
         nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
-        order = np.argsort(nodes, kind="stable")
-        first = np.searchsorted(nodes[order], nodes[order])
-        turn = np.empty(len(nodes), dtype=np.int64)
-        turn[order] = np.arange(len(nodes)) - first
-        for number in range(int(turn.max()) + 1):
-            now = np.flatnonzero(turn == number)
+        for now in in_turns(nodes):
             self._said[low + now] = self._predictors.step(nodes[now], rows.take(now), self._versions[0])
 
     def _send(self, release: NodeRelease, end: int) -> None:
@@ -210,6 +206,27 @@ class _Play:
     def _forged(self, release: NodeRelease) -> NodeRelease:
         values = self._draw.integers(-(1 << 24), 1 << 24, size=len(release.values))
         return NodeRelease(release.domain, release.generation, release.leaves, release.slots, values, release.last)
+
+
+def isolated_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
+    """What nodes predict that learn from their own records alone, without privacy, int8 (m,)."""
+    learner, said = AdaGrad(stream.node_count, stream.dimension, rate), np.zeros(len(stream), dtype=np.int8)
+    for now in in_turns(stream.nodes):
+        rows, nodes = stream.rows.take(now), stream.nodes[now]
+        found = learner.scores(nodes, rows)
+        said[now] = np.where(found > 0, 1, -1)
+        learner.learn(nodes, rows, found)
+    return said
+
+
+def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Places in rounds in which no node is twice: the first record of each, then the second, ..."""
+    order = np.argsort(nodes, kind="stable")
+    first = np.searchsorted(nodes[order], nodes[order])
+    turn = np.empty(len(nodes), dtype=np.int64)
+    turn[order] = np.arange(len(nodes)) - first
+    for number in range(int(turn.max(initial=-1)) + 1):
+        yield np.flatnonzero(turn == number)
 
 
 def play_central(stream: RecordStream, rate: float) -> Accuracy:

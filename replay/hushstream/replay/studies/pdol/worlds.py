@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
+from hushstream.replay.studies.pdol.own import load_records
 from hushstream.replay.studies.pdol.records import RecordStream, Sizes, deal, make_stream, permuted, sparse_columns
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.movielens import Ratings, read_ratings
@@ -133,3 +134,16 @@ def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordSt
     ends = 2 * np.arange(len(order) + 1, dtype=np.int64)
     ones = np.ones(len(indices))
     return make_stream("ml-clicks", ends, indices, ones, signed, users + films, at[user], nodes, private_features=1 / 3)
+
+
+def own_records(*, file: str, mapping: str) -> RecordStream:
+    """Your own labelled records: a CSV, Parquet or svmlight file, read through a mapping file.
+
+    Args:
+        file: the records.
+        mapping: what is public about them; see `hushstream.replay.studies.pdol.own`.
+
+    Raises:
+        LogError: file, mapping or a value is not as expected.
+    """
+    return load_records(file, mapping)

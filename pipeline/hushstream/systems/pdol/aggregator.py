@@ -1,0 +1,120 @@
+"""The aggregator of PDOL: from noised running sums to versions of one linear model. It holds public values alone.
+
+A version follows when enough domains have released (`Aggregate.due`), and when all of them have ended a phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.models import aggregator_identity
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.systems.pdol.aggregate import Aggregate, Taken
+from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.errors import BadRelease
+from hushstream.systems.pdol.node import NodeRelease
+from hushstream.systems.pdol.outcomes import PdolOutcome
+from hushstream.systems.pdol.topics import SERVER_ZONE
+
+_TAKEN: Mapping[Taken, str] = {
+    Taken.TAKEN: Outcome.RELEASE,
+    Taken.STALE: PdolOutcome.STALE_RELEASE,
+    Taken.SCREENED: PdolOutcome.SCREENED,
+}
+
+
+class AggregatorMachine(PublishingRole):
+    """The aggregator of the one model line."""
+
+    form: ClassVar[Form] = publishing_form(
+        "a linear aggregator's state",
+        1,
+        "LinearAggregatorState",
+        as_stated="boolean",
+        arrays={"type": "map", "values": "bytes"},
+    )
+    # Whole numbers, the same on every machine: nothing may differ by a rounding.
+    floats: ClassVar[Mapping[str, str]] = {}
+    margin: ClassVar[float] = 0.0
+    system: PdolSystem
+
+    def __init__(self, system: PdolSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        identity, origins = aggregator_identity(system, line), system.counts["home"]
+        super().__init__(system, identity, "LinearModel", ("releases", line), SERVER_ZONE, origins)
+        self.aggregate = Aggregate(system.config)
+        self.as_stated = True
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"GradientSum", "Seal"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`."""
+        if not self.first_time(fields["release_id"].hex()):
+            gathered.counts[Outcome.REPEATED_RELEASE] += 1
+            return False
+        try:
+            taken = self.aggregate.on_release(parse_release(fields))
+        except BadRelease:
+            raise Refused(Refusal.MALFORMED_RELEASE) from None
+        if taken is Taken.TAKEN:
+            self.as_stated = self.as_stated and fields["private_as_stated"]
+        gathered.counts[_TAKEN[taken]] += 1
+        return self.aggregate.due
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`: whoever waits for the phase's model is given one in any case."""
+        return True
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        model = self.aggregate.publish()
+        weights = model.weights.astype("<i4").tobytes()
+        price = self.system.guarantee().price
+        return {
+            "phase": self.seals.complete,
+            "dimension": len(model.weights),
+            "weights": weights,
+            "releases": model.releases,
+            "screened": self.aggregate.screened,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("model", weights),
+        }
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`; everything in it was published or is public."""
+        arrays = self.aggregate.dump()
+        return {"as_stated": self.as_stated, "arrays": {name: held.tobytes() for name, held in arrays.items()}}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.as_stated = state["as_stated"]
+        like = self.aggregate.dump()
+        self.aggregate.load(
+            {name: np.frombuffer(state["arrays"][name], held.dtype).reshape(held.shape) for name, held in like.items()}
+        )
+
+
+def parse_release(fields: Mapping[str, Any]) -> NodeRelease:
+    """A GradientSum record as the stage takes it.
+
+    Raises:
+        BadRelease: sums that are no whole 8-byte numbers.
+    """
+    if len(fields["sums"]) % 8:
+        raise BadRelease("release: expected sums of 8 bytes each, got others")
+    values = np.frombuffer(fields["sums"], "<i8").astype(np.int64)
+    return NodeRelease(fields["domain"], fields["generation"], fields["leaf"], fields["slots"], values, fields["last"])

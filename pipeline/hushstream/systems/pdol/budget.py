@@ -1,0 +1,51 @@
+"""What a record may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
+
+A slot is in one leaf of one counter, so epochs that a turned key begins lie side by side. One that a doubt begins may
+sum slots again that a lost branch of the journal released: it composes sequentially, and each record pays again. A
+release that its inputs no longer give is paid for in that way too, although no slot is summed again then.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.privacy.promise import Guarantee
+from hushstream.systems.pdol.configuration import PdolConfig
+from hushstream.systems.pdol.guarantee import guarantee_of
+
+
+def _noised(config: PdolConfig) -> bool:
+    return config.gossip is None and config.sharing.counter != "exact"
+
+
+def _mechanism(config: PdolConfig) -> str:
+    return "gossip" if config.gossip is not None else config.sharing.counter
+
+
+@lru_cache(maxsize=64)
+def spending_terms(config: PdolConfig) -> SpendingTerms:
+    """See `epoch_terms`; raises as that does."""
+    return epoch_terms(guarantee_of(config), _mechanism(config), config.sharing.epochs, config.budget)
+
+
+@lru_cache(maxsize=64)
+def promise_of(config: PdolConfig) -> Guarantee:
+    """What all releases promise one record, over all epochs that may be, and all records of one person at one node.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget; or there is no counter of these settings.
+    """
+    one = guarantee_of(config)
+    return over_epochs(one, spending_terms(config)) if _noised(config) else one
+
+
+def budget_facts(config: PdolConfig) -> BudgetFacts:
+    """How many epochs the budget has room for.
+
+    Raises:
+        ConfigurationError: not even one.
+    """
+    released = "exchanges of parameters" if config.gossip is not None else "noised sums"
+    return epoch_facts(spending_terms(config), config.sharing.epochs, config.budget, released)

@@ -1,0 +1,69 @@
+"""What may become of an event at the roles of PDOL, each outcome with its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from hushstream.engine.declaration import MetricClass
+from hushstream.engine.outcomes import OUTCOMES, Outcome
+
+
+class PdolOutcome(StrEnum):
+    """Beside those of `hushstream.engine.outcomes`."""
+
+    PREDICTED = "predicted"
+    REPEATED_RECORD = "repeated_record"
+    NULL_RECORD = "null_record"
+    """It broke a bound: a null slot."""
+    LABELLED = "labelled"
+    REPEATED_LABEL = "repeated_label"
+    LATE_LABEL = "late_label"
+    SCREENED = "screened"
+    STALE_RELEASE = "stale_release"
+    PARAMETERS = "parameters"
+
+
+class PdolRefusal(StrEnum):
+    """Why a record goes to the dead letters, beside `hushstream.engine.outcomes.Refusal`."""
+
+    UNKNOWN_NODE = "unknown_node"
+    """Its home is another partition, or there is no such node."""
+    UNKNOWN_LABEL = "unknown_label"
+    LABEL_WITHOUT_RECORD = "label_without_record"
+
+
+REASONS = tuple(map(str, PdolRefusal))
+
+_SHARED: Mapping[str, MetricClass] = {
+    str(one): OUTCOMES[one]
+    for one in (
+        Outcome.SLOT,
+        Outcome.ALLOWANCE_SPENT,
+        Outcome.RELEASE,
+        Outcome.RELEASE_WITHHELD,
+        Outcome.DIVERGED,
+        Outcome.MODEL_ADOPTED,
+        Outcome.SEAL,
+        Outcome.FORGOTTEN,
+        Outcome.REJECTED,
+    )
+}
+
+NODE_OUTCOMES: Mapping[str, MetricClass] = {
+    **_SHARED,
+    PdolOutcome.PREDICTED: "slot-public",
+    PdolOutcome.REPEATED_RECORD: "slot-public",
+    # Which slots are null is what the guarantee hides, and whose allowance is spent tells who came often.
+    PdolOutcome.NULL_RECORD: "zone-private",
+    Outcome.ALLOWANCE_SPENT: "zone-private",
+    PdolOutcome.LABELLED: "zone-private",
+    PdolOutcome.REPEATED_LABEL: "zone-private",
+    PdolOutcome.LATE_LABEL: "zone-private",
+    PdolOutcome.PARAMETERS: "slot-public",
+}
+
+AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = {
+    str(one): OUTCOMES[one]
+    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED)
+} | {PdolOutcome.SCREENED: "released", PdolOutcome.STALE_RELEASE: "slot-public"}

@@ -1,0 +1,153 @@
+"""PDOL as a system: what the catalogue knows of it, and what a deployment of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import Result
+from hushstream.privacy.promise import Promises
+from hushstream.systems.pdol import artefacts as files
+from hushstream.systems.pdol.advice import Advice, advise
+from hushstream.systems.pdol.budget import budget_facts, promise_of
+from hushstream.systems.pdol.configuration import PdolConfig
+from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.roles import ROLES, roles_of
+from hushstream.systems.pdol.topics import TOPICS, topics_of
+
+NAME = "pdol"
+
+
+def declare(core: PdolSystem) -> System:
+    """A deployment."""
+    config = core.config
+    return System(
+        kind=NAME,
+        config=config,
+        digest=core.digest,
+        roles=roles_of(core.gossips),
+        topics=topics_of(core.gossips),
+        counts=core.counts,
+        promises=core.promises(),
+        budgets=core.budgets,
+        ledgers=core.ledgers,
+        erasure=_erasure(core),
+        words=_words(config),
+        facts={"nodes": config.nodes, "homes": core.counts["home"], "dimension": config.records.dimension},
+        core=core,
+        public_dataset=core.public_dataset,
+    )
+
+
+def _assemble(config: PdolConfig, artefacts: Artefacts) -> System:
+    return declare(files.assemble(config, artefacts))
+
+
+def _promises(config: PdolConfig, artefacts: Artefacts) -> Promises:
+    return Promises(promise_of(config))
+
+
+def _budgets(config: PdolConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return (budget_facts(config),)
+
+
+def _check(config: PdolConfig) -> None:
+    PdolSystem.of(config)
+
+
+def _advice(config: PdolConfig) -> Advice | None:
+    """Whether sharing pays for as many records as the counters are sized for; None where there is no noise."""
+    if config.gossip is not None or config.sharing.counter == "exact":
+        return None
+    slots = sum(config.slots_of(domain) for domain in range(config.domains)) * config.sharing.horizon
+    return advise(config, slots / config.nodes)
+
+
+def _facts(config: PdolConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    """The advice, once more where the guarantee is said."""
+    advice = _advice(config)
+    if advice is None:
+        return ()
+    crossing = -1.0 if advice.crossing is None else advice.crossing
+    return (
+        Fact("crossing_records", crossing, advice.as_text().rstrip("\n")),
+        Fact("share_of_central_gain", advice.gain, "It counts records of one kind, and foretells within four times."),
+    )
+
+
+def _notes(config: PdolConfig) -> Sequence[str]:
+    advice = _advice(config)
+    return () if advice is None else advice.as_text().splitlines()
+
+
+_TRUST = (
+    "central, at each domain; hosted: the operator's node workers see records and labels in clear, and hold the "
+    "counters of all domains; everybody after them sees noised sums"
+)
+
+
+_RESULTS = {
+    place: Result(
+        data="labelled records of persons, and predictions of their labels",
+        what=f"one linear classifier of all holders; {whose}",
+        product="continually updated linear classifier",
+        release="interactive to the nodes of all holders, repeated; published topics",
+    )
+    for place, whose in {
+        "released": "what is predicted for a record follows from that record and from what was released alone",
+        "node": "what a node predicts follows from the exact records of that node too",
+    }.items()
+}
+
+
+def _words(config: PdolConfig) -> Words:
+    return Words(
+        trust=_TRUST,
+        erasure="hushstream forget turns the person's open slots into null ones; their records go with their topic's "
+        "retention; gradients that were counted before stay in the exact sums of the domain, which leave with noise",
+        example="one record of Ann's was among those that a node has learned from",
+        result=_RESULTS[config.prediction.place],
+    )
+
+
+def _erasure(core: PdolSystem) -> Erasure:
+    released = "without noise, as the deployment is on public data"
+    if core.guarantee().private_as_stated:
+        released = "with noise; their guarantee covers it"
+    return Erasure(
+        stays=(
+            f"gradients of records that were counted before: in sums as they were released, {released}, and in the "
+            "exact sum of the domain, in its data directory, out of which nobody can take a single record",
+            "how many of their records have been counted, under a tag that stands for them in this journal: no "
+            "allowance is refilled",
+            "event ids in the predictions journal, which names no user; an event id should not name one either",
+        ),
+        waits=("their open slots in the node's data directory: until the next snapshot",),
+        names=_names,
+        # A person may have records at any node.
+        homes=lambda user, partitions: tuple(range(partitions)),
+    )
+
+
+def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    return bool(fields.get("user") == user)
+
+
+KIND = Kind(
+    name=NAME,
+    summary="holders of labelled records learn one linear model of noised sums, and show one another no record",
+    config=PdolConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    artefacts=(),
+    prepare=files.prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    check=_check,
+    facts=_facts,
+    notes=_notes,
+    study="hushstream.replay.studies.pdol.study:STUDY",
+)

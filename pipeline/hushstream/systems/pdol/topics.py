@@ -1,0 +1,65 @@
+"""The topics of PDOL."""
+
+from __future__ import annotations
+
+from hushstream.engine import topics
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+
+EDGE_ZONE, SERVER_ZONE = "edge", "server"
+"""Whose operators may see what; the server's workers hold no key."""
+
+RECORDS = Topic(
+    name="records",
+    schemas=("Record", "Label", "Seal", "Forget"),
+    zone=EDGE_ZONE,
+    partition_rule=PartitionRule.LINE,
+    count="home",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=True,
+    tombstones=True,
+    ticks=False,
+    # Records are slots, which are public, but labels lie beside them, and who is labelled is not.
+    private_lag=True,
+    client="writes",
+)
+"""What comes at the nodes of a domain, in its order: records in clear, and their labels."""
+
+PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "home", client="reads")
+
+PARAMETERS = Topic(
+    name="parameters",
+    schemas=("Parameters", "Seal"),
+    zone=PUBLISHED,
+    partition_rule=PartitionRule.HOME,
+    count="home",
+    retention_ms=LONG_MS,
+    noised=True,
+    names_users=False,
+    tombstones=False,
+    ticks=False,
+    private_lag=False,
+    reader=OPERATOR,
+)
+"""What each node sends in the form of the paper, for its neighbours, and that a phase has ended at it."""
+
+_SUMS = frozenset({"releases", "models", "dead-letters-server"})
+"""What there is where noised sums are shared."""
+
+TOPICS = (
+    RECORDS,
+    PREDICTIONS,
+    topics.releases("releases", "GradientSum", "Seal"),
+    topics.models("LinearModel"),
+    topics.account("ledger", "LedgerEntry", "home"),
+    topics.marks(EDGE_ZONE, "home"),
+    topics.dead_letters(EDGE_ZONE, "home"),
+    topics.dead_letters(SERVER_ZONE, "lines"),
+    PARAMETERS,
+)
+"""All that a deployment may have."""
+
+
+def topics_of(gossips: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has."""
+    return tuple(topic for topic in TOPICS if (topic.name not in _SUMS if gossips else topic is not PARAMETERS))

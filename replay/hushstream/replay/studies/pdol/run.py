@@ -1,0 +1,187 @@
+"""`run` for PDOL: a stream of labelled records through nodes and aggregator."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushstream.agents.deployment import parse_as, prepare
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.worlds import make_world, world_options
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.configurations import merged_values
+from hushstream.replay.measures import environment, throughput
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
+from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
+from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
+from hushstream.replay.studies.pdol.runs import gossip_config, sharing_config, shortened
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdol.configuration import PdolConfig
+from hushstream.systems.pdol.deployment import PdolSystem
+
+_ROWS = 100
+"""Points of the accuracy curve in a report."""
+
+_NEVER = 1 << 20
+"""Releases that no round has: a version follows at the end of a phase alone, however its releases raced."""
+
+
+@dataclass(frozen=True, slots=True)
+class PdolOptions:
+    """What to run.
+
+    Attributes:
+        dataset: a world of labelled records by name.
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
+        records: how many records; by default all that the world has.
+        epsilon: of a record; the configuration may say more of it.
+        world: options of the world.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        verify: recompute everything that was published, at the end.
+    """
+
+    dataset: str = "tmc-binary"
+    runner: Runner = "direct"
+    seed: int = 0
+    records: int | None = None
+    epsilon: float = 8.0
+    world: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    verify: bool = True
+
+
+def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResult:
+    """Play a stream of records and return its accuracy, guarantee, counts and throughput.
+
+    Raises:
+        HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
+            configuration.
+    """
+    require_runner(options.runner, options.bootstrap, options.security)
+    stream = _stream(options)
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        config = parse_as(PdolConfig, config_values(options, stream))
+        if config.nodes != stream.node_count:
+            raise HushstreamError(f"nodes: expected the world's {stream.node_count}, got {config.nodes}")
+        system = prepare(folder, config, public_dataset=stream.name)
+        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        loop = RecordLoop(stream, system.core, records_per_phase(stream, config), progress)
+        recording = asyncio.run(play(system, place, loop.run))
+    return _result(options, stream, system, recording)
+
+
+def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
+    """A leaf of each domain, where records are spread evenly; in the paper's form a record of each node."""
+    if config.gossip is not None:
+        return stream.node_count
+    return sum(config.slots_of(domain) for domain in range(config.domains))
+
+
+def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
+    """The configuration that fits a stream, under what the caller asked for."""
+    fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
+    values = {**asdict(fitting), "deployment": "replay"}
+    values["model"]["releases_per_version"] = _NEVER
+    # No label is late before the end of its phase.
+    values["records"]["label_slots"] = 4096
+    return merged_values(values, options.config)
+
+
+def _stream(options: PdolOptions) -> RecordStream:
+    values = dict(options.world)
+    if "seed" in world_options(options.dataset):
+        values.setdefault("seed", options.seed)
+    stream: object = make_world(options.dataset, **values)
+    if not isinstance(stream, RecordStream):
+        raise HushstreamError(
+            f"dataset: expected a world of labelled records, got {options.dataset!r}{hint(options.dataset)}"
+        )
+    if not stream.public:
+        raise HushstreamError(
+            "dataset: expected a public one, as accuracy is an exact figure on records; say `public: true` in the "
+            "mapping of records that are"
+        )
+    stream = stream if options.records is None else shortened(stream, options.records)
+    # Rounds of the paper's form are of a record of each node.
+    return shortened(stream, _whole_rounds(stream)) if _gossips(options) else stream
+
+
+def _whole_rounds(stream: RecordStream) -> int:
+    rounds = len(stream) // stream.node_count
+    here = stream.nodes[: rounds * stream.node_count].reshape(rounds, stream.node_count)
+    if not rounds or not (np.sort(here, axis=1) == np.arange(stream.node_count)).all():
+        raise HushstreamError("dataset: expected records dealt evenly, in turn, as nodes go through rounds together")
+    return here.size
+
+
+def _gossips(options: PdolOptions) -> bool:
+    return options.config.get("gossip") is not None
+
+
+def _result(
+    options: PdolOptions, stream: RecordStream, deployed: System, recording: Recording[RecordsPlayed]
+) -> PdolResult:
+    played, system = recording.played, deployed.core
+    config: PdolConfig = system.config
+    right = played.predicted == stream.rows.labels
+    alone = isolated_labels(stream, config.prediction.local_rate) == stream.rows.labels
+    return PdolResult(
+        dataset=stream.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=config.deployment,
+        config_digest=system.digest.hex(),
+        form=_form(system),
+        nodes=config.nodes,
+        domains=config.domains,
+        records=len(stream),
+        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        rows=_rows(right, alone),
+        accuracy=accuracy(right),
+        isolated=accuracy(alone),
+        constant=stream.constant,
+        counts={**recording.counts, **record_counts(recording.logs)},
+        throughput=throughput(
+            played.seconds, len(stream), played.latencies, recording.counts, recording.peak_memory_bytes
+        ),
+        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        environment=environment(),
+    )
+
+
+def _form(system: PdolSystem) -> str:
+    config = system.config
+    if config.gossip is not None:
+        return f"gossip over a {config.gossip.graph} graph"
+    place = "by the published model" if config.prediction.place == "released" else "by the votes of nodes"
+    return f"{config.sharing.counter} sums, predicted {place}"
+
+
+def _rows(right: np.ndarray[Any, Any], alone: np.ndarray[Any, Any]) -> tuple[AccuracyRow, ...]:
+    """Accuracy so far, at up to `_ROWS` places."""
+    count = np.arange(1, len(right) + 1)
+    shared, isolated = np.cumsum(right) / count, np.cumsum(alone) / count
+    places = np.unique(np.linspace(0, len(right) - 1, min(len(right), _ROWS)).astype(int))
+    return tuple(AccuracyRow(int(at + 1), float(shared[at]), float(isolated[at])) for at in places)

@@ -1,0 +1,47 @@
+"""The studies of PDOL, as the catalogue finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.replay.audits.row import Recipe, made
+from hushstream.replay.studies.pdol.audits import audits
+from hushstream.replay.studies.pdol.bench import pdol_rows
+from hushstream.replay.studies.pdol.configured import audit_config
+from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
+from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, write_pdol_report
+from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
+from hushstream.replay.studies.pdol.worlds import ml_clicks, own_records, sparse_synthetic, tmc_binary
+from hushstream.replay.study import Study
+
+
+def _document(result: PdolResult) -> dict[str, Any]:
+    return result.as_json()
+
+
+def _audits() -> tuple[Recipe, ...]:
+    return tuple(made(audit) for audit in audits())
+
+
+STUDY = Study(
+    system="pdol",
+    options=PdolOptions,
+    flags={"records": "--records", "epsilon": "--epsilon"},
+    dataset="tmc-binary",
+    play=run_pdol,
+    document=_document,
+    table=pdol_table,
+    report=write_pdol_report,
+    worlds={
+        "tmc-binary": tmc_binary,
+        "sparse-synthetic": sparse_synthetic,
+        "ml-clicks": ml_clicks,
+        "own-records": own_records,
+    },
+    plays=lambda made: made is RecordStream,
+    experiments=lambda: EXPERIMENTS,
+    audits=_audits,
+    audit_config=audit_config,
+    bench=pdol_rows,
+)

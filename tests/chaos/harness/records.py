@@ -1,0 +1,74 @@
+"""Frozen input logs of a PDOL deployment: records played through its domains, bad ones included.
+
+The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import TopicPartition
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.pdol.closed_loop import RecordLoop
+from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.schemas import codec
+from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
+
+KEY_SEED = 7
+START_MS = 1_700_000_000_000
+CLOCK_STEP_MS = 100
+NODES, DOMAINS, SLOTS = 6, 3, 8
+RECORDS = 480
+PHASE = 40
+
+Log = list[tuple[int, bytes]]
+"""(log time in milliseconds, value) of each record of one partition."""
+
+INPUTS: Mapping[str, tuple[str, ...]] = {"node": ("records", "models"), "aggregator": ("releases",)}
+
+
+@dataclass(slots=True)
+class FrozenRecords:
+    """The logs, and the deployment that they are of."""
+
+    folder: Path
+    system: System
+    stream: RecordStream
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+
+    def of(self, role: str) -> dict[TopicPartition, Log]:
+        """The inputs of one role."""
+        return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
+
+
+def freeze(folder: Path) -> FrozenRecords:
+    """Play a stream and keep what each role read, with bad records between."""
+    stream = sparse_synthetic(records=RECORDS, dimension=20, features=5, nodes=NODES, seed=3)
+    config = PdolConfig(
+        "frozen-records",
+        NODES,
+        RecordConfig(stream.dimension, label_slots=5),
+        SharingConfig(epsilon=4.0, slots_per_release=SLOTS, horizon=6, domains=DOMAINS, epochs=2),
+    )
+    system = prepare(folder, config)
+    frozen = FrozenRecords(folder, system, stream)
+    ticks = count(START_MS, CLOCK_STEP_MS)
+    log = MemoryLog(lambda: next(ticks))
+    driver = DirectDriver(log, all_machines(system, KeySource(seed=KEY_SEED)), bytes(32))
+    for domain in range(DOMAINS):
+        log.append("records", domain, b"no record")
+        log.append("records", domain, codec.encode("Label", {"event_id": "none", "user": "x", "label": 1}))
+    loop = RecordLoop(stream, system.core, PHASE)
+    asyncio.run(loop.run(DirectEventLog(log, driver, DOMAINS, "predictions")))
+    for place, records in log.partitions():
+        frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
+    return frozen

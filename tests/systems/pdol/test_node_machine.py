@@ -1,0 +1,482 @@
+"""A domain as a role: it answers before it learns, counts slots by records alone, and releases with a debit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushstream.engine.machine import InputRecord, OffChain, ReplayMismatch
+from hushstream.privacy.key_files import KeyRing, next_key
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdol.node_machine import NodeMachine
+
+CASES = settings(max_examples=12, deadline=None)
+DOUBT = bytes(range(16))
+
+
+@pytest.fixture(scope="session")
+def pdol(pdol_rigs):
+    return pdol_rigs
+
+
+@pytest.fixture
+def rig(pdol):
+    return pdol.NodeRig()
+
+
+def by_topic(outputs):
+    topics = {}
+    for output in outputs:
+        topics.setdefault((output.topic, output.partition), []).append(output.value)
+    return topics
+
+
+def outputs(seen):
+    return [output for step in seen.steps for output in step.releases]
+
+
+# What is predicted, and counted.
+
+
+def test_a_record_is_answered_by_the_published_model_before_its_label(pdol, rig):
+    rig.play(0, 5)
+    other = pdol.NodeRig(rig.system, partition=1)
+    other.play(0, 5)
+    aggregator = pdol.AggregatorRig(rig.system)
+    aggregator.take_from(rig, other)
+    model = aggregator.models[-1]
+    for value in (aggregator.genesis, *aggregator.journal):
+        rig.put("models", value)
+    rig.fold()
+    weights = np.frombuffer(model["weights"], "<i4")
+    for number in range(50, 70):
+        rig.record(f"e{number}", number, f"user-{number}")
+        row = pdol.some_row(number)
+        score = int(weights[row.indices].astype(np.int64) @ row.values)
+        seen = rig.fold()
+        assert rig.said(seen) == {f"e{number}": 1 if score > 0 else -1}
+        assert seen.journals[-1]["model_version"] == model["version"]
+
+
+def test_a_label_changes_no_answer_and_no_time_of_a_release(pdol):
+    """When sums leave follows from how many records came; labels move what is in them alone."""
+    runs = [pdol.NodeRig(), pdol.NodeRig()]
+    runs[0].play(0, 17)
+    runs[1].play(0, 17, label=False)
+    assert runs[0].said() == runs[1].said()
+    closings = [[len(fields["debits"]) for fields in run.seen.journals] for run in runs]
+    assert closings[0] == closings[1]
+    counts = [[(one["leaf"], one["slots"], one["generation"]) for one in run.sums()] for run in runs]
+    assert counts[0] == counts[1] == [(1, 3, 0), (2, 6, 0), (3, 9, 0), (4, 12, 0), (1, 3, 1)]
+
+
+def test_sums_are_those_of_the_gradients_of_labelled_slots(pdol):
+    rig = pdol.NodeRig(pdol.make_system(sharing={"counter": "exact"}))
+    rig.play(0, 3)
+    rig.record("unlabelled", 3, "dan")
+    rig.record("late", 4, "eve")
+    rig.play(5, 4)
+    rig.label("late", 1, "eve")
+    assert rig.fold().steps[-1].counts["late_label"] == 1
+    expected = np.zeros(pdol.DIMENSION, dtype=np.int64)
+    sums = [np.frombuffer(one["sums"], "<i8") for one in rig.sums()]
+    for number in range(3):
+        row = pdol.some_row(number)
+        expected[row.indices] -= (1 if number % 3 else -1) * row.values
+    assert sums[0].tolist() == expected.tolist()
+    row = pdol.some_row(5)
+    expected[row.indices] -= row.values
+    assert sums[1].tolist() == expected.tolist(), "the two without a label in time are null"
+
+
+BAD = {
+    "an index twice": {"indices": np.array([1, 1], "<i4").tobytes(), "values": np.array([9, 9], "<i4").tobytes()},
+    "an index beyond": {"indices": np.array([1, 12], "<i4").tobytes(), "values": np.array([9, 9], "<i4").tobytes()},
+    "a negative index": {"indices": np.array([-1, 3], "<i4").tobytes(), "values": np.array([9, 9], "<i4").tobytes()},
+    "too long": {"indices": np.array([1, 2], "<i4").tobytes(), "values": np.array([4096, 1], "<i4").tobytes()},
+    "far too long": {"indices": b"\0\0\0\0", "values": np.array([-(2**31)], "<i4").tobytes()},
+    "columns that do not match": {"indices": bytes(8), "values": bytes(4)},
+    "half a number": {"indices": bytes(3), "values": bytes(3)},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_record_that_breaks_a_bound_is_a_null_slot_and_is_told_so(pdol, name):
+    runs = [pdol.NodeRig(pdol.make_system(sharing={"counter": "exact"})) for _ in range(2)]
+    for rig, fields in zip(runs, (BAD[name], {"indices": b"", "values": b""}), strict=True):
+        rig.record("bad", 0, "mal", **fields)
+        rig.label("bad", 1, "mal")
+        rig.play(1, 5)
+    assert runs[0].said()["bad"] == 0
+    assert runs[0].sums() == runs[1].sums(), "it counts as a slot and moves nothing"
+
+
+REFUSED = {
+    "another node": (lambda rig: rig.record("e", node=1), "unknown_node"),
+    "no node": (lambda rig: rig.record("e", node=-1), "unknown_node"),
+    "no id": (lambda rig: rig.record(""), "empty_id"),
+    "no record": (lambda rig: rig.put("records", b"junk"), "not_single_object"),
+    "a label of nothing": (lambda rig: rig.label("nothing"), "label_without_record"),
+    "a label of another user": (lambda rig: rig.label("known", 1, "bob"), "event_of_another_user"),
+    "a label of 0": (lambda rig: rig.label("known", 0), "unknown_label"),
+    "a label of 2": (lambda rig: rig.label("known", 2), "unknown_label"),
+    "an event of another user": (lambda rig: rig.record("known", user="bob"), "event_of_another_user"),
+    "a phase twice": (lambda rig: (rig.seal(0), rig.seal(0)), "bad_phase"),
+    "a phase of another origin": (lambda rig: rig.seal(0, origin=3), "bad_phase"),
+    "an erasure elsewhere": (lambda rig: rig.forget("ann", bytes(16)), "other_configuration"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_record_goes_to_the_dead_letters_and_is_no_slot(rig, name):
+    rig.record("known")
+    send, reason = REFUSED[name]
+    send(rig)
+    seen = rig.fold()
+    assert len(seen.letters) == 1
+    if name != "no record":
+        assert seen.reasons == [reason]
+    assert list(rig.said()) == ["known"]
+    assert [*rig.machine.pending] == (["known"] if "phase twice" not in name else [])
+
+
+def test_a_repeated_event_gets_the_same_answer_and_no_second_slot(rig):
+    rig.record("e", 1)
+    rig.record("e", 2)
+    seen = rig.fold()
+    (journal,) = seen.journals
+    assert journal["event_ids"] == ["e", "e"]
+    assert list(journal["repeated"]) == [0, 1]
+    assert len(set(journal["predicted"])) == 1
+    assert len(rig.machine.pending) == 1
+
+
+def test_a_person_beyond_the_allowance_is_answered_and_counted_as_null(pdol):
+    exact = pdol.make_system(sharing={"counter": "exact"}, records={"records_per_user": 2})
+    runs = [pdol.NodeRig(exact), pdol.NodeRig(exact)]
+    for number in range(8):
+        for rig, seed in zip(runs, (number, number if number < 2 else 99), strict=True):
+            rig.record(f"e{number}", seed, "ann")
+            rig.label(f"e{number}")
+    for rig in runs:
+        rig.fold()
+        assert all(rig.said().values())
+    assert runs[0].sums() == runs[1].sums(), "only the first two records of one person move anything"
+    assert any(np.frombuffer(runs[0].sums()[0]["sums"], "<i8"))
+
+
+def test_an_erasure_makes_open_slots_null_and_refills_no_allowance(pdol):
+    exact = pdol.make_system(sharing={"counter": "exact"}, records={"records_per_user": 1})
+    rig = pdol.NodeRig(exact)
+    rig.record("a", 1, "ann")
+    rig.label("a", 1, "ann")
+    rig.record("b", 2, "bob")
+    rig.label("b", 1, "bob")
+    rig.forget("ann")
+    rig.record("again", 1, "ann")
+    rig.label("again", 1, "ann")
+    rig.seal(0)
+    rig.fold()
+    row, expected = pdol.some_row(2), np.zeros(pdol.DIMENSION, dtype=np.int64)
+    expected[row.indices] -= row.values
+    assert np.frombuffer(rig.sums()[0]["sums"], "<i8").tolist() == expected.tolist()
+    assert b"ann" not in rig.machine.snapshot()
+
+
+def test_a_phase_ends_with_all_slots_counted_and_is_passed_on(pdol, rig):
+    rig.play(0, 4)
+    assert len(rig.sums()) == 0
+    assert len(rig.machine.pending) == 2
+    rig.seal(0)
+    seen = rig.fold()
+    assert len(rig.sums(seen)) == 1
+    (ended,) = seen.records("releases", "Seal")
+    assert (ended["phase"], ended["origin"], ended["config_digest"]) == (0, 0, rig.system.digest)
+    assert not rig.machine.pending
+
+
+def test_a_record_waits_for_the_model_of_a_phase_that_has_ended_here(pdol, rig):
+    rig.play(0, 3)
+    rig.seal(0)
+    rig.fold()
+    rig.record("waits", 7, "zoe", after_phase=0)
+    rig.record("behind", 8, "zoe")
+    assert rig.fold().steps == [], "the model of phase 0 has not come"
+    other = pdol.NodeRig(rig.system, partition=1)
+    other.seal(0)
+    other.fold()
+    aggregator = pdol.AggregatorRig(rig.system)
+    aggregator.take_from(rig, other)
+    for value in (aggregator.genesis, *aggregator.journal):
+        rig.put("models", value)
+    assert list(rig.said(rig.fold())) == ["waits", "behind"]
+    rig.record("unreachable", 9, "zoe", after_phase=5)
+    assert list(rig.said(rig.fold())) == ["unreachable"], "nothing says that such a phase will ever be"
+
+
+# What a release costs.
+
+
+def test_all_releases_of_an_epoch_are_paid_with_the_first(pdol):
+    rig = pdol.NodeRig(key=pdol.SECRET)
+    rig.play(0, 17)
+    debits = [debit for fields in rig.seen.journals for debit in fields["debits"]]
+    price = rig.system.guarantee().price
+    assert [debit["epsilon_micro"] for debit in debits] == [price.epsilon_micro, 0, 0, 0, 0]
+    assert {debit["scope"] for debit in debits} == {"epoch/0/0"}
+    (entry,) = rig.seen.records("ledger", "LedgerEntry")
+    assert entry["debit"]["epsilon_micro"] == price.epsilon_micro
+    assert entry["private_as_stated"]
+    assert all(one["private_as_stated"] for one in rig.sums())
+
+
+def test_releases_under_a_seeded_key_say_that_they_are_not_private(rig):
+    rig.play(0, 6)
+    assert not any(one["private_as_stated"] for one in rig.sums())
+
+
+# Cuts, restores, replays.
+
+
+def script(rig, seed):
+    draw = np.random.default_rng(seed)
+    for number in range(24):
+        way, user = draw.integers(9), f"user-{draw.integers(5)}"
+        if way < 6:
+            rig.record(f"e{number}", number, user)
+            if draw.random() < 0.7:
+                rig.label(f"e{number}", int(draw.choice([1, -1])), user)
+        elif way == 6:
+            rig.seal(number)
+        elif way == 7:
+            rig.forget(user)
+        else:
+            rig.put("records", b"no record")
+
+
+def pieces(rig, sizes):
+    (whole,) = rig.arrived()
+    low = 0
+    for size in [*sizes, *[sizes[-1]] * whole.high]:
+        high = min(low + size, whole.high)
+        if low < high:
+            yield [whole._replace(low=low, high=high, records=whole.records[low:high])]
+        low = high
+
+
+@CASES
+@given(seed=st.integers(0, 10**6), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
+@pytest.mark.parametrize("place", ["released", "node"])
+def test_where_a_batch_was_cut_changes_no_answer_and_no_release(pdol, place, seed, sizes):
+    system = pdol.make_system(place=place)
+    whole, cut = pdol.NodeRig(system), pdol.NodeRig(system)
+    for rig in (whole, cut):
+        script(rig, seed)
+    for part in pieces(cut, sizes):
+        cut.take(part)
+    whole.fold()
+    assert cut.said() == whole.said()
+    assert by_topic(outputs(cut.seen)) == by_topic(outputs(whole.seen))
+    assert cut.machine.node.dump() == whole.machine.node.dump()
+
+
+@CASES
+@given(seed=st.integers(0, 10**6), stop=st.integers(0, 20))
+@pytest.mark.parametrize("place", ["released", "node"])
+@pytest.mark.parametrize("counter", ["blt", "negative-digit"])
+def test_a_snapshot_or_the_journal_alone_lead_to_the_same_bytes(pdol, counter, place, seed, stop):
+    system = pdol.make_system(place=place, sharing={"counter": counter})
+    rig = pdol.NodeRig(system)
+    script(rig, seed)
+    batches = list(pieces(rig, [1]))
+    for part in batches[:stop]:
+        rig.take(part)
+    restored = rig.fresh()
+    restored.start(rig.genesis)
+    restored.restore(rig.machine.snapshot())
+    assert restored.snapshot() == rig.machine.snapshot()
+    for part in batches[stop:]:
+        (ours,), (theirs,) = rig.machine.fold(part), restored.fold(part)
+        assert ours == theirs
+        rig.journal.append(ours.journal)
+        rig.seen.steps.append(ours)
+    again = rig.fresh()
+    found = rig.replayed(again)
+    assert outputs(found) == outputs(rig.seen)
+    assert again.snapshot() == rig.machine.snapshot()
+
+
+def test_a_record_off_the_chain_is_passed_over(rig):
+    rig.play(0, 4)
+    rig.play(4, 4)
+    fresh = rig.fresh()
+    fresh.start(rig.genesis)
+    with pytest.raises(OffChain):
+        fresh.replay(rig.journal[1], [rig.slice(part) for part in fresh.recovery_ranges(rig.journal[1])])
+
+
+# Inputs that changed, rollbacks, turned keys.
+
+
+def altered(rig, offset, value=b""):
+    log = rig.logs["records", 0]
+    log[offset] = InputRecord(offset, log[offset].timestamp_ms, value)
+
+
+def recorded(pdol, batches=6):
+    rig = pdol.NodeRig(key=pdol.SECRET)
+    for number in range(batches):
+        rig.play(3 * number, 3)
+    return rig
+
+
+def test_a_changed_input_gives_nothing_again_and_the_next_release_pays_for_noise_of_its_own(pdol):
+    rig = recorded(pdol)
+    altered(rig, 7)
+    machine = rig.fresh()
+    machine.start(rig.genesis)
+    value = rig.journal[0]
+    machine.replay(value, [rig.slice(part) for part in machine.recovery_ranges(value)])
+    before = machine.snapshot()
+    value = rig.journal[1]
+    slices = [rig.slice(part) for part in machine.recovery_ranges(value)]
+    with pytest.raises(ReplayMismatch, match="nothing is sent"):
+        machine.replay(value, slices)
+    assert machine.snapshot() == before
+    steps = pdol.recover(rig, rig.fresh())
+    assert [step.counts.get("diverged", 0) for step in steps][1] == 1
+    assert not outputs_of(steps[1:2])
+    heir = rig.fresh()
+    pdol.recover(rig, heir)
+    released = rig.sums()[-1]
+    rig.machine = heir
+    rig.play(40, 6)
+    fresh = [one for one in rig.sums() if one["epoch"] == 1]
+    assert fresh
+    assert fresh[0]["generation"] > released["generation"], "another counter takes the slots from here on"
+    assert heir.spending.renewals == 2
+    entries = rig.seen.records("ledger", "LedgerEntry")
+    assert [entry["debit"]["epsilon_micro"] > 0 for entry in entries] == [True, True]
+    assert entries[1]["debit"]["scope"].startswith("epoch/0/1")
+
+
+def outputs_of(steps):
+    return [output for step in steps for output in step.releases]
+
+
+def test_whoever_follows_a_journal_with_a_diverged_record_comes_to_the_same_state(pdol):
+    rig = recorded(pdol)
+    altered(rig, 7)
+    heir = rig.fresh()
+    pdol.recover(rig, heir)
+    rig.machine = heir
+    rig.play(40, 6)
+    rig.play(50, 6)
+    other = rig.fresh()
+    pdol.recover(rig, other)
+    assert other.snapshot() == heir.snapshot()
+
+
+def test_two_branches_of_one_journal_do_not_differ_by_the_exact_difference_of_their_leaves(pdol):
+    """What a rolled-back journal released is met by other noise where anything in the leaf is another."""
+
+    def first_sum(seed, **sharing):
+        rig = pdol.NodeRig(pdol.make_system(sharing=sharing), key=pdol.SECRET)
+        for number in range(seed, seed + 5):
+            rig.record(f"x{number}", number, f"user-{number}")
+            rig.label(f"x{number}", 1, f"user-{number}")
+        rig.fold()
+        return np.frombuffer(rig.sums()[0]["sums"], "<i8")
+
+    noise = [first_sum(seed) - first_sum(seed, counter="exact") for seed in (100, 200)]
+    assert not np.array_equal(*noise)
+
+
+def test_leaves_of_other_events_have_noise_of_their_own_though_they_hold_the_same(pdol):
+    runs = []
+    for prefix in ("a", "b"):
+        rig = pdol.NodeRig(key=pdol.SECRET)
+        for number in range(5):
+            rig.record(f"{prefix}{number}", number, f"user-{number}")
+        rig.fold()
+        runs.append(rig)
+    sums = [np.frombuffer(rig.sums()[0]["sums"], "<i8") for rig in runs]
+    assert not np.array_equal(*sums), "all null, and yet nobody learns that they are equal"
+
+
+def test_a_doubt_opens_an_epoch_where_noise_is_drawn_ahead_or_a_fork_is_known(pdol):
+    for counter, forked, opens in (("blt", False, False), ("blt", True, True), ("negative-digit", False, True)):
+        rig = pdol.NodeRig(pdol.make_system(sharing={"counter": counter}), key=pdol.SECRET)
+        rig.play(0, 6)
+        assert rig.machine.distrust(DOUBT, forked) is opens
+        rig.play(10, 6)
+        last = rig.sums()[-1]
+        assert (last["epoch"], last["generation"] > 0) == ((1, True) if opens else (0, False))
+        assert rig.machine.spending.renewals == 1 + opens
+        again = rig.fresh()
+        assert outputs(rig.replayed(again)) == outputs(rig.seen)
+
+
+def test_a_doubt_that_the_budget_has_no_room_for_withholds_all_that_follows(pdol):
+    rig = pdol.NodeRig(pdol.make_system(sharing={"epochs": 1}), key=pdol.SECRET)
+    rig.play(0, 6)
+    rig.machine.distrust(DOUBT, forked=True)
+    seen = rig.play(10, 9)
+    assert rig.machine.refused is not None
+    assert rig.sums(seen) == []
+    assert sum(step.counts.get("release_withheld", 0) for step in seen.steps) == 3
+    assert list(rig.said(seen)) == [f"e{number}" for number in range(10, 19)], "it goes on answering"
+
+
+def test_a_turned_key_begins_another_counter_that_nobody_pays_twice_for(pdol):
+    ring = KeyRing(0, 1, (), pdol.SECRET)
+    rig = pdol.NodeRig(key=pdol.SECRET)
+    rig.machine = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    rig.machine.start(rig.genesis)
+    rig.play(0, 6)
+    assert rig.machine.key.key_id == next_key(pdol.SECRET, 1).key_id
+    rig.play(10, 6)
+    assert {one["epoch"] for one in rig.sums()} == {0, 1}
+    assert rig.machine.spending.renewals == 1, "no record is in two counters, so none pays again"
+    again = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    assert outputs(rig.replayed(again)) == outputs(rig.seen)
+    restored = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    restored.start(rig.genesis)
+    restored.restore(rig.machine.snapshot())
+    assert restored.snapshot() == rig.machine.snapshot()
+
+
+def follow(rig):
+    for value in rig.journal:
+        rig.machine.replay(value, [rig.slice(part) for part in rig.machine.recovery_ranges(value)])
+
+
+def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
+    rig = recorded(pdol, 3)
+    fresh = rig.fresh()
+    fresh.start(rig.genesis)
+    monkeypatch.setattr("hushstream.systems.pdol.node_fold.predictions", lambda found: np.ones(len(found), np.int8))
+    rig.machine = fresh
+    with pytest.raises(HushstreamError, match="another program wrote it") as found:
+        follow(rig)
+    assert not isinstance(found.value, ReplayMismatch)
+
+
+# What stands where.
+
+
+def test_no_release_names_a_person_an_event_or_an_offset(pdol):
+    rig = pdol.NodeRig(key=pdol.SECRET)
+    for number in range(9):
+        rig.record(f"canary-event-{number}", number, "canary-person")
+        rig.label(f"canary-event-{number}", 1, "canary-person")
+    rig.seal(0)
+    rig.fold()
+    released = outputs(rig.seen)
+    assert released
+    assert not any(b"canary" in output.value for output in released)
+    known = {"GradientSum", "LedgerEntry", "Seal"}
+    assert {codec.decode(output.value)[0] for output in released} == known
