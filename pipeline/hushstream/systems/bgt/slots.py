@@ -23,6 +23,9 @@ from hushstream.systems.bgt.errors import BadSlots
 NOTHING = -1
 """The item of an unused place."""
 
+ID_BYTES = 16
+"""Of the id by which a slot counts once."""
+
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

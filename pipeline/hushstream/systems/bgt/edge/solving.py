@@ -42,7 +42,7 @@ def solve(ratings: Ratings, rest: Float64, features: Float64, offset_ridge: floa
         span = slice(ratings.ends[users.start], ratings.ends[users.stop])
         columns = np.column_stack((np.ones(span.stop - span.start), features[ratings.items[span]]))
         ends = ratings.ends[users.start : users.stop + 1] - span.start
-        gram = _sums((columns[:, :, None] * columns[:, None, :]).reshape(len(columns), -1), ends)
+        gram = _sums((columns[:, :, None] * columns[:, None, :]).reshape(len(columns), width**2), ends)
         right = _sums(columns * rest[span, None], ends)
         whole = gram.reshape(-1, width, width) + penalty
         found[users] = np.linalg.solve(whole, right[:, :, None])[:, :, 0]

@@ -47,7 +47,7 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     _mark(why, _wrong_kind(slots, asked), Refusal.KIND)
     _mark(why, _too_long(slots, asked, config), Refusal.NORM)
     used = slots.items != NOTHING
-    rising = (slots.items[:, 1:] > slots.items[:, :-1]) | ~used[:, 1:]
+    rising = ((slots.items[:, 1:] > slots.items[:, :-1]) & used[:, :-1]) | ~used[:, 1:]
     _mark(why, ~rising.all(axis=1) | ((slots.values != 0) & ~used).any(axis=1), Refusal.ORDER)
     known = np.zeros(config.items, dtype=bool)
     known[asked.top if asked.kind == "pairs" else slice(None)] = True

@@ -17,10 +17,9 @@ from hushstream.systems.bgt.rounds import Release, Round
 from hushstream.systems.bgt.sensitivity import variance_of
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import NOTHING, Slots
+from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots
 
 MECHANISM = "three-slots"
-ID_BYTES = 16
 
 
 def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, partition: int = 0) -> NoiseAddress:
