@@ -18,8 +18,8 @@ from .test_making import rounds_of
 
 def agent_of(config, known, user: int, memory: list[int], answered: int = 0) -> RatingAgent:
     agent = RatingAgent(config, seeded_key(user, "edge"), memory.append, answered)
-    for place in range(known.ends[user], known.ends[user + 1]):
-        agent.rate(int(known.items[place]), float(known.values[place]))
+    span = slice(known.ends[user], known.ends[user + 1])
+    agent.rate(known.items[span].tolist(), known.values[span].tolist())
     return agent
 
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_written_down_does_not_leave(config) -> None:
         raise OSError("disk full")
 
     agent = RatingAgent(config, seeded_key(0, "edge"), full)
-    agent.rate(0, 0.5)
+    agent.rate([0], [0.5])
     with pytest.raises(OSError, match="disk full"):
         agent.answer(first_round(config), bgt_digest(config))
     assert agent.answered == 0
@@ -67,7 +67,7 @@ def test_an_older_copy_of_an_agent_is_counted_once() -> None:
     known, _ = ratings(config, 1)
     digest, asked = bgt_digest(config), first_round(config)
     one, copy = (agent_of(config, known, 0, []) for _ in range(2))
-    copy.rate(7, 1.0)
+    copy.rate([7], [1.0])
     sent, other = one.answer(asked, digest), copy.answer(asked, digest)
     collector = collector_of(asked, config)
     collector.take(sent.slot, [sent.slot_id])
@@ -80,7 +80,7 @@ def test_forgetting_all_ratings_refills_no_allowance(config) -> None:
     agent = agent_of(config, known, 0, [])
     agent.answer(first_round(config), bgt_digest(config))
     agent.forget()
-    agent.rate(3, 1.0)
+    agent.rate([3], [1.0])
     assert agent.answered == 1
     assert (agent.answer(first_round(config), bgt_digest(config)).slot.items == NOTHING).all()
 
@@ -97,8 +97,7 @@ def test_predictions_follow_the_model_and_the_users_own_ratings(config) -> None:
     agent = RatingAgent(config, seeded_key(0, "edge"), lambda answered: None)
     model = Model(np.linspace(-0.1, 0.1, config.items), np.zeros((config.items, 0)))
     assert agent.predict([0, 59], model).tolist() == pytest.approx([0.6, 0.8])
-    for item in range(10):
-        agent.rate(item, 1.0)
+    agent.rate(range(10), [1.0] * 10)
     assert (agent.predict([0, 59], model) > [0.7, 0.9]).all()
     with pytest.raises(BadRatings):
         agent.predict([60], model)
@@ -106,9 +105,9 @@ def test_predictions_follow_the_model_and_the_users_own_ratings(config) -> None:
 
 def test_an_agent_shows_no_rating(config) -> None:
     agent = RatingAgent(config, seeded_key(0, "edge"), lambda answered: None)
-    agent.rate(17, 0.4321)
+    agent.rate([17], [0.4321])
     assert "17" not in repr(agent)
     assert "4321" not in repr(agent)
     with pytest.raises(BadRatings) as caught:
-        agent.rate(17, 4321.0)
+        agent.rate([17], [4321.0])
     assert "4321" not in str(caught.value)

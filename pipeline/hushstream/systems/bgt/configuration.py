@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
@@ -173,6 +174,7 @@ class BgtConfig:
         return min(self.release.top, self.items)
 
 
+@lru_cache(maxsize=64)
 def bgt_digest(config: BgtConfig) -> bytes:
     """16 bytes that stand for the whole configuration."""
     canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()

@@ -8,7 +8,7 @@ that starts again from what was written sends nothing of another content. Erasin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,14 +81,14 @@ class RatingAgent:
         """How many rounds were answered; no erasure lowers it."""
         return self._answered
 
-    def rate(self, item: int, rating: float) -> None:
-        """Take a rating, on the configured scale; a later one of the same item replaces it.
+    def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
+        """Take ratings, on the configured scale; a later one of the same item replaces it.
 
         Raises:
-            BadRatings: an unknown item, or a rating that is none.
+            BadRatings: an unknown item, or a rating that is none; then nothing of it is taken.
         """
-        ratings_of([0], [item], [rating], self._config, 1)
-        self._ratings[item] = rating
+        ratings_of(np.zeros(len(items), dtype=np.int64), items, ratings, self._config, 1)
+        self._ratings.update(zip(items, ratings, strict=True))
 
     def forget(self, items: Iterable[int] | None = None) -> None:
         """Drop the ratings of some items, or all. What was sent stays sent, and the allowance stays spent."""

@@ -89,9 +89,9 @@ class Collector:
         """
         if self._released or len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
             raise BadSlots(f"take: expected an open round and an id of {ID_BYTES} bytes for each of {len(slots)} slots")
-        repeated = self._repeated(ids)
+        repeated = self.repeated(ids)
         slots = slots[~repeated]
-        why = admit(slots, self.asked, self._config)
+        why = self.refusals(slots)
         taken = _nulled(slots, why != Refusal.TAKEN)
         self.sums.add(taken)
         for column in (taken.items, taken.values, taken.weights, taken.directions):
@@ -99,6 +99,10 @@ class Collector:
         all_why = np.zeros(len(ids), dtype=np.int8)
         all_why[~repeated] = why
         return Taken(all_why, repeated)
+
+    def refusals(self, slots: Slots) -> NDArray[np.int8]:
+        """See `admit`."""
+        return admit(slots, self.asked, self._config)
 
     def release(self) -> Release:
         """The sums with noise. A round is released once.
@@ -110,10 +114,11 @@ class Collector:
             raise BadSlots(f"round {self.asked.number}: expected to be released once, got a second request")
         self._released = True
         cells = self.sums.cells()
-        noised = checked_add(cells, self._noise(cells.size).reshape(cells.shape))
+        noised = checked_add(cells, self.noise(cells.size).reshape(cells.shape))
         return Release(self.asked.number, self.asked.kind, self.sums.slots, noised)
 
-    def _noise(self, size: int) -> NDArray[np.int64]:
+    def noise(self, size: int) -> NDArray[np.int64]:
+        """What is added to so many cells; it follows from key, address and everything that was taken."""
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
@@ -122,7 +127,8 @@ class Collector:
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
 
-    def _repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
+    def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
+        """Which ids came before; all of them are known from then on."""
         repeated = np.zeros(len(ids), dtype=bool)
         for place, one in enumerate(ids):
             repeated[place] = one in self._known

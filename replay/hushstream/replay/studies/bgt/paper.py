@@ -146,7 +146,7 @@ class _Run:
 
     def play(self) -> PaperPlayed:
         """All rounds that the budget allows."""
-        levels = np.linspace(1 / self._task.rounds, self._task.rounds / LEAST_ROUNDS / self._task.rounds, LEVELS)
+        levels = np.linspace(1, ROUNDS / LEAST_ROUNDS, LEVELS) / self._task.rounds
         sign = "mended" if self._task.schedule == "planner, mended" else "printed"
         planner = Planner(levels, self._task.rounds, self._world.user_count, sign, self._task.seed)  # type: ignore[arg-type]
         before, done = self._error()[0], 0

@@ -63,8 +63,8 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
     rows += _plain_rows(worlds, seeds, data_dir, progress) + _sound_rows(worlds, seeds, data_dir, progress)
     settings = (
         "The paper's form is NOT PRIVATE AS STATED: ids of items and each round's error leave in clear, so no epsilon"
-        f" is finite. Were both hidden, a row would cost rho {total_rho():.2f} (epsilon {EPSILON:g} at delta e^-5, as the"
-        " paper counts), and a client as many times that as it sends rows a round, some 135 on ml-100k.",
+        f" is finite. Were both hidden, a row would cost rho {total_rho():.2f} (epsilon {EPSILON:g} at delta e^-5, as"
+        " the paper counts), and a client as many times that as it sends rows a round, some 135 on ml-100k.",
         "Base model here: federated matrix factorisation with biases, 8 factors, each row clipped to .1; the paper's is"
         " a graph network whose step, clip and size it does not name, so its absolute figures are not reproduced.",
         "Reproduced: planner and random are alike, and both gain over 100 even rounds what 82 even rounds gain.",
