@@ -53,6 +53,14 @@ class Server:
         self._found: Biases | None = None
         self._sums: ItemSums | None = None
 
+    @property
+    def counts(self) -> Float64:
+        """(I,) what slots of kind A say of how often items were rated; zeros before the first release.
+
+        A rating counts 1, less where its slot was scaled down.
+        """
+        return np.zeros(self._config.items) if self._found is None else self._found.counts
+
     def take(self, release: Release) -> None:
         """Learn from a release, and open the next round.
 

@@ -49,11 +49,13 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     used = slots.items != NOTHING
     rising = ((slots.items[:, 1:] > slots.items[:, :-1]) & used[:, :-1]) | ~used[:, 1:]
     _mark(why, ~rising.all(axis=1) | ((slots.values != 0) & ~used).any(axis=1), Refusal.ORDER)
-    known = np.zeros(config.items, dtype=bool)
-    known[asked.top if asked.kind == "pairs" else slice(None)] = True
-    outside = (slots.items < NOTHING) | (slots.items >= config.items)
-    unknown = outside | (used & ~known[np.where(outside, 0, slots.items)])
-    _mark(why, unknown.any(axis=1), Refusal.ITEM)
+    unknown = np.asarray((slots.items < NOTHING) | (slots.items >= config.items))
+    if asked.kind == "pairs":
+        # One place more, for the unused ones.
+        known = np.zeros(config.items + 1, dtype=bool)
+        known[asked.top] = known[-1] = True
+        unknown = unknown | ~known[np.where(unknown | ~used, config.items, slots.items)]
+    _mark(why, np.any(unknown, axis=1), Refusal.ITEM)
     return why
 
 

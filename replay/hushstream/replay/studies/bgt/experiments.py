@@ -8,7 +8,7 @@ from hushstream.replay.experiments.experiment import Experiment, Scale
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.bgt import plots, schedules, table, three_slots
+from hushstream.replay.studies.bgt import plots, poisoning, schedules, table, three_slots
 
 _Play = Callable[[bool, Progress | None, str | None], Findings]
 
@@ -41,5 +41,11 @@ EXPERIMENTS = (
         three_slots.LOST_TITLE,
         _scaled(three_slots.run_lost),
         (Picture("", three_slots.LOST_TITLE, 6.5, 3.6, plots.draw_lost, 1),),
+    ),
+    Experiment(
+        poisoning.NAME,
+        poisoning.TITLE,
+        _scaled(poisoning.run),
+        (Picture("", poisoning.TITLE, 6.5, 3.6, plots.draw_poisoning, 1),),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,24 +93,32 @@ def play(task: Task) -> Played:
     return play_world(task, world if task.features else world.without_features())
 
 
-def play_world(task: Task, world: RatingWorld, tamper: Tamper | None = None) -> Played:
+def play_world(task: Task, world: RatingWorld) -> Played:
     """Run a task on a world that is at hand; see `Task`."""
     config, split = configuration(task, world), world.split(task.seed)
     known = split.known(config)
     server, after, kinds = Server(config, world.features), [], []
+    for asked in answered(server, known, config, task):
+        after.append(judged(split, known, server.model, config)[0])
+        kinds.append(asked.kind)
+    rmse, f1, balanced = judged(split, known, server.model, config)
+    spectrum = server.spectrum
+    ratio = float(spectrum.largest[0] / spectrum.edge) if spectrum is not None and spectrum.edge else 0.0
+    return Played(rmse, f1, balanced, tuple(after), tuple(kinds), ratio, server.model.factors.shape[1])
+
+
+def answered(
+    server: Server, known: Ratings, config: BgtConfig, task: Task, tamper: Tamper | None = None
+) -> Iterator[Round]:
+    """Play the rounds, and give each once the server has learned from it."""
     while server.asked is not None:
         asked = server.asked
         collector = open_round(asked, config, task.seed)
         collect(collector, known, config, task, tamper)
         server.take(collector.release())
-        after.append(judged(split, known, server.model, config)[0])
-        kinds.append(asked.kind)
+        yield asked
         if task.form == "items":
             server.stop()
-    rmse, f1, balanced = judged(split, known, server.model, config)
-    spectrum = server.spectrum
-    ratio = float(spectrum.largest[0] / spectrum.edge) if spectrum is not None and spectrum.edge else 0.0
-    return Played(rmse, f1, balanced, tuple(after), tuple(kinds), ratio, server.model.factors.shape[1])
 
 
 def open_round(asked: Round, config: BgtConfig, seed: int) -> Collector:

@@ -59,6 +59,17 @@ def draw_lost(rows: Sequence[Row], figure: Figure) -> None:
     legend(figure, axes, columns=1)
 
 
+def draw_poisoning(rows: Sequence[Row], figure: Figure) -> None:
+    """How far an item moves against how many clients are malicious."""
+    axes = figure.subplots()
+    places = [row["malicious"] for row in rows]
+    low, high = ([row[f"moved_{end}"] for row in rows] for end in ("low", "high"))
+    axes.fill_between(places, low, high, color=_RED, alpha=0.12)
+    axes.plot(places, [row["moved"] for row in rows], "-o", color=_RED, label="an item's bias, median over items")
+    axes.set(xlabel="Malicious clients", ylabel="Moved by, on a scale from 0 to 1")
+    legend(figure, axes, columns=1)
+
+
 def draw_table(rows: Sequence[Row], figure: Figure) -> None:
     """The paper's schedules, what it prints, and the sound form: a panel for each world."""
     worlds = list(dict.fromkeys(row["world"] for row in rows))
