@@ -200,7 +200,7 @@ def test_noise_has_the_stated_deviation_and_each_cell_its_own(config) -> None:
         assert np.abs(among).max() < 0.9
 
 
-def test_other_slots_meet_other_noise_and_the_same_slots_the_same(config) -> None:
+def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches(config) -> None:
     asked = first_round(config)
     known, _ = ratings(config, 20)
     slots = slots_of(known, asked, config)
@@ -210,7 +210,16 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same(config) -> Non
         collector.take(taken, ids(len(taken)))
         return collector.release().sums - collector.sums.cells()
 
+    def in_batches(taken: Slots) -> np.ndarray:
+        collector = collector_of(asked, config)
+        for first in range(0, len(taken), 7):
+            some = taken[first : first + 7]
+            collector.take(some, ids(len(some), first))
+        return collector.release().sums - collector.sums.cells()
+
     assert (released(slots) == released(slots)).all()
+    assert (released(slots) == in_batches(slots)).all()
+    assert (released(slots) != released(slots[np.arange(20)[::-1]])).any()
     assert (released(slots) != released(slots[:19])).any()
     assert (released(slots) != released(slots, b"n" * 32)).any()
 

@@ -81,6 +81,13 @@ def null_slots(count: int, config: BgtConfig) -> Slots:
     )
 
 
+def packed_slots(slots: Slots) -> list[bytes]:
+    """Each slot as bytes of one length: items, values, weight, direction, little-endian."""
+    columns = (slots.items, slots.values, slots.weights[:, None], slots.directions)
+    whole = np.concatenate(columns, axis=1).astype("<i4")
+    return [row.tobytes() for row in whole]
+
+
 def slot_bytes(config: BgtConfig) -> int:
     """What one slot's content takes: 32-bit numbers all of them, the same for every slot."""
     return 4 * (2 * config.release.pairs + 1 + config.release.factors)

@@ -130,7 +130,7 @@ FILMTRUST = Dataset(
     verified=False,
     note=(
         f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file. They are "
-        "the ratings on which budgets of a recommender trained with clients are compared; no command plays them."
+        "the ratings on which budgets of a recommender trained with clients are compared (experiments `bgt-*`)."
     ),
     folders=("filmtrust",),
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_filmtrust"),

@@ -17,7 +17,7 @@ from hushstream.systems.bgt.rounds import Release, Round
 from hushstream.systems.bgt.sensitivity import variance_of
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots
+from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots
 
 MECHANISM = "three-slots"
 
@@ -53,9 +53,9 @@ class Taken:
 class Collector:
     """One round at one collector.
 
-    A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. The
-    digest of all that was taken is part of the noise's address, so a collector that was rolled back and met other
-    slots draws other noise.
+    A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. A chain
+    of digests over all that was taken, slot by slot, is part of the noise's address, so a collector that was rolled
+    back and met other slots draws other noise, and one that meets the same slots in other batches the same.
     """
 
     __slots__ = ("_address", "_config", "_history", "_key", "_known", "_released", "asked", "sums")
@@ -77,7 +77,7 @@ class Collector:
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
-        self._history = hashlib.blake2b(digest_size=32)
+        self._history = b""
         self._released = False
 
     def take(self, slots: Slots, ids: list[bytes]) -> Taken:
@@ -94,8 +94,8 @@ class Collector:
         why = self.refusals(slots)
         taken = _nulled(slots, why != Refusal.TAKEN)
         self.sums.add(taken)
-        for column in (taken.items, taken.values, taken.weights, taken.directions):
-            self._history.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
+        for slot in packed_slots(taken):
+            self._history = hashlib.blake2b(self._history + slot, digest_size=32, person=b"hush-bgt-slots").digest()
         all_why = np.zeros(len(ids), dtype=np.int8)
         all_why[~repeated] = why
         return Taken(all_why, repeated)
@@ -122,7 +122,7 @@ class Collector:
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
-        content = self._key.digest("bgt-round", self._history.digest(), self.sums.exact.astype("<i8").tobytes())
+        content = self._key.digest("bgt-round", self._history, self.sums.exact.astype("<i8").tobytes())
         parameters = {"kind": self.asked.kind, "variance": "/".join(map(str, variance))}
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)

@@ -25,15 +25,8 @@ class Sums:
 
     __slots__ = ("_asked", "_items", "_place", "exact", "slots")
 
-    def __init__(self, asked: Round, config: BgtConfig, exact: Int64 | None = None, slots: int = 0) -> None:
-        """Sums of nothing, or those of a snapshot.
-
-        Args:
-            asked: the round.
-            config: of the deployment.
-            exact: of a snapshot; in the form that ``exact`` has.
-            slots: of a snapshot.
-        """
+    def __init__(self, asked: Round, config: BgtConfig) -> None:
+        """Sums of nothing."""
         self._asked, self._items = asked, config.items
         self._place = np.full(config.items + 1, len(asked.top), dtype=np.int64)
         self._place[asked.top] = np.arange(len(asked.top))
@@ -42,10 +35,8 @@ class Sums:
             "pairs": (len(asked.top), len(asked.top)),
             "factors": (config.items, asked.model.factors.shape[1]),
         }[asked.kind]
-        self.exact = np.zeros(shape, dtype=np.int64) if exact is None else exact.copy()
-        self.slots = slots
-        if self.exact.shape != shape or self.exact.dtype != np.int64:
-            raise BadSlots(f"sums: expected int64 {shape}, got {self.exact.dtype} {self.exact.shape}")
+        self.exact = np.zeros(shape, dtype=np.int64)
+        self.slots = 0
 
     def add(self, slots: Slots) -> None:
         """Take slots that were admitted; refused ones are to come as nulls.
