@@ -15,19 +15,18 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.amounts import Cost, delta_units, epsilon_micro
 from hushstream.privacy.audit import Attack, audit_attack
 from hushstream.privacy.audit_laws import Family, gaussian_curve
+from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.row import Audit, Run
 from hushstream.replay.studies.bgt.paper import EPSILON, row_guarantee
-from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.guarantee import guarantee_of
-from hushstream.systems.bgt.rounds import ROUNDS, Model, Round, first_round
-from hushstream.systems.bgt.sensitivity import rho_micro, variance_of
+from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
 from hushstream.systems.bgt.slots import Float64, Slots
 
@@ -111,10 +110,9 @@ def _moves(config: BgtConfig) -> tuple[Float64, ...]:
     """(ABREAST, cells) of each round: by how much each user of the product moves each cell, in deviations."""
     found = []
     for number, moved in enumerate(transcript(Rig(config), None, True)):
-        asked = audited_rounds(config)[number]
-        top, bottom = variance_of(number, asked.kind, config)
         rows = np.zeros((ABREAST, len(moved)))
-        rows[_owners(asked, config), np.arange(len(moved))] = moved / (top / bottom) ** 0.5
+        owners = _owners(audited_rounds(config)[number], config)
+        rows[owners, np.arange(len(moved))] = moved / _deviations(config)[number]
         found.append(rows)
     return tuple(found)
 
@@ -143,22 +141,32 @@ def slots_attack(rig: Rig) -> Attack:
 
 
 def _deviations(config: BgtConfig) -> Sequence[float]:
-    pairs = [variance_of(one.number, one.kind, config) for one in audited_rounds(config)]
-    return [float((top / bottom) ** 0.5) for top, bottom in pairs]
+    """Of the noise that each round ought to have, worked out apart from the product's own calibration."""
+    release = config.release
+    bounds = (UNIT * release.clip, (UNIT * release.clip) ** 2 / 2**0.5, UNIT * release.factor_clip)
+    return [bound / (2 * share * _rho(config)) ** 0.5 for bound, share in zip(bounds, release.shares, strict=True)]
+
+
+def _rho(config: BgtConfig) -> float:
+    """What the stated epsilon leaves room for, at half of delta."""
+    return ConcentratedFilter.for_cost(_stated(config)).rho_micro / 1e6
+
+
+def _stated(config: BgtConfig) -> Cost:
+    return Cost(epsilon_micro(config.release.epsilon), delta_units(config.release.delta))
 
 
 def slots_family(config: BgtConfig) -> Family:
     """Two normal laws, as far apart as all three releases together hold a user from null."""
     apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
-    rho = sum(rho_micro(number, config.release) for number in range(ROUNDS)) / 1e6
     # Epsilon is stated at half of delta.
-    return of_rho(lambda other: gaussian_curve(apart * (other / rho) ** 0.5), _DELTA / 2)
+    return of_rho(lambda other: gaussian_curve(apart * (other / _rho(config)) ** 0.5), _DELTA / 2)
 
 
 def audit_slots(rig: Rig) -> Run:
     """A user against null, all that is released seen."""
     return lambda runs, false_alarm: audit_attack(
-        slots_attack(rig), guarantee_of(rig.config).cost, slots_family(rig.config), runs, false_alarm
+        slots_attack(rig), _stated(rig.config), slots_family(rig.config), runs, false_alarm
     )
 
 
@@ -178,8 +186,8 @@ def audits() -> tuple[Audit, ...]:
     about = "a user against null, answering twice with everything erased between, all releases seen"
     whole, pairs = audited_config(), audited_config(_PAIRS)
     return (
-        Audit("bgt-slots", "attack", about, 1_000, audit_slots(Rig(whole)), subjects=(whole.release,)),
-        Audit("bgt-pairs", "attack", f"{about}, almost all spent on pairs", 1_000, audit_slots(Rig(pairs))),
+        Audit("bgt-slots", "attack", about, 2_000, audit_slots(Rig(whole)), subjects=(whole.release,)),
+        Audit("bgt-pairs", "attack", f"{about}, almost all spent on pairs", 6_000, audit_slots(Rig(pairs))),
         Audit(
             "bgt-paper",
             "release",
