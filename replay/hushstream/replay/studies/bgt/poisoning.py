@@ -26,8 +26,6 @@ from hushstream.systems.bgt.slots import NOTHING, Slots
 NAME = "bgt-poisoning"
 TITLE = "Malicious clients against one item"
 MALICIOUS = (10, 20, 50)
-_TARGETS = 20
-"""Items that are attacked, one after the other: those of most ratings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,14 @@ class PoisonTask:
         world: by name.
         malicious: clients.
         seed: of the split.
+        targets: items that are attacked, one after the other: those of most ratings.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
     world: str
     malicious: int
     seed: int
+    targets: int = 20
     data_dir: str | None = None
 
 
@@ -54,7 +54,7 @@ def poisoned(task: PoisonTask) -> tuple[Float64, Float64]:
     config = configuration(slots, world)
     known = world.split(task.seed).known(config)
     rated = np.bincount(known.items, minlength=world.item_count)
-    targets = np.argsort(-rated, kind="stable")[:_TARGETS]
+    targets = np.argsort(-rated, kind="stable")[: task.targets]
 
     def learned(target: int | None) -> Server:
         def tamper(honest: Slots, asked: Round) -> Slots:
@@ -82,7 +82,7 @@ def malicious_slots(honest: Slots, count: int, target: int, config: BgtConfig) -
 def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
     """Attack the most rated items, one after the other, with ever more clients."""
     world, seeds = ("tastes", (0, 1)) if quick else ("ml-100k", SEEDS)
-    tasks = [PoisonTask(world, malicious, 0, data_dir) for malicious in MALICIOUS]
+    tasks = [PoisonTask(world, malicious, 0, 3 if quick else 20, data_dir) for malicious in MALICIOUS]
     played = play_all(poisoned, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)
     rows: list[Row] = []
     for task in tasks:
@@ -90,6 +90,9 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
         largest = max(float(played[replace(task, seed=seed)][0].max()) for seed in seeds)
         row = {"world": world, "malicious": task.malicious, **value_columns("moved", moved)}
         rows.append({**row, "largest": largest, "seeds": len(seeds), "marks": ""})
-    settings = (f"The {_TARGETS} most rated items, one at a time, without noise: the median over items.", *SETTINGS)
+    settings = (
+        f"The {tasks[0].targets} most rated items, one at a time, without noise: the median over items.",
+        *SETTINGS,
+    )
     description = Description(NAME, TITLE, SOURCE, (world,), tuple(seeds), settings)
     return Findings(description, rows, [])
