@@ -78,6 +78,8 @@ class SendsTwice(RatingAgent):
         self._answered = 0
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("shares", [audited_config().release.shares, PAIRS])
 def test_the_product_passes_and_its_attacker_is_not_blind(shares) -> None:
     result = audit_slots(Rig(audited_config(shares)))(3_000, FALSE_ALARM)
@@ -94,12 +96,16 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", list(MUTANTS))
 def test_every_mutant_fails(mutant: str) -> None:
     rig, runs = MUTANTS[mutant]
     assert not audit_slots(rig)(runs, FALSE_ALARM).passed
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("agent", [SendsTwice, ClipsEachRow])
 def test_a_malicious_device_gains_nothing_at_a_sound_collector(agent) -> None:
     """What the device does wrong voids no more than its own user's slots: they are counted once, or as null."""
@@ -109,7 +115,8 @@ def test_a_malicious_device_gains_nothing_at_a_sound_collector(agent) -> None:
 def test_the_papers_ids_break_its_claim() -> None:
     (paper,) = (audit for audit in audits() if audit.name == "bgt-paper")
     row = paper("quick", FALSE_ALARM)
-    assert row.claim_broken is None or row.passed
+    assert row.claim_broken
+    assert row.passed
 
 
 def test_own_items_fill_a_slot() -> None:

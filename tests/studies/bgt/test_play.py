@@ -45,7 +45,7 @@ def test_lost_slots_cost_little_until_most_are_lost() -> None:
 
 @pytest.mark.parametrize("malicious", [10, 50])
 def test_malicious_clients_move_an_item_by_no_more_than_their_clips(malicious: int) -> None:
-    """Without noise: a slot that replaces an honest one moves an item's sum by 2 C at most, and its mean by that over N.
+    """Without noise: a slot in an honest one's place moves an item's sum by 2 C at most, and its mean by that over N.
 
     What popularity says of items moves as well, by far less than the slack of half that is there.
     """
