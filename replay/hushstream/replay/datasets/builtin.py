@@ -124,12 +124,13 @@ FILMTRUST = Dataset(
         ("ratings_1.txt", 1535, "61a1d503f60933a190b61a87390617bbdbabd93acc0710b22cece560febca914"),
         ("ratings_2.txt", 200977, "970d371db2c51a079469bafe034f3fda145b509ff6f9021b596c3bfabffb80de"),
         ("ratings_3.txt", 73248, "86e31a869eef1f8667217447f867436efc3bf32c05ff396902427dd5be01d3bd"),
+        ("trust.txt", 21464, "8e2013750bb0fe3f4fd9810185420423a744f8b20f7888b73e10cab3b3479fde"),
     ),
     archive_url=None,
     verified=False,
     note=(
         f"{_UNVERIFIED} The parts are those of the author's own library; librec.net has them as one file. They are "
-        "the ratings on which budgets of a recommender trained with clients are compared; no command plays them."
+        "the ratings on which budgets of a recommender trained with clients are compared (experiments `bgt-*`)."
     ),
     folders=("filmtrust",),
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_filmtrust"),

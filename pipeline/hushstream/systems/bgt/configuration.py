@@ -1,0 +1,181 @@
+"""The configuration of a BGTplanner deployment: plain frozen values, checked once, digested once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
+
+LATTICE_BITS = 20
+UNIT = 1 << LATTICE_BITS
+"""One, on the lattice of slots: far finer than any noise, and squares of slots sum up within 64 bits."""
+
+LARGEST_ITEMS = 1 << 16
+LARGEST_PAIRS = 1 << 12
+LARGEST_TOP = 1 << 9
+"""A release of pairs has top (top - 1) / 2 cells of 8 bytes, and is one record."""
+LARGEST_USERS = 1 << 22
+"""With norms of at most 1 so many products stay within 2^62."""
+
+Kind = Literal["items", "pairs", "factors"]
+KINDS: tuple[Kind, ...] = ("items", "pairs", "factors")
+"""A: counts and residual sums of items. B: products of residuals of pairs. C: residuals times the user's factors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleConfig:
+    """Which ratings there are.
+
+    Attributes:
+        lowest, highest: the ends of the scale; lowest becomes 0 and highest 1. MovieLens' 0.2 to 1 is lowest 0,
+            highest 5.
+        middle: mu, what is expected of a rating of which nothing is known, from 0 to 1.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    lowest: float = 0.0
+    highest: float = 5.0
+    middle: float = 0.7
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        for name in ("lowest", "highest"):
+            found = number(f"scale.{name}", getattr(self, name), "a number within 1e6", lambda x: abs(x) <= 1e6)
+            object.__setattr__(self, name, found)
+        require(self.lowest < self.highest, "scale.highest", f"above scale.lowest ({self.lowest:g})", self.highest)
+        middle = number("scale.middle", self.middle, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+        object.__setattr__(self, "middle", middle)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseConfig:
+    """What leaves a user, and how it is noised.
+
+    Attributes:
+        noise: gaussian, or exact (no noise: for replays of public datasets, not private as stated).
+        epsilon: of all slots of one user together, against null.
+        delta: at which epsilon is stated; half of it is the noise tables'.
+        shares: of rho, for slots of kinds A, B and C.
+        clip: C, the L2 norm of a slot of kinds A and B, at most 1.
+        factor_clip: C_c, the Frobenius norm of a slot of kind C, at most 1.
+        count_weight: alpha, what one count weighs beside a residual of 1.
+        pairs: how many ratings a slot holds at most; all slots are padded to it.
+        top: M, the items whose pairs are looked at.
+        factors: d, the most factors that there may be.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    noise: Literal["gaussian", "exact"] = "gaussian"
+    epsilon: float = 3.0
+    delta: float = 1e-5
+    shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
+    clip: float = 1.0
+    factor_clip: float = 0.7
+    count_weight: float = 0.1
+    pairs: int = 256
+    top: int = 300
+    factors: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require(self.noise in ("gaussian", "exact"), "release.noise", "gaussian or exact", self.noise)
+        object.__setattr__(self, "epsilon", positive("release.epsilon", self.epsilon))
+        require(0.1 <= self.epsilon <= 20, "release.epsilon", "from 0.1 to 20", self.epsilon)
+        delta = number("release.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
+        object.__setattr__(self, "delta", delta)
+        shares = tuple(number("release.shares", share, "shares above 0", lambda x: x > 0) for share in self.shares)
+        fits = len(shares) == len(KINDS) and math.isclose(sum(shares), 1.0, abs_tol=1e-9) and min(shares) >= 0.01
+        require(fits, "release.shares", "three shares of at least .01 that sum to 1", self.shares)
+        object.__setattr__(self, "shares", shares)
+        for name in ("clip", "factor_clip", "count_weight"):
+            found = number(f"release.{name}", getattr(self, name), "a number from .01 to 1", lambda x: 0.01 <= x <= 1)
+            object.__setattr__(self, name, found)
+        whole("release.pairs", self.pairs, 1, LARGEST_PAIRS)
+        whole("release.top", self.top, 2, LARGEST_TOP)
+        whole("release.factors", self.factors, 1, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """How releases become a model, and a model predictions; none of it touches the guarantee.
+
+    Attributes:
+        rating_variance: s2, of one rating about what is expected of it.
+        bias_variance: tau2, of item biases about what features and popularity say of them.
+        offset_ridge: lb, on the user's own offset where there are factors.
+        lone_ridge: the same where there are biases alone.
+        factor_ridge: lp, on a user's factors.
+        factor_variance: tq2, of an item's factors.
+        factor_weight: w, the mean square of a user's factor.
+        feature_scale: of public features beside factors on the device.
+        edge_margin: an eigenvalue counts from so many times the edge of the noise's.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    rating_variance: float = 0.04
+    bias_variance: float = 0.01
+    offset_ridge: float = 4.0
+    lone_ridge: float = 5.0
+    factor_ridge: float = 0.035
+    factor_variance: float = 0.002
+    factor_weight: float = 0.5
+    feature_scale: float = 0.06
+    edge_margin: float = 1.1
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        for name in self.__slots__:
+            object.__setattr__(self, name, positive(f"model.{name}", getattr(self, name)))
+        require(self.edge_margin >= 1, "model.edge_margin", "at least 1", self.edge_margin)
+
+
+@dataclass(frozen=True, slots=True)
+class BgtConfig:
+    """Everything that decides what a BGTplanner deployment computes (Zhang et al. 2024, in a form that is sound).
+
+    Attributes:
+        deployment: its name; topics and consumer groups begin with it.
+        items: I, how many items can be rated, numbered from 0.
+        features: public features of an item; 0 for none.
+        scale: which ratings there are.
+        release: what leaves a user.
+        model: what is made of it.
+        system: which system this is a configuration of.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    items: int
+    features: int = 0
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    release: ReleaseConfig = field(default_factory=ReleaseConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    system: Literal["bgt"] = "bgt"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        whole("items", self.items, 2, LARGEST_ITEMS)
+        whole("features", self.features, 0, 256)
+        require(self.system == "bgt", "system", "bgt", self.system)
+
+    @property
+    def top(self) -> int:
+        """M, among the items that there are."""
+        return min(self.release.top, self.items)
+
+
+@lru_cache(maxsize=64)
+def bgt_digest(config: BgtConfig) -> bytes:
+    """16 bytes that stand for the whole configuration."""
+    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()

@@ -1,0 +1,1 @@
+"""What runs where the ratings are: slots out, predictions of one's own."""

@@ -1,0 +1,134 @@
+"""`RatingAgent`: one user's ratings, on a device or in an application's process.
+
+What leaves it are slots, one a round, padded to one size. A slot's id is a pseudorandom function of the user's key and
+the round's number and of nothing else, and the collector counts an id once: of all copies of a state that were ever
+gone on from, one slot a round is counted. That a round was answered is written down before its slot leaves, so an agent
+that starts again from what was written sends nothing of another content. Erasing the ratings refills nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushstream.privacy.keys import Key
+from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
+from hushstream.systems.bgt.edge.making import make_slots
+from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
+from hushstream.systems.bgt.edge.solving import fit, predict
+from hushstream.systems.bgt.errors import BgtError
+from hushstream.systems.bgt.rounds import ROUNDS, Model, Round
+from hushstream.systems.bgt.slots import ID_BYTES, Float64, Slots, null_slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """A slot, and the id by which it counts once.
+
+    Attributes:
+        slot_id: 16 bytes.
+        round: which round it answers.
+        digest: of the configuration that the user agreed to; a collector refuses others.
+        slot: one.
+    """
+
+    slot_id: bytes
+    round: int
+    digest: bytes
+    slot: Slots
+
+
+class RatingAgent:
+    """One user. Not thread-safe."""
+
+    __slots__ = ("_answered", "_config", "_digest", "_features", "_key", "_ratings", "_remember")
+
+    def __init__(
+        self,
+        config: BgtConfig,
+        key: Key,
+        remember: Callable[[int], None],
+        answered: int = 0,
+        features: Float64 | None = None,
+    ) -> None:
+        """Begin, or go on from what was remembered.
+
+        Args:
+            config: what the user agrees to; it stays for the agent's life.
+            key: the user's key; ids, and which ratings are sent where not all fit, come from it.
+            remember: keeps how many rounds were answered; when it returns, that must be safe. Called before a slot
+                leaves.
+            answered: what was remembered last.
+            features: (I, f) public features of items.
+
+        Raises:
+            BgtError: an impossible number of rounds, or features of another shape.
+        """
+        if not 0 <= answered <= ROUNDS:
+            raise BgtError(f"answered: expected a number from 0 to {ROUNDS}, got {answered}")
+        self._features = np.zeros((config.items, 0)) if features is None else features
+        if self._features.shape != (config.items, config.features):
+            expected = config.items, config.features
+            raise BgtError(f"features: expected shape {expected}, got {self._features.shape}")
+        self._config, self._digest, self._key = config, bgt_digest(config), key
+        self._remember, self._answered = remember, answered
+        self._ratings: dict[int, float] = {}
+
+    @property
+    def answered(self) -> int:
+        """How many rounds were answered; no erasure lowers it."""
+        return self._answered
+
+    def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
+        """Take ratings, on the configured scale; a later one of the same item replaces it.
+
+        Raises:
+            BadRatings: an unknown item, or a rating that is none; then nothing of it is taken.
+        """
+        ratings_of(np.zeros(len(items), dtype=np.int64), items, ratings, self._config, 1)
+        self._ratings.update(zip(items, ratings, strict=True))
+
+    def forget(self, items: Iterable[int] | None = None) -> None:
+        """Drop the ratings of some items, or all. What was sent stays sent, and the allowance stays spent."""
+        for item in list(self._ratings) if items is None else items:
+            self._ratings.pop(item, None)
+
+    def answer(self, asked: Round, digest: bytes) -> Sent:
+        """The slot of a round: null where the round, or one after it, was answered before.
+
+        Raises:
+            BgtError: the round is of a configuration that the user has not agreed to.
+        """
+        if digest != self._digest:
+            raise BgtError("round: expected the configuration that was agreed to, got another digest")
+        slot_id = self._key.prf("bgt-slot", asked.number)[:ID_BYTES]
+        if asked.number < self._answered:
+            return Sent(slot_id, asked.number, digest, null_slots(1, self._config))
+        self._remember(asked.number + 1)
+        self._answered = asked.number + 1
+        salt = np.frombuffer(self._key.prf("bgt-salt")[:8], dtype="<u8").astype(np.uint64)
+        return Sent(slot_id, asked.number, digest, make_slots(self._own(), asked, self._config, salt))
+
+    def predict(self, items: Iterable[int], model: Model) -> Float64:
+        """What the user is expected to rate items, on the configured scale; nothing leaves the agent.
+
+        Raises:
+            BadRatings: an unknown item.
+        """
+        wanted = np.array(list(items), dtype=np.int64)
+        scale = self._config.scale
+        ratings_of(np.zeros_like(wanted), wanted, np.full(len(wanted), scale.lowest), self._config, 1)
+        own = fit(self._own(), model, self._features, self._config)
+        found = predict(own, np.zeros_like(wanted), wanted, model, self._features, self._config)
+        return np.asarray(scale.lowest + found * (scale.highest - scale.lowest))
+
+    def __repr__(self) -> str:
+        """How many rounds were answered; no rating."""
+        return f"RatingAgent(answered={self._answered})"
+
+    def _own(self) -> Ratings:
+        items = np.array(list(self._ratings), dtype=np.int64)
+        values = list(self._ratings.values())
+        return ratings_of(np.zeros_like(items), items, values, self._config, 1)

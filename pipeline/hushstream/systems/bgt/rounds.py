@@ -1,0 +1,74 @@
+"""Rounds: what the server asks for, and what users answer from. All of it is public, made of releases alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.bgt.configuration import KINDS, BgtConfig, Kind
+from hushstream.systems.bgt.slots import Float64, Int64
+
+ROUNDS = len(KINDS)
+"""Each user has one slot in each of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """What predictions are made from.
+
+    Attributes:
+        biases: (I,) of items.
+        factors: (I, k) of items; k = 0 where there are none.
+    """
+
+    biases: Float64
+    factors: Float64
+
+    @property
+    def has_factors(self) -> bool:
+        """Whether there are any."""
+        return bool(self.factors.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """What each user is asked for.
+
+    Attributes:
+        number: from 0; there are `ROUNDS`.
+        kind: of the slots that are asked for. The last round asks for kind A again where no factors were kept.
+        model: what slots are made with; of the first round nothing is known yet.
+        top: (M,) the items of kind B.
+        gains: (M,) what their residuals are multiplied by.
+    """
+
+    number: int
+    kind: Kind
+    model: Model
+    top: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    gains: Float64 = field(default_factory=lambda: np.zeros(0))
+
+
+def first_round(config: BgtConfig) -> Round:
+    """The one that everything begins with."""
+    return Round(0, "items", Model(np.zeros(config.items), np.zeros((config.items, 0))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """Noised sums of one round.
+
+    Attributes:
+        number: of the round.
+        kind: what was summed.
+        slots: how many slots, nulls and refused ones counted.
+        sums: kind A (2, I): weights, residuals; kind B (M (M - 1) / 2,): the strict lower triangle by rows; kind C
+            (I, k). Whole multiples of 2^-20, of 2^-40 in kind B.
+    """
+
+    number: int
+    kind: Kind
+    slots: int
+    sums: NDArray[np.int64]

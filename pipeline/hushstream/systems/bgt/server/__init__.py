@@ -1,0 +1,1 @@
+"""What is made of releases: biases, the test for factors, factors, models."""

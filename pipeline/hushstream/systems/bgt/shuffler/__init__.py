@@ -1,0 +1,1 @@
+"""The collector: it sums slots of one kind and adds noise, once."""

@@ -1,0 +1,85 @@
+"""Which slots are taken: in whole numbers, so that the sensitivity rests on no rounding."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.bgt.configuration import UNIT, BgtConfig
+from hushstream.systems.bgt.errors import BadSlots
+from hushstream.systems.bgt.rounds import Round
+from hushstream.systems.bgt.sensitivity import squared_clip
+from hushstream.systems.bgt.slots import NOTHING, Slots
+
+
+class Refusal(IntEnum):
+    """Why a slot counts as null; zone-private, since it tells of content."""
+
+    TAKEN = 0
+    ITEM = 1
+    """An item that there is not, or one that kind B was not asked for."""
+    ORDER = 2
+    """Items that do not rise, so that one may be there twice, or a value at an unused place."""
+    NORM = 3
+    """Longer than the clip, be it by one unit."""
+    KIND = 4
+    """A weight or a direction that its kind has not."""
+
+
+def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
+    """A `Refusal` for each slot, int8 (n,).
+
+    The same operations on arrays of the same sizes whatever the slots hold.
+
+    Raises:
+        BadSlots: slots of another size than the configuration has.
+
+    Guarantee:
+        What is taken has items of the round, each once, and a squared norm of at most `squared_clip`.
+    """
+    width = config.release.pairs, config.release.factors
+    if (slots.items.shape[1], slots.directions.shape[1]) != width:
+        got = slots.items.shape[1], slots.directions.shape[1]
+        raise BadSlots(f"slots: expected {width[0]} pairs and {width[1]} directions, got {got[0]} and {got[1]}")
+    why = np.zeros(len(slots), dtype=np.int8)
+    _mark(why, _wrong_kind(slots, asked), Refusal.KIND)
+    _mark(why, _too_long(slots, asked, config), Refusal.NORM)
+    used = slots.items != NOTHING
+    rising = ((slots.items[:, 1:] > slots.items[:, :-1]) & used[:, :-1]) | ~used[:, 1:]
+    _mark(why, ~rising.all(axis=1) | ((slots.values != 0) & ~used).any(axis=1), Refusal.ORDER)
+    unknown = np.asarray((slots.items < NOTHING) | (slots.items >= config.items))
+    if asked.kind == "pairs":
+        # One place more, for the unused ones.
+        known = np.zeros(config.items + 1, dtype=bool)
+        known[asked.top] = known[-1] = True
+        unknown = unknown | ~known[np.where(unknown | ~used, config.items, slots.items)]
+    _mark(why, np.any(unknown, axis=1), Refusal.ITEM)
+    return why
+
+
+def _wrong_kind(slots: Slots, asked: Round) -> NDArray[np.bool_]:
+    factors = asked.model.factors.shape[1] if asked.kind == "factors" else 0
+    directed = (slots.directions[:, factors:] != 0).any(axis=1)
+    weighted = (slots.weights < 0) if asked.kind == "items" else (slots.weights != 0)
+    return np.asarray(directed | weighted)
+
+
+def _too_long(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.bool_]:
+    """Squares are of numbers of at most 2^20, so that P of them stay far below 2^63."""
+    far = _far(slots.values).any(axis=1) | _far(slots.weights) | _far(slots.directions).any(axis=1)
+    values, weights = (np.clip(column, -UNIT, UNIT).astype(np.int64) for column in (slots.values, slots.weights))
+    directions = np.clip(slots.directions, -UNIT, UNIT).astype(np.int64)
+    used = np.count_nonzero(slots.items != NOTHING, axis=1)
+    squares = (values**2).sum(axis=1) + used * weights**2
+    long = squares > squared_clip(asked.kind, config.release)
+    return np.asarray(far | long | ((directions**2).sum(axis=1) > UNIT**2))
+
+
+def _far(numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    return np.asarray((numbers > UNIT) | (numbers < -UNIT))
+
+
+def _mark(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> None:
+    why[where] = refusal

@@ -1,0 +1,93 @@
+"""Exact sums of slots: whole numbers, the same whatever the order and the batches.
+
+Batches go through floats where these are exact: sums of whole numbers below 2^53 are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.noise import checked_add
+from hushstream.systems.bgt.configuration import LARGEST_USERS, LATTICE_BITS, BgtConfig
+from hushstream.systems.bgt.errors import BadSlots
+from hushstream.systems.bgt.rounds import Round
+from hushstream.systems.bgt.slots import NOTHING, Int64, Slots
+
+_AT_ONCE = 1 << 12
+"""Slots of a batch: 2^12 products of norm 2^20 x 2^20 sum up to at most 2^52, which a float holds exactly."""
+
+
+class Sums:
+    """The sums of one round, and how many slots there were."""
+
+    __slots__ = ("_asked", "_items", "_place", "exact", "slots")
+
+    def __init__(self, asked: Round, config: BgtConfig) -> None:
+        """Sums of nothing."""
+        self._asked, self._items = asked, config.items
+        self._place = np.full(config.items + 1, len(asked.top), dtype=np.int64)
+        self._place[asked.top] = np.arange(len(asked.top))
+        shape = {
+            "items": (2, config.items),
+            "pairs": (len(asked.top), len(asked.top)),
+            "factors": (config.items, asked.model.factors.shape[1]),
+        }[asked.kind]
+        self.exact = np.zeros(shape, dtype=np.int64)
+        self.slots = 0
+
+    def add(self, slots: Slots) -> None:
+        """Take slots that were admitted; refused ones are to come as nulls.
+
+        Raises:
+            BadSlots: more slots than sums of 64 bits are sure to hold.
+        """
+        if self.slots + len(slots) > LARGEST_USERS:
+            raise BadSlots(f"sums: expected at most {LARGEST_USERS} slots in a round, got more")
+        fold = {"items": self._fold_items, "pairs": self._fold_pairs, "factors": self._fold_factors}[self._asked.kind]
+        for first in range(0, len(slots), _AT_ONCE):
+            some = slots[first : first + _AT_ONCE]
+            self.exact = checked_add(self.exact, fold(some))
+        self.slots += len(slots)
+
+    def cells(self) -> Int64:
+        """What is released, before noise: of pairs the strict lower triangle, by rows."""
+        if self._asked.kind == "pairs":
+            return self.exact[np.tril_indices(len(self.exact), -1)]
+        return self.exact
+
+    def _fold_items(self, slots: Slots) -> Int64:
+        where = _places(slots, self._items)
+        weights = np.broadcast_to(slots.weights[:, None], slots.items.shape).ravel()
+        return np.stack([_counted(where, column, self._items) for column in (weights, slots.values.ravel())])
+
+    def _fold_pairs(self, slots: Slots) -> Int64:
+        top = len(self._asked.top)
+        dense = np.zeros((len(slots), top + 1))
+        place = self._place[np.where(slots.items == NOTHING, self._items, slots.items)]
+        # Unused places all meet in the last column, which stands for nothing.
+        dense[np.arange(len(slots))[:, None], place] = slots.values
+        dense = dense[:, :top]
+        return np.asarray(dense.T @ dense).astype(np.int64)
+
+    def _fold_factors(self, slots: Slots) -> Int64:
+        where, kept = _places(slots, self._items), self._asked.model.factors.shape[1]
+        values, directions = slots.values.astype(np.int64), slots.directions.astype(np.int64)
+        columns = []
+        for factor in range(kept):
+            product = values * directions[:, factor, None]
+            shorter = np.sign(product) * (np.abs(product) >> LATTICE_BITS)
+            columns.append(_counted(where, shorter.ravel(), self._items))
+        return np.stack(columns, axis=1)
+
+
+def _places(slots: Slots, items: int) -> Int64:
+    """Where each pair goes; unused places go to a cell of their own, so that work follows no content."""
+    return np.where(slots.items == NOTHING, items, slots.items).astype(np.int64).ravel()
+
+
+def _counted(where: Int64, values: NDArray[np.integer[Any]], items: int) -> Int64:
+    """Sums by place: exact, as 2^12 slots of values below 2^20 stay below 2^53."""
+    return np.bincount(where, weights=values, minlength=items + 1)[:items].astype(np.int64)

@@ -1,0 +1,98 @@
+"""What costs nothing, and what no privacy would give: the rows beside every result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushstream.replay.studies.bgt.play import judged, scored
+from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Float64, Int64, RatingWorld, make_world
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.edge.ratings import Ratings
+from hushstream.systems.bgt.rounds import Model
+
+_ROUNDS = 20
+_BIAS_RIDGE = 4.0
+_ALS_FACTORS = 10
+_ALS_RIDGE = 0.25
+"""In units of squared factors that start at .1: some seven ratings' worth on the scale from 0 to 1."""
+
+NAMES = ("constant", "local", "local with features", "user and item bias", "als", "all positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A baseline on a split.
+
+    Attributes:
+        world: by name.
+        name: one of `NAMES`.
+        seed: of the split.
+        data_dir: see `hushstream.replay.datasets.store.locate`.
+    """
+
+    world: str
+    name: str
+    seed: int
+    data_dir: str | None = None
+
+
+def baseline(task: Baseline) -> tuple[float, float, float]:
+    """RMSE, F1 and balanced accuracy."""
+    return baseline_of(make_world(task.world, task.data_dir), task.name, task.seed)
+
+
+def baseline_of(world: RatingWorld, name: str, seed: int) -> tuple[float, float, float]:
+    """The same on a world that is at hand."""
+    shown = world if name == "local with features" else world.without_features()
+    config = BgtConfig("experiment", shown.item_count, shown.features.shape[1], UNIT_SCALE)
+    split = shown.split(seed)
+    known, rows = split.known(config), split.later
+    truth, users, items = shown.values[rows], shown.users[rows], shown.items[rows]
+    if name in ("constant", "all positive"):
+        return scored(np.full(len(truth), 1.0 if name == "all positive" else known.values.mean()), truth)
+    if name in ("local", "local with features"):
+        return judged(split, known, Model(np.zeros(shown.item_count), np.zeros((shown.item_count, 0))), config)
+    mean, user, item = _biases(known, shown.item_count)
+    found = mean + user[users] + item[items]
+    if name == "als":
+        left, right = _als(known, mean, user, item)
+        found = found + (left[users] * right[items]).sum(axis=1)
+    return scored(np.clip(found, 0, 1), truth)
+
+
+def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
+    """Offsets of users and items by turns, each shrunk as by `_BIAS_RIDGE` further ratings."""
+    mean, item = float(known.values.mean()), np.zeros(count)
+    user = np.zeros(known.users)
+    rated = np.bincount(known.items, minlength=count)
+    for _ in range(_ROUNDS):
+        user = known.sums(known.values - mean - item[known.items]) / (known.counts + _BIAS_RIDGE)
+        rest = known.values - mean - user[known.owners]
+        item = np.bincount(known.items, weights=rest, minlength=count) / (rated + _BIAS_RIDGE)
+    return mean, user, item
+
+
+def _als(known: Ratings, mean: float, user: Float64, item: Float64) -> tuple[Float64, Float64]:
+    """Factors of what biases leave, by alternating ridge regressions; a row's ridge grows with its ratings."""
+    rest = known.values - mean - user[known.owners] - item[known.items]
+    right = 0.1 * np.random.default_rng(0).standard_normal((len(item), _ALS_FACTORS))
+    left = np.zeros((len(user), _ALS_FACTORS))
+    for _ in range(_ROUNDS):
+        left = _ridge(known.owners, known.items, rest, right, len(user))
+        right = _ridge(known.items, known.owners, rest, left, len(item))
+    return left, right
+
+
+def _ridge(rows: Int64, columns: Int64, rest: Float64, other: Float64, count: int) -> Float64:
+    order = np.argsort(rows, kind="stable")
+    ends = np.searchsorted(rows[order], np.arange(count + 1))
+    found = np.zeros((count, other.shape[1]))
+    eye = np.eye(other.shape[1])
+    for row in np.flatnonzero(np.diff(ends)).tolist():
+        some = order[ends[row] : ends[row + 1]]
+        matrix = other[columns[some]]
+        scale = np.sqrt(len(some)) * _ALS_RIDGE
+        found[row] = np.linalg.solve(matrix.T @ matrix + scale * eye, matrix.T @ rest[some])
+    return found

@@ -1,0 +1,117 @@
+"""What three slots give on worlds, what malicious clients do to them, and the paper's planner."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hushstream.replay.studies.bgt.baselines import baseline_of
+from hushstream.replay.studies.bgt.paper import PaperTask, play_paper, row_guarantee, total_rho
+from hushstream.replay.studies.bgt.planner import EACH, LEVELS, Planner
+from hushstream.replay.studies.bgt.play import Task, play_world, scored
+from hushstream.replay.studies.bgt.poisoning import PoisonTask, poisoned
+from hushstream.replay.studies.bgt.schedules import Task as RoundsTask
+from hushstream.replay.studies.bgt.schedules import play_rounds
+from hushstream.replay.studies.bgt.worlds import make_world, tastes
+
+
+def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin() -> None:
+    """Seeded, one split; the margin of the mean over three splits is .0166, its deviation between splits .0004."""
+    world = make_world("ml-100k").without_features()
+    played = play_world(Task("ml-100k", "items", 10.0, 0), world)
+    local, bias = (baseline_of(world, name, 0)[0] for name in ("local", "user and item bias"))
+    assert played.rmse < local - 0.014
+    # No privacy at all gives no more than another .006.
+    assert bias > played.rmse - 0.006
+
+
+def test_where_there_are_factors_three_slots_find_them_and_where_users_are_few_they_do_no_harm() -> None:
+    many, few = tastes(), tastes(users=300)
+    three, items = (play_world(Task("tastes", form, 10.0, 0), many) for form in ("three", "items"))
+    assert three.factors == 2
+    assert three.rmse < items.rmse - 0.01
+    assert three.after[2] < three.after[1] < three.after[0]
+    three, items = (play_world(Task("tastes", form, 10.0, 0), few) for form in ("three", "items"))
+    assert three.kinds == ("items", "pairs", "items")
+    assert three.rmse < items.rmse + 0.002
+
+
+def test_lost_slots_cost_little_until_most_are_lost() -> None:
+    world = tastes()
+    errors = [play_world(Task("tastes", "three", 10.0, 0, lost=lost), world).rmse for lost in (0.0, 0.2, 0.9)]
+    assert errors[0] < errors[1] < errors[2]
+    assert errors[2] < baseline_of(world, "local", 0)[0]
+
+
+@pytest.mark.parametrize("malicious", [10, 50])
+def test_malicious_clients_move_an_item_by_no_more_than_their_clips(malicious: int) -> None:
+    """Without noise: a slot in an honest one's place moves an item's sum by 2 C at most, and its mean by that over N.
+
+    What popularity says of items moves as well, by far less than the slack of half that is there.
+    """
+    task = PoisonTask("tastes", malicious, 0, 8)
+    moved, counts = poisoned(task)
+    assert (moved > 0).all()
+    assert (moved < 2 * malicious / counts).all()
+
+
+def test_scores_are_those_of_their_definitions() -> None:
+    found, truth = np.array([0.9, 0.2, 0.6, 0.4]), np.array([0.8, 0.8, 0.1, 0.3])
+    rmse, f1, balanced = scored(found, truth)
+    assert rmse == pytest.approx(np.sqrt((0.01 + 0.36 + 0.25 + 0.01) / 4))
+    assert f1 == pytest.approx(0.5)
+    assert balanced == pytest.approx(0.5)
+    assert scored(np.ones(4), truth)[1:] == (pytest.approx(2 / 3), 0.5)
+
+
+def test_the_planner_tries_every_level_and_then_hardly_prefers_any() -> None:
+    """Rewards as large as any that were seen: probabilities stay in [.15, .35], as SD of rewards is far below 1."""
+    for sign in ("printed", "mended"):
+        planner = Planner(np.linspace(1 / 100, 1 / 70, LEVELS), 100, 943, sign, 0)
+        draw, chosen = np.random.default_rng(0), []
+        for _ in range(80):
+            context = draw.random(4)
+            chosen.append(planner.choose(context))
+            planner.learn(chosen[-1], context, 0.001 * (chosen[-1] + draw.standard_normal()))
+        assert chosen[: LEVELS * EACH] == [level for level in range(LEVELS) for _ in range(EACH)]
+        chances = np.array(planner.probabilities)
+        assert np.allclose(chances.sum(axis=1), 1)
+        assert chances.min() > 0.15
+        assert chances.max() < 0.35
+
+
+def test_the_price_as_printed_rewards_spending_and_the_mended_one_saving() -> None:
+    levels = np.linspace(1 / 100, 1 / 70, LEVELS)
+    scores = {}
+    for sign in ("printed", "mended"):
+        planner = Planner(levels, 100, 100, sign, 0)
+        for number in range(LEVELS * EACH + EACH):
+            planner.learn(number % LEVELS, np.zeros(1), 0.0)
+        planner.choose(np.zeros(1))
+        planner._dual = 100.0
+        scores[sign] = planner._scores(np.zeros(1))
+    assert (np.diff(scores["printed"]) > 0).all()
+    assert (np.diff(scores["mended"]) < 0).all()
+
+
+def test_the_papers_form_runs_as_long_as_its_budget() -> None:
+    runs = {
+        schedule: play_paper(PaperTask("tastes", schedule, "gaussian", 0, 20))
+        for schedule in ("fedsgd", "even-100", "even-82", "planner", "adpml")
+    }
+    assert runs["fedsgd"].rounds == runs["even-100"].rounds == runs["adpml"].rounds == 20
+    assert runs["even-82"].rounds == 16
+    assert 14 <= runs["planner"].rounds <= 20
+    assert runs["fedsgd"].rmse <= runs["even-100"].rmse
+    assert total_rho() == pytest.approx(3.19, abs=0.01)
+    assert row_guarantee().cost.delta_units == 1 << 80
+
+
+def test_laplace_rows_are_worse_than_gaussian_ones_at_the_same_claim() -> None:
+    gaussian, laplace = (play_paper(PaperTask("tastes", "even-82", law, 0, 20)).rmse for law in ("gaussian", "laplace"))
+    assert gaussian < laplace
+
+
+def test_no_schedule_of_sound_rounds_is_worth_anything_on_static_data() -> None:
+    errors = [play_rounds(RoundsTask("tastes", schedule, 0)) for schedule in ("even", "increasing", "planner, charged")]
+    assert max(errors) - min(errors) < 0.003
