@@ -219,16 +219,24 @@ class HomeMachine(ABC):
         """See `Spends.refused`."""
         return self.spending.refusal(self.epoch.next_place())
 
-    def distrust(self, nonce: bytes, forked: bool = False) -> bool:
+    def answers(self, sequence: int) -> bool:
+        """See `Distrusts.answers`."""
+        return self.epoch.answers(sequence)
+
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
         """See `Distrusts.distrust`."""
         if forked or self.draws_ahead:
-            self.epoch.ask(nonce)
+            self.epoch.ask(nonce, lives)
         return self.epoch.due
+
+    def is_last(self, value: bytes) -> bool:
+        """See `Machine.is_last`."""
+        return self.chain.is_last(value)
 
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch that is due."""
         if self.epoch.due:
-            self.epoch.renew()
+            self.epoch.renew(self.chain.sequence + 1)
             self.renew_noise()
         return self.epoch.place()
 
@@ -266,7 +274,7 @@ class HomeMachine(ABC):
         fold, fields = self._folded(slices, turned_to)
         journal = self.chain.append(fields)
         self._turn(turned_to)
-        return [fold.step(journal)]
+        return [fold.step(journal, turned_to != STAYS)]
 
     @in_its_edition
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
@@ -290,7 +298,7 @@ class HomeMachine(ABC):
             raise HushstreamError(f"{self._record()}: the same inputs give another record: another program wrote it")
         self.chain.append(again)
         self._turn(fields["turned_to"])
-        return fold.step(None)
+        return fold.step(None, fields["turned_to"] != STAYS)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
@@ -306,13 +314,13 @@ class HomeMachine(ABC):
         own, debits = self.spending.terms.own, fields["debits"]
         self.skip(len(debits))
         scope = debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.place())
-        self.epoch.adopt(fields["head"]["epoch"], scope, own)
+        self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
             self.spending.adopt(self.epoch.place())
         if fields["turned_to"] != STAYS:
             self._turn(fields["turned_to"])
-        return Step(None, (), (), {Outcome.DIVERGED: 1})
+        return Step(None, (), (), {Outcome.DIVERGED: 1}, fields["turned_to"] != STAYS)
 
     def _folded(
         self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None

@@ -104,9 +104,9 @@ class HomeFold(ABC):
             "debits": self._debits,
         }
 
-    def step(self, journal: bytes | None) -> Step:
-        """What the driver sends."""
-        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts)
+    def step(self, journal: bytes | None, turns: bool) -> Step:
+        """What the driver sends; ``turns`` where the zone's next key is in force from here on."""
+        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, turns)
 
     # Records.
 
