@@ -106,6 +106,8 @@ def _type(hint: Any) -> str:
         return " | ".join(str(value) for value in get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(_type(part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"list of {_type(get_args(hint)[0])}"
     return _PLAIN[hint]
 
 

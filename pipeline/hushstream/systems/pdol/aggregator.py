@@ -49,7 +49,7 @@ class AggregatorMachine(PublishingRole):
 
     def __init__(self, system: PdolSystem, line: int) -> None:
         """Bind to a deployment; ``line`` is 0."""
-        identity, origins = aggregator_identity(system, line), system.counts["home"]
+        identity, origins = aggregator_identity(system, line), system.counts["learner"]
         super().__init__(system, identity, "LinearModel", ("releases", line), SERVER_ZONE, origins)
         self.aggregate = Aggregate(system.config)
         self.as_stated = True

@@ -58,7 +58,7 @@ class PdolSystem:
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions: a home for each counter, or for each node where there are none."""
         homes = self.config.nodes if self.gossips else self.config.domains
-        return {"home": homes, "lines": 1, "nodes": self.config.nodes}
+        return {"learner": homes, "scopes": homes, "lines": 1}
 
     def home_of(self, node: int) -> int:
         """The home partition of a node."""

@@ -35,7 +35,7 @@ def declare(core: PdolSystem) -> System:
         ledgers=core.ledgers,
         erasure=_erasure(core),
         words=_words(config),
-        facts={"nodes": config.nodes, "homes": core.counts["home"], "dimension": config.records.dimension},
+        facts={"nodes": config.nodes, "homes": core.counts["learner"], "dimension": config.records.dimension},
         core=core,
         public_dataset=core.public_dataset,
     )

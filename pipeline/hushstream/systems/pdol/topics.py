@@ -13,7 +13,7 @@ RECORDS = Topic(
     schemas=("Record", "Label", "Seal", "Forget"),
     zone=EDGE_ZONE,
     partition_rule=PartitionRule.LINE,
-    count="home",
+    count="learner",
     retention_ms=SHORT_MS,
     noised=False,
     names_users=True,
@@ -25,14 +25,14 @@ RECORDS = Topic(
 )
 """What comes at the nodes of a domain, in its order: records in clear, and their labels."""
 
-PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "home", client="reads")
+PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads")
 
 PARAMETERS = Topic(
     name="parameters",
     schemas=("Parameters", "Seal"),
     zone=PUBLISHED,
     partition_rule=PartitionRule.HOME,
-    count="home",
+    count="learner",
     retention_ms=LONG_MS,
     noised=True,
     names_users=False,
@@ -51,9 +51,9 @@ TOPICS = (
     PREDICTIONS,
     topics.releases("releases", "GradientSum", "Seal"),
     topics.models("LinearModel"),
-    topics.account("ledger", "LedgerEntry", "home"),
-    topics.marks(EDGE_ZONE, "home"),
-    topics.dead_letters(EDGE_ZONE, "home"),
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
     topics.dead_letters(SERVER_ZONE, "lines"),
     PARAMETERS,
 )

@@ -282,9 +282,9 @@ def audits() -> tuple[Audit, ...]:
     claim = Cost(epsilon_micro(1.0))
     first = "the first record of a node one way or the other, all that it sends seen"
     return (
-        Audit("pdol-blt", "release", about, 1_000, audit_domain("blt"), subjects=(blt,)),
-        Audit("pdol-negative-digit", "release", about, 1_000, audit_domain("negative-digit"), subjects=(digits,)),
-        Audit("pdol-gossip-sent", "release", first, 1_000, audit_gossip("sent"), subjects=(gossip_config("sent"),)),
+        Audit("pdol-blt", "release", about, 1_000, audit_domain("blt"), subjects=(blt.sharing,)),
+        Audit("pdol-negative-digit", "release", about, 1_000, audit_domain("negative-digit"), subjects=(digits.sharing,)),
+        Audit("pdol-gossip-sent", "release", first, 1_000, audit_gossip("sent"), subjects=(gossip_config("sent").gossip,)),
         Audit(
             "pdol-paper",
             "release",
@@ -292,6 +292,6 @@ def audits() -> tuple[Audit, ...]:
             1_500,
             audit_gossip("own"),
             paper_claim=claim,
-            subjects=(gossip_config("own"),),
+            subjects=(gossip_config("own").gossip,),
         ),
     )
