@@ -52,7 +52,7 @@ def test_accountants_of_others_find_no_more(epsilon: float) -> None:
 
 
 def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
-    against = guarantee_of(config_of(10.0)).report_against_report.epsilon_micro / 1e6
+    against = guarantee_of(config_of(10.0)).replace_one.epsilon_micro / 1e6
     orders = [1 + step / 50 for step in range(1, 1000)]
     accountant = RdpAccountant(orders)
     for number in range(3):

@@ -113,7 +113,7 @@ def row_guarantee() -> Guarantee:
         relation="null-slot: neighbours differ in the ratings of one client, or none",
         unit="all updates of one client",
         cost=nothing,
-        report_against_report=nothing,
+        replace_one=nothing,
         lifetime=Lifetime(1, 1, nothing),
         sensitivity=1,
         norm="L2 norm of one row, in clips",
