@@ -192,8 +192,8 @@ def audits() -> tuple[Audit, ...]:
     about = "a user against null, answering twice with everything erased between, all releases seen"
     whole, pairs = audited_config(), audited_config(_PAIRS)
     return (
-        Audit("bgt-slots", "attack", about, 2_000, audit_slots(Rig(whole)), subjects=(whole.release,)),
-        Audit("bgt-pairs", "attack", f"{about}, almost all spent on pairs", 6_000, audit_slots(Rig(pairs))),
+        Audit("bgt-slots", "attack", about, 1_000, audit_slots(Rig(whole)), subjects=(whole.release,)),
+        Audit("bgt-pairs", "attack", f"{about}, almost all spent on pairs", 3_000, audit_slots(Rig(pairs))),
         Audit(
             "bgt-paper",
             "release",
