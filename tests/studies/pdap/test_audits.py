@@ -28,8 +28,9 @@ from hushstream.replay.studies.pdap.audits import (
 )
 from hushstream.systems.pdap.blocks import Blocks, close, gathered, joined
 from hushstream.systems.pdap.configuration import BlockConfig
-from hushstream.systems.pdap.counter import Counter, Release
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.noise import block_scales
+from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.promise import release_guarantee
 
 RELEASE = BlockConfig(first_window=30)
