@@ -65,7 +65,7 @@ class CellConfig:
     Attributes:
         branching: m, parts of each side of a cell that splits.
         split_at: A; a cell of level l splits when A m^(p l) contexts arrived in it.
-        growth: p.
+        growth: p, by which a deeper cell needs more arrivals.
         levels: L, the deepest level.
         cap: most open cells; beyond it the deepest open cell above a context serves.
     """

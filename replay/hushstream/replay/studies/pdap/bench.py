@@ -52,12 +52,12 @@ class _Deployment:
         """Answer and take ``count`` contexts in batches; seconds of CPU time."""
         contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
         clicks = (self.draws.random(count) < 0.4).astype(np.int64)
-        users = self.users * (-(-count // EVENTS))
+        users, events = (names * (-(-count // EVENTS)) for names in (self.users, self.events))
         begin = time.thread_time()
         for first in range(0, count, batch):
             part = slice(first, first + batch)
             some = contexts[part]
-            found = self.serving.choose(some, users[part], self.events[: len(some)])
+            found = self.serving.choose(some, users[part], events[part])
             named = names_from(self.counter.taken, len(some))
             self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part], named))
         return time.thread_time() - begin

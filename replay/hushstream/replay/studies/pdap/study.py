@@ -9,6 +9,7 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.advice import Advice, advise
 from hushstream.replay.studies.pdap.audits import audit_config, audits
 from hushstream.replay.studies.pdap.bench import pdap_rows
+from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, write_pdap_report
@@ -40,6 +41,7 @@ STUDY = Study(
     table=pdap_table,
     report=write_pdap_report,
     worlds={"vendors": vendors, "ml-vendors": ml_vendors},
+    datasets=(VENDORS, FILM_VENDORS),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     audits=lambda: tuple(map(made, audits())),
