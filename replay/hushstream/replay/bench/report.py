@@ -12,7 +12,6 @@ from rich.table import Table
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
 from hushstream.replay.studies.bgt.bench import bgt_rows
-from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.study import studies
 
 SUBJECTS = ("compute", "stream")
@@ -37,7 +36,7 @@ def run_bench(
         rows += counter_rows(progress, rounds)
         for study in studies().values():
             rows += [] if study.bench is None else study.bench(progress, rounds)
-        rows += bgt_rows(progress, rounds) + pdap_rows(progress, rounds)
+        rows += bgt_rows(progress, rounds)
     if "stream" in subjects:
         for study in studies().values():
             rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)

@@ -13,7 +13,6 @@ from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Sc
 from hushstream.replay.experiments.findings import Outcome, write_findings
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.bgt.experiments import EXPERIMENTS as BGT
-from hushstream.replay.studies.pdap.experiments import EXPERIMENTS as PDAP
 from hushstream.replay.study import studies
 
 
@@ -23,7 +22,7 @@ def known_experiments() -> dict[str, Experiment]:
     Raises:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
-    offered = (*(one for study in studies().values() for one in study.experiments()), *BGT, *PDAP)
+    offered = (*(one for study in studies().values() for one in study.experiments()), *BGT)
     return EXPERIMENTS.known({one.name: one for one in offered})
 
 
