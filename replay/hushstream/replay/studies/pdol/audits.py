@@ -283,8 +283,12 @@ def audits() -> tuple[Audit, ...]:
     first = "the first record of a node one way or the other, all that it sends seen"
     return (
         Audit("pdol-blt", "release", about, 1_000, audit_domain("blt"), subjects=(blt.sharing,)),
-        Audit("pdol-negative-digit", "release", about, 1_000, audit_domain("negative-digit"), subjects=(digits.sharing,)),
-        Audit("pdol-gossip-sent", "release", first, 1_000, audit_gossip("sent"), subjects=(gossip_config("sent").gossip,)),
+        Audit(
+            "pdol-negative-digit", "release", about, 1_000, audit_domain("negative-digit"), subjects=(digits.sharing,)
+        ),
+        Audit(
+            "pdol-gossip-sent", "release", first, 1_000, audit_gossip("sent"), subjects=(gossip_config("sent").gossip,)
+        ),
         Audit(
             "pdol-paper",
             "release",
