@@ -67,13 +67,19 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
     assert (answer.err, "Traceback" in answer.out) == ("", False)
 
 
+WORLDS = "known: colin, lastfm, ml-100k, ml-clicks, own-records, sparse-synthetic, synthetic, tmc-binary, tmc2007"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--dataset", "nothing"), "unknown world 'nothing'; known: colin, lastfm, ml-100k, synthetic, tmc2007"),
+        (
+            ("--dataset", "nothing"),
+            f"unknown world 'nothing'; {WORLDS}",
+        ),
         (
             ("--dataset", "obd"),
-            "known: colin, lastfm, ml-100k, synthetic, tmc2007; 'obd' is played by `hushstream eval",
+            f"{WORLDS}; 'obd' is played by `hushstream eval",
         ),
         (("--dataset", "filmtrust"), "'filmtrust' is a dataset that no command plays: `hushstream datasets inspect"),
         (("--dataset", "colin"), "got 'colin'; 'colin' is played by `hushstream replay colin --dataset colin`"),
@@ -87,7 +93,7 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
         (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
         (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
         (("--set", "relase.epsilon=1"), "relase: there is no such key"),
-        (("other",), "system: expected p2b or colin, got 'other'"),
+        (("other",), "system: expected p2b or colin or pdol, got 'other'"),
         (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),
         (("colin", "--from", "3", "--pace", "9"), "expected no option --from, which is of p2b; its own are --rounds"),
         (
