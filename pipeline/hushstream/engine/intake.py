@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.machine import InputRecord, InputSlice
-from hushstream.engine.outcomes import Refusal
 from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import REWARD, ContextColumns, FeedbackColumns, gather_contexts
 
@@ -34,7 +33,7 @@ class DecodedContexts:
     low: int
     high: int
     columns: ContextColumns
-    refused: dict[int, Refusal] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
     oversized: list[int] = field(default_factory=list)
     """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
 
@@ -44,7 +43,7 @@ def decode_checked(
     dimension: int,
     arms: int,
     good: Callable[[NDArray[np.float32]], NDArray[np.bool_]],
-    refusal: Refusal,
+    refusal: str,
 ) -> DecodedContexts:
     """Decode a slice of contexts; ``refusal`` is said of the rows of (n, dimension) that are not ``good``."""
     columns = gather_contexts(part.records, dimension, arms)

@@ -24,7 +24,7 @@ from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.one_input import OneInput
+from hushstream.engine.one_input import START, OneInput
 from hushstream.engine.one_input_state import PLACE, dump_place, restore_place
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
@@ -357,3 +357,36 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     def _open_letters(self) -> DeadLetters:
         return DeadLetters(self._zone, self._role, self.partition, self.key, self.chain.encode)
+
+
+class ReopeningRole(ReleasingRole[Closed]):
+    """One that can go on after a record of its journal that its inputs no longer give."""
+
+    @abstractmethod
+    def adopt(self, fields: Mapping[str, Any]) -> None:
+        """Take what is gathered without a release, after a journal record with these fields that stands."""
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
+
+        What is in the log now is taken without a release. The next release opens an epoch after the record's own, which
+        another state of this journal may have begun: under the noise of any earlier one something else was released.
+        """
+        fields = self.chain.accept(value, self.committed())
+        gathered = Gathered()
+        for part in slices:
+            for record in part.records:
+                self._feed(record, gathered)
+        self.settle(gathered)
+        self.adopt(fields)
+        self.position = self.journaled = self.entry(value).inputs[0].high
+        self.running = START
+        debit = fields["debit"]
+        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own)
+        # What the journal says was paid is paid, whatever its inputs say now.
+        if debit["epsilon_micro"] or debit["delta_units"]:
+            self.spending.adopt(self.epoch.place())
+        if fields["turned_to"] != STAYS:
+            self.put_key(fields["turned_to"])
+        gathered.counts[Outcome.DIVERGED] += 1
+        return Step(None, (), (), gathered.counts)

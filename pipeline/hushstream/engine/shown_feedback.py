@@ -22,7 +22,7 @@ class EarlyOutcome(Enum):
     REPEATED = auto()
     """The first of its kind stands."""
     FULL = auto()
-    """Its user has no place left."""
+    """Its user has no place left, or nobody has."""
     NOT_SHOWN = auto()
     """A reward of what was not said to be shown."""
 
@@ -30,11 +30,13 @@ class EarlyOutcome(Enum):
 class ShownEarlyFeedback:
     """Places for what was shown, so many for each user; nobody's feedback gives way."""
 
-    __slots__ = ("_by_event", "_by_user", "_of_one")
+    __slots__ = ("_by_event", "_by_user", "_held", "_most", "_of_one")
 
-    def __init__(self, of_one: int) -> None:
-        """Hold ``of_one`` events of each user, with two pieces of feedback each."""
+    def __init__(self, of_one: int, most: int | None = None) -> None:
+        """Hold ``of_one`` events of each user, with two pieces of feedback each; ``most`` of all together, if given."""
         self._of_one = of_one
+        self._most = most
+        self._held = 0
         self._by_event: dict[str, dict[str, list[FeedbackRow]]] = {}
         """By event and user: what was shown, then the reward if it came."""
         self._by_user: Counter[str] = Counter()
@@ -50,26 +52,34 @@ class ShownEarlyFeedback:
             return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
         if place is not None:
             return EarlyOutcome.REPEATED
-        if self._by_user[click.user] >= self._of_one:
+        if self._by_user[click.user] >= self._of_one or self._held == self._most:
             return EarlyOutcome.FULL
         self._by_event.setdefault(click.event_id, {})[click.user] = [click]
         self._by_user[click.user] += 1
+        self._held += 1
         return EarlyOutcome.WAITS
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
         """Take what waits for an event that has now been decided, whoever sent it."""
         users = self._by_event.pop(event_id, {})
         self._by_user.subtract(users.keys())
+        self._held -= len(users)
+        for user in users:
+            if not self._by_user[user]:
+                del self._by_user[user]
         return [click for place in users.values() for click in place]
 
     def clear(self) -> None:
         """Drop everything."""
         self._by_event.clear()
         self._by_user.clear()
+        self._held = 0
 
     def forget(self, user: str) -> None:
         """Drop what a user's feedback left here."""
-        if self._by_user.pop(user, 0):
+        theirs = self._by_user.pop(user, 0)
+        self._held -= theirs
+        if theirs:
             for users in self._by_event.values():
                 users.pop(user, None)
             self._by_event = {event_id: users for event_id, users in self._by_event.items() if users}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,15 +31,14 @@ from numpy.typing import NDArray
 from hushstream.engine.chain import Identity
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.key_rotation import STAYS
-from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
+from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.one_input import START
 from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.releasing import ReopeningRole, releasing_form
 from hushstream.engine.spending import Asked
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
@@ -72,7 +71,7 @@ class _Held:
     spending: dict[str, Any]
 
 
-class CounterMachine(ReleasingRole[str]):
+class CounterMachine(ReopeningRole[str]):
     """The counter on one partition of rewards; a step closes by its rows, a seal or log time."""
 
     form: ClassVar[Form] = releasing_form(
@@ -136,33 +135,11 @@ class CounterMachine(ReleasingRole[str]):
         """See `ReleasingRole.open_ms`."""
         return self.system.open_ms
 
-    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
-
-        The rows that are in the log now go into the sums without a release: the record published their features
-        already. The next release opens an epoch after the record's own, which another state of this journal may
-        have begun: under the noise of any earlier one something else was released.
-        """
-        fields = self.chain.accept(value, self.committed())
-        gathered = Gathered()
-        for part in slices:
-            for record in part.records:
-                self._feed(record, gathered)
-        self.settle(gathered)
+    def adopt(self, fields: Mapping[str, Any]) -> None:
+        """See `ReopeningRole.adopt`: the record published the rows' features already, so they go into the sums."""
         if self.pending:
             self._add(Rows.joined(self.pending))
-        self.position = self.journaled = self.entry(value).inputs[0].high
-        self.running = START
         self.leaf = fields["leaf"]
-        debit = fields["debit"]
-        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own)
-        # What the journal says was paid is paid, whatever its inputs say now.
-        if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.place())
-        if fields["turned_to"] != STAYS:
-            self.put_key(fields["turned_to"])
-        gathered.counts[Outcome.DIVERGED] += 1
-        return Step(None, (), (), gathered.counts)
 
     def hold(self) -> _Held:
         """See `ReleasingRole.hold`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DecisionRole
+from hushstream.engine.awaiting import Awaiting
 from hushstream.engine.deciding_fold import Journaled
 from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice
@@ -35,11 +35,10 @@ from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import short_enough
 
 
-class CollaborativeLearnerMachine(DecisionRole):
+class CollaborativeLearnerMachine(Awaiting[OpenRow]):
     """The learner of a collaborative system on one partition of contexts and clicks."""
 
     system: CollaborativeSystem
-    early: ShownEarlyFeedback
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""

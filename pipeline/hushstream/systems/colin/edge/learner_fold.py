@@ -6,31 +6,21 @@ See `hushstream.engine.deciding_fold` for the order in which they do, and for wh
 from __future__ import annotations
 
 import struct
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, DecisionFold, Journaled
+from hushstream.engine.awaiting import AwaitingFold
+from hushstream.engine.deciding_fold import CERTAIN, MODEL
 from hushstream.engine.intake import DecodedContexts, eligible_mask
-from hushstream.engine.machine import InputSlice, Output
+from hushstream.engine.machine import Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.shown_feedback import EarlyOutcome
-from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import FeedbackRow, PastDecision
-from hushstream.schemas.reasons import Reason
+from hushstream.feedback.memory import PastDecision
 from hushstream.systems.colin.deployment import LINE
 from hushstream.systems.colin.edge.models import decode_parameters
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
-
-_EARLY: dict[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
-    EarlyOutcome.WAITS: Outcome.PARKED,
-    EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
-    EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
-}
 
 if TYPE_CHECKING:
     from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
@@ -49,13 +39,10 @@ class OpenRow(NamedTuple):
     reward: float | None = None
 
 
-class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
-    """See `DecisionFold`; what is due here is the row of a decision."""
+class CollaborativeFold(AwaitingFold["CollaborativeLearnerMachine", OpenRow]):
+    """See `AwaitingFold`."""
 
-    def __init__(self, machine: CollaborativeLearnerMachine, journaled: Journaled | None) -> None:
-        """See `DecisionFold`."""
-        super().__init__(machine, journaled)
-        self._settled: list[tuple[str, OpenRow]] = []
+    _machine: CollaborativeLearnerMachine
 
     @property
     def _policy(self) -> str:
@@ -64,69 +51,10 @@ class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
     def _adopt(self, reader: ModelReader, record: OnChain) -> None:
         self._machine.shared = decode_parameters(self._machine.system, record.fields)
 
-    # Clicks.
-
-    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
-        machine = self._machine
-        row = machine.open.get(click.event_id)
-        past = machine.past.get(click.event_id)
-        if row is not None:
-            if machine.system.graph.index.get(click.user) != row.node:
-                self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-            elif click.arm >= machine.arms:
-                self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
-            elif click.time_ms > row.decided_ms + machine.settle_ms:
-                self._too_late(click)
-            else:
-                machine.open[click.event_id] = self._heard(row, click)
-        elif past is None:
-            self._park(click, part)
-        elif past.user != click.user:
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-        else:
-            self._too_late(click)
-
-    def _heard(self, row: OpenRow, click: FeedbackRow) -> OpenRow:
-        """What an open row knows after one piece of feedback; the first of each kind stands."""
-        if click.rewarded:
-            if row.reward is not None:
-                self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-                return row
-            self.counts[JoinOutcome.REWARDED] += 1
-            return row._replace(reward=click.reward)
-        if row.shown or row.other_shown:
-            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-            return row
-        own = click.arm == row.arm
-        self.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
-        return row._replace(shown=own, other_shown=not own)
-
-    # Contexts.
-
-    def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
-        columns = decoded.columns
-        event_id = columns.event_ids[row]
-        past = self._known(event_id)
-        reason = decoded.refused.get(row) or self._objection(decoded, row)
-        if reason is None and past is not None and past.user != columns.users[row]:
-            reason = Refusal.EVENT_OF_ANOTHER_USER
-        if reason is not None:
-            self._refuse(reason, part, columns.offsets[row], columns.rows[row])
-        elif past is not None:
-            self._repeat(event_id, past)
-        else:
-            self._decide(decoded, row)
-
-    def _known(self, event_id: str) -> PastDecision | None:
-        """What was decided for an event, if it is remembered or its reward is still awaited."""
-        machine = self._machine
-        row = machine.open.get(event_id)
-        if row is None:
-            return machine.past.get(event_id)
-        return PastDecision(machine.system.graph.users[row.node], row.arm, CERTAIN, row.model_version)
+    def _past_of(self, row: OpenRow) -> PastDecision:
+        return PastDecision(self._machine.system.graph.users[row.node], row.arm, CERTAIN, row.model_version)
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
-        """Why a decodable context must not be decided, if it must not."""
         columns = decoded.columns
         stranger = self._stranger(columns.users[row])
         if stranger is not None:
@@ -135,17 +63,7 @@ class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
             return Refusal.UNKNOWN_LINE
         return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
 
-    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
-        """Let the feedback of users of this partition wait for its context, and nobody else's."""
-        unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self._machine.arms else None)
-        outcome = unfit or _EARLY[self._machine.early.hold(click)]
-        if isinstance(outcome, (Outcome, JoinOutcome)):
-            self.counts[outcome] += 1
-        else:
-            self._refuse(outcome, part, click.offset, click.row)
-
     def _stranger(self, user: str) -> Refusal | None:
-        """Why nothing is taken of a user here, if he is none of this partition's."""
         machine = self._machine
         if user not in machine.system.graph.index:
             return Refusal.UNKNOWN_USER
@@ -168,30 +86,14 @@ class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
         arm = past.arm
         machine.past.put(event_id, past)
         if machine.taken[node] != FORGOTTEN:
-            machine.open[event_id] = OpenRow(machine.now_ms, node, arm, machine.shared.version, features[arm].copy())
-            machine.due.append((machine.now_ms, event_id))
+            waiting = OpenRow(machine.now_ms, node, arm, machine.shared.version, features[arm].copy())
+            self._await(event_id, waiting)
         self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
         if machine.early:
             self._claim(event_id)
 
-    # Log time, seals, and rows that leave.
-
-    def _advance(self, now_ms: int) -> None:
-        machine = self._machine
-        machine.now_ms = now_ms
-        while machine.due and machine.settled(machine.due[0][0], now_ms):
-            self._settle(machine.due.popleft()[1])
-        if self._settled:
-            self._send()
-
-    def _settle(self, event_id: str) -> None:
-        """The row of a decision is as it will stay; only what was shown decides whether it leaves."""
-        row = self._machine.open.pop(event_id)
-        if row.shown:
-            self._settled.append((event_id, row))
-        else:
-            self.counts[Outcome.NOT_SHOWN] += 1
+    # Seals, and rows that leave.
 
     def _close_phase(self, phase: int) -> None:
         machine = self._machine
@@ -210,8 +112,7 @@ class CollaborativeFold(DecisionFold["CollaborativeLearnerMachine"]):
         node = machine.system.graph.index.get(user)
         if node is None:
             return
-        machine.due = deque(due for due in machine.due if machine.open[due[1]].node != node)
-        machine.open = {event_id: row for event_id, row in machine.open.items() if row.node != node}
+        self._drop_rows(user)
         machine.taken[node] = FORGOTTEN
         if machine.noised_sums is not None:
             machine.noised_sums.erase(node)
