@@ -12,6 +12,7 @@ from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, PartitionRule
 from hushstream.systems.catalogue import BUILTIN
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
+from hushstream.systems.pdap.system import KIND as PDAP
 
 TOPICS = {
     "p2b": {
@@ -47,6 +48,22 @@ TOPICS = {
         "dead-letters-counter",
         "dead-letters-server",
     },
+    "pdap": {
+        "contexts",
+        "clicks",
+        "decisions",
+        "outcomes",
+        "forwards",
+        "journal-counter",
+        "releases",
+        "models",
+        "ledger",
+        "marks-edge",
+        "marks-counter",
+        "dead-letters-edge",
+        "dead-letters-counter",
+        "dead-letters-server",
+    },
 }
 OWN = {
     ("p2b", "edge"): "learner",
@@ -55,6 +72,9 @@ OWN = {
     ("colin", "edge"): "learner",
     ("colin", "counter"): "counter",
     ("colin", "server"): "aggregator",
+    ("pdap", "edge"): "learner",
+    ("pdap", "counter"): "counter",
+    ("pdap", "server"): "aggregator",
 }
 """Whose workers run in each zone."""
 
@@ -125,7 +145,7 @@ def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone(kind):
 @pytest.mark.parametrize(("system", "zone"), [place for place in OWN if place[1] != "edge"])
 def test_what_a_zone_holds_is_read_by_its_own_role_alone(system, zone):
     """But for marks, of which the operator may read that there are some."""
-    kind = {"p2b": P2B, "colin": COLIN}[system]
+    kind = {"p2b": P2B, "colin": COLIN, "pdap": PDAP}[system]
     for topic in topics_in(kind, zone):
         beside = {OPERATOR} if topic.name.startswith("marks-") else {letter_reader(zone)}
         assert set(readers(topic, kind.roles)) <= {OWN[system, zone]} | beside, topic.name

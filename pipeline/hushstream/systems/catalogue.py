@@ -12,10 +12,11 @@ from importlib.metadata import entry_points
 from hushstream.engine.declaration import DeclarationError, Kind
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
+from hushstream.systems.pdap.system import KIND as PDAP
 
 GROUP = "hushstream.systems"
 
-BUILTIN = (P2B, COLIN)
+BUILTIN = (P2B, COLIN, PDAP)
 
 DEFAULT = BUILTIN[0].name
 """What a configuration, or a run, is of that names no system."""

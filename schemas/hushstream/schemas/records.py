@@ -336,3 +336,86 @@ class DeadLetter(TypedDict):
     offset: int
     row: int
     digest: bytes
+
+
+class Outcomes(TypedDict):
+    """n outcomes at their deadlines, for the counter that holds them."""
+
+    config_digest: bytes
+    counter: int
+    names: bytes
+    cells: bytes
+    arrivals: bytes
+    arms: bytes
+    rewards: bytes
+
+
+class Forwards(TypedDict):
+    """n contexts that were answered with arms of one other vendor: the cell, never the context."""
+
+    config_digest: bytes
+    serving: int
+    homes: bytes
+    names: bytes
+    cells: bytes
+    arms: bytes
+    tickets: bytes
+    model_versions: bytes
+
+
+class BlockJournal(TypedDict):
+    """One closed window of a counter of blocks: its write-ahead record, its debit and its fence."""
+
+    head: JournalHead
+    window: int
+    outcomes: int
+    taken: int
+    closed_by: Literal["count", "seal"]
+    mechanism: str
+    parameters: str
+    history: bytes
+    debit: Debit
+    turned_to: bytes
+    chain: bytes
+
+
+class BlockRelease(TypedDict):
+    """A part of what a closed window releases: disjoint blocks with noised sums of rewards, and public arrivals."""
+
+    release_id: bytes
+    config_digest: bytes
+    counter: int
+    window: int
+    part: int
+    parts: int
+    epoch: int
+    closed_by: Literal["count", "seal"]
+    phase: int
+    outcomes: int
+    cells: bytes
+    arms: bytes
+    counts: bytes
+    sums: bytes
+    arrived: bytes
+    arrivals: bytes
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class TicketModel(TypedDict):
+    """One version of the tickets of all cells, as what changed; it is also the aggregator's journal."""
+
+    head: JournalHead
+    line: str
+    version: int
+    opened: bytes
+    changed: bytes
+    tickets: bytes
+    pool: int
+    observations: int
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+    digest: bytes
+    chain: bytes

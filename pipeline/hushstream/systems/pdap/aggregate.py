@@ -6,7 +6,9 @@ changed; whoever applies all versions in order has the model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +16,25 @@ from numpy.typing import NDArray
 from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
-from hushstream.systems.pdap.counter import Release
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.estimate import Beliefs, Observed, believe, precisions
 from hushstream.systems.pdap.noise import block_variances
-from hushstream.systems.pdap.partition import Partition
+from hushstream.systems.pdap.outcomes import Release
+from hushstream.systems.pdap.partition import PARTITION, Partition
 from hushstream.systems.pdap.pool import permutation, pool_size
-from hushstream.systems.pdap.tickets import TICKETS, CellBeliefs, draw_tickets, rounded
+from hushstream.systems.pdap.tickets import DIGEST_BYTES, TICKETS, CellBeliefs, draw_tickets, rounded
+
+_OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
+
+AGGREGATE = {
+    **PARTITION,
+    "decisions": "long",
+    "rewards": "long",
+    "counted": "long",
+    "ticket_version": "int",
+    **dict.fromkeys(("digests", "withdrawn", *_OBSERVED), "bytes"),
+}
+"""Avro fields of `Aggregate.dump`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +194,31 @@ class Aggregate:
             CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
             for row, cell in enumerate(self.partition.cells)
         ]
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`AGGREGATE`): all of it is public."""
+        seen = self._observed
+        return {
+            **self.partition.dump(),
+            "decisions": self.decisions,
+            "rewards": self._rewards,
+            "counted": self._counted,
+            "ticket_version": self._version,
+            "digests": b"".join(self._digests),
+            "withdrawn": np.array(sorted(self._withdrawn), dtype="<i8").tobytes(),
+            **{name: getattr(seen, name).astype(kind).tobytes() for name, kind in _OBSERVED.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        self.partition.load(state)
+        self.decisions, self._rewards, self._counted = state["decisions"], state["rewards"], state["counted"]
+        self._version = state["ticket_version"]
+        digests = state["digests"]
+        self._digests = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+        self._withdrawn = frozenset(np.frombuffer(state["withdrawn"], "<i8").tolist())
+        seen = (np.frombuffer(state[name], kind).astype(kind[1:]) for name, kind in _OBSERVED.items())
+        self._observed = Observed(*seen)
 
     def best(self) -> NDArray[np.int64]:
         """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""

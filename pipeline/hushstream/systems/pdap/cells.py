@@ -94,6 +94,10 @@ class Grid:
         """The cells of ``level`` that hold these paths of the deepest level."""
         return np.asarray((np.int64(level) << PATH_BITS) | (paths // self.children ** (self.levels - level)))
 
+    def cell_at(self, path: int, level: int) -> int:
+        """The cell of ``level`` that holds one path of the deepest level."""
+        return (level << PATH_BITS) | (path // self.width(level))
+
     def first_path(self, cell: int) -> int:
         """The first path of the deepest level that is in ``cell``; the run has `width` paths."""
         return int((cell & _PATH_MASK) * self.children ** (self.levels - level_of(cell)))

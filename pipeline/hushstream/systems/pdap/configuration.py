@@ -7,9 +7,8 @@ are public; rewards alone are private, and one event's reward is the unit.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, canonical_form
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
@@ -66,7 +65,7 @@ class CellConfig:
     Attributes:
         branching: m, parts of each side of a cell that splits.
         split_at: A; a cell of level l splits when A m^(p l) contexts arrived in it.
-        growth: p.
+        growth: p, by which a deeper cell needs more arrivals.
         levels: L, the deepest level.
         cap: most open cells; beyond it the deepest open cell above a context serves.
     """
@@ -104,7 +103,7 @@ class BlockConfig:
         first_window: n0; the first window closes at so many outcomes.
         window_ratio: each window closes at so many times the outcomes of the one before.
         events_per_person: c, events of one person that are priced together.
-        horizon: most outcomes that are ever taken; beyond it they are refused.
+        horizon: most outcomes that a counter ever takes; beyond it they are refused.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -137,7 +136,7 @@ class BlockConfig:
 
     @property
     def schedule(self) -> Schedule:
-        """When windows close."""
+        """When windows close, by the outcomes of all vendors."""
         return Schedule(self.first_window, self.window_ratio)
 
 
@@ -202,7 +201,6 @@ class PdapConfig:
         feedback: how shown and reward are joined to the decision.
         partitions: how many of each topic.
         budget: limits what one reward may cost over all epochs of noise; null for what one epoch costs.
-        public_dataset: allows what only public data may have: exact figures.
         system: which system this is a configuration of.
     """
 
@@ -217,7 +215,6 @@ class PdapConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    public_dataset: bool = False
     system: Literal["pdap"] = "pdap"
 
     def __post_init__(self) -> None:
@@ -229,7 +226,8 @@ class PdapConfig:
         require(len(set(names)) == len(names), "vendors", "names that differ", names)
         require(self.arms <= LARGEST_ARMS, "vendors", f"at most {LARGEST_ARMS} arms in all", self.arms)
         whole("dimension", self.dimension, 1, 10)
-        require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
+        shufflers = self.partitions.shuffler
+        require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
         require(self.system == "pdap", "system", "pdap", self.system)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
@@ -250,6 +248,25 @@ class PdapConfig:
     def owners(self) -> NDArray[np.int64]:
         """The vendor of each arm, int64 (arms,)."""
         return np.repeat(np.arange(len(self.vendors)), [vendor.arms for vendor in self.vendors])
+
+    def item(self, arm: int) -> tuple[str, int]:
+        """Whose arm it is, and its number among that vendor's items."""
+        for vendor in self.vendors:
+            if 0 <= arm < vendor.arms:
+                return vendor.name, arm
+            arm -= vendor.arms
+        raise ConfigurationError(f"arm: expected one below {self.arms}, got another")
+
+    @property
+    def counters(self) -> int:
+        """How many counters there are."""
+        return len(self.vendors) if self.release.placement == "home" else 1
+
+    @property
+    def schedule(self) -> Schedule:
+        """When the windows of one counter close: by its own outcomes; homes are taken as equally busy."""
+        release = self.release
+        return Schedule(-(-release.first_window // self.counters), release.window_ratio)
 
     @property
     def grid(self) -> Grid:
@@ -276,9 +293,9 @@ class PdapConfig:
         return tuple(max(1, math.ceil(kappa / exact(epsilon))) for epsilon in self.level_epsilons)
 
 
-def pdap_digest(config: PdapConfig) -> bytes:
-    """16 bytes that stand for the configuration."""
-    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
+def pdap_digest(config: PdapConfig, public_dataset: bool = False) -> bytes:
+    """16 bytes that stand for the configuration, and for whether a public dataset is replayed under it."""
+    canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
     hasher.update(len(canonical).to_bytes(8, "little") + canonical)
     return hasher.digest()

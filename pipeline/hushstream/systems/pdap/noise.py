@@ -50,12 +50,10 @@ class KeyedBlockNoise:
 
     def __call__(self, window: int, blocks: Blocks, history: bytes) -> Int64:
         """See `BlockNoise`."""
-        parameters = {
-            **self.address.parameters,
-            "content": self.key.digest("pdap-blocks", history, blocks.canonical()),
-            "scales": ",".join(f"{top}/{bottom}" for top, bottom in self.scales),
-        }
-        stream = KeyedStream(self.key, replace(self.address, window=window, parameters=parameters))
+        scales = ",".join(f"{top}/{bottom}" for top, bottom in self.scales)
+        content = self.key.digest("pdap-blocks", history, blocks.canonical())
+        parameters = {**self.address.parameters, "scales": scales}
+        stream = KeyedStream(self.key, replace(self.address, window=window, parameters=parameters, content=content))
         levels, noise = levels_of(blocks.cells), np.zeros(len(blocks), dtype=np.int64)
         for level, scale in enumerate(self.scales):
             here = np.flatnonzero(levels == level)

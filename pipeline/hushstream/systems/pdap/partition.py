@@ -9,11 +9,18 @@ Source: Zhou et al. (P-DAP), Algorithm 1, lines 19 and 20. There children count 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.systems.pdap.cells import PATH_BITS, ROOT, Grid, Int64, level_of, levels_of
 from hushstream.systems.pdap.errors import PdapError
+
+PARTITION = {"opened": "bytes", "split": "bytes", "arrived": "bytes"}
+"""Avro fields of `Partition.dump`."""
 
 
 class Partition:
@@ -100,6 +107,23 @@ class Partition:
                 self.cells.append(child)
                 self.parents.append(row)
 
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`PARTITION`): all of it is public."""
+        split = np.array(sorted(self._split), dtype="<i8")
+        arrived = np.array(sorted(self._arrived.items()), dtype="<i8").reshape(-1, 2)
+        opened = np.array(self.cells, dtype="<i8")
+        return {"opened": opened.tobytes(), "split": split.tobytes(), "arrived": arrived.tobytes()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        self.cells = np.frombuffer(state["opened"], "<i8").tolist()
+        self._rows = {cell: row for row, cell in enumerate(self.cells)}
+        self.parents = [self._rows[self.grid.parent(cell)] for cell in self.cells]
+        self._split = set(np.frombuffer(state["split"], "<i8").tolist())
+        self._arrived, self._met = {}, {}
+        arrived = np.frombuffer(state["arrived"], "<i8").reshape(-1, 2).astype(np.int64)
+        self.observe(arrived[:, 0], arrived[:, 1])
+
     def by_level(self) -> list[tuple[Int64, Int64]]:
         """For each level from the root down: (rows, their parents' rows); levels without rows are left out."""
         levels, parents = levels_of(np.array(self.cells, dtype=np.int64)), np.array(self.parents, dtype=np.int64)
@@ -125,10 +149,15 @@ class CellIndex:
         self._grid = grid
         self._starts, self._rows = _runs(grid, cells.tolist())
         self._levels = levels_of(np.asarray(cells, dtype=np.int64))
+        self._start_list, self._row_list = self._starts.tolist(), self._rows.tolist()
 
     def rows(self, paths: Int64) -> Int64:
         """The row of the deepest open cell over each path of the deepest level."""
         return np.asarray(self._rows[np.searchsorted(self._starts, paths, side="right") - 1])
+
+    def row(self, path: int) -> int:
+        """The row over one path: what `rows` says of it, faster."""
+        return int(self._row_list[bisect_right(self._start_list, path) - 1])
 
     def arrivals(self, paths: Int64, rows: Int64) -> Int64:
         """Where arrivals are counted: the child of the serving cell, or the cell itself on the last level."""

@@ -52,10 +52,8 @@ def plan(config: PdapConfig, outcomes: int) -> Plan:
     With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
     """
     release = config.release
-    homes = len(config.vendors) if release.placement == "home" else 1
-    share, least = outcomes // homes, config.least_counts[0]
-    schedule = release.schedule
-    windows = schedule.windows(outcomes)
+    share, least = outcomes // config.counters, config.least_counts[0]
+    windows = config.schedule.windows(share)
     # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
     noise = block_variances(config)[0] / config.estimate.reward_variance
     size = pool_size(config.arms, outcomes, release.kappa / max(config.level_epsilons))
@@ -63,12 +61,17 @@ def plan(config: PdapConfig, outcomes: int) -> Plan:
         outcomes,
         least,
         windows,
-        schedule.closes_at(0),
+        release.schedule.closes_at(0),
         size,
         config.arms,
         noise,
         tuple(_warnings(config, share, least, windows, size)),
     )
+
+
+def notes(config: PdapConfig) -> tuple[str, ...]:
+    """What speaks against a deployment whatever its traffic: taken to its horizon, it would still be so."""
+    return plan(config, config.release.horizon * config.counters).warnings
 
 
 def _warnings(config: PdapConfig, share: int, least: int, windows: int, size: int) -> list[str]:

@@ -1,8 +1,8 @@
 """What the releases of a deployment promise for one event's reward, for a person's, and over epochs of noise.
 
-The proof is in `hushstream.systems.pdap.counter`: each reward is in one block, ever, so one epoch of noise costs the
-epsilon of the largest level, once, whatever is released of it later. Counters of several homes hold different events:
-they cost no more together (parallel composition). An epoch that noises anew what was released is charged again.
+The proof is in `hushstream.systems.pdap.counter.pending`: each reward is in one block, ever, so one epoch of noise
+costs the epsilon of the largest level, once, whatever is released of it later. Counters of several homes hold different
+events: they cost no more together (parallel composition). An epoch that noises anew what was released is charged again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.noise import residue
 from hushstream.privacy.promise import Guarantee, Lifetime, Renewals
 from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.contents import pdap_contents
 from hushstream.systems.pdap.noise import MECHANISM, block_scales
 
 RELATION = "replace one reward: neighbours differ in the reward of one event, any two values that it may have"
@@ -42,7 +43,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """What one epoch of noise promises, for ever.
 
     Guarantee:
-        Pure epsilon, the largest level's: `hushstream.systems.pdap.counter`. One draw's law differs between
+        Pure epsilon, the largest level's: `hushstream.systems.pdap.counter.pending`. One draw's law differs between
         neighbours, so delta is (1 + e^eps) times its table's residue; c events of one person are c draws.
     """
     release = config.release
@@ -62,7 +63,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         residue_units=cost.delta_units,
         not_protected=(*NOT_PROTECTED, _who_sees(config)),
         conditions=CONDITIONS,
-    )
+    ).with_contents(pdap_contents())
 
 
 @lru_cache(maxsize=64)

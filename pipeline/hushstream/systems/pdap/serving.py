@@ -1,21 +1,23 @@
 """Serving: an arm for a context from earlier releases alone; no click is seen here.
 
-The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and round, so an answer
+The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event, so an answer
 can be given again and nobody without the key can foresee it. The propensity is the share of tickets with that arm.
+Where not every arm is eligible, only tickets of those that are count; where none is, all eligible arms are as likely.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdap.aggregate import ModelUpdate
-from hushstream.systems.pdap.cells import Grid, Int64
+from hushstream.systems.pdap.cells import Grid, Int64, level_of
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.partition import CellIndex
 from hushstream.systems.pdap.tickets import TICKETS, ticket_counts
@@ -42,22 +44,41 @@ class Decisions:
     version: int
 
 
+class Answer(NamedTuple):
+    """One answer; see `Decisions`.
+
+    Attributes:
+        propensity: out of 256.
+    """
+
+    arm: int
+    propensity: int
+    cell: int
+    arrival: int
+    ticket: int
+
+
 class TicketNumbers:
-    """Which ticket a user holds at a round: one byte of keyed BLAKE2b, the same whenever it is asked."""
+    """Which ticket an event of a user holds: one byte of keyed BLAKE2b, the same whenever it is asked."""
 
     def __init__(self, key: Key) -> None:
         """Tickets under the key of a home vendor."""
         self._keyed = hashlib.blake2b(digest_size=1, key=key.prf("pdap-tickets"))
 
-    def __call__(self, users: Sequence[bytes], rounds: Sequence[int]) -> NDArray[np.uint8]:
-        """Ticket numbers, uint8 (n,), of users at rounds."""
-        found = bytearray()
-        for user, number in zip(users, rounds, strict=True):
-            hasher = self._keyed.copy()
-            # The round has a fixed length, so no two pairs give the same bytes.
-            hasher.update(number.to_bytes(8, "little") + user)
-            found += hasher.digest()
-        return np.frombuffer(bytes(found), dtype=np.uint8)
+    def __call__(self, users: Sequence[bytes], events: Sequence[bytes]) -> NDArray[np.uint8]:
+        """Ticket numbers, uint8 (n,), of events, each of a user."""
+        return np.frombuffer(bytes(map(self.one, users, events)), dtype=np.uint8)
+
+    def one(self, user: bytes, event: bytes) -> int:
+        """The ticket number of one event."""
+        hasher = self._keyed.copy()
+        # The user's length has a fixed size, so no two pairs give the same bytes.
+        hasher.update(len(user).to_bytes(8, "little") + user + event)
+        return hasher.digest()[0]
+
+
+SERVING = {"version": "int", "cells": "bytes", "tickets": "bytes"}
+"""Avro fields of `Serving.dump`."""
 
 
 class Serving:
@@ -97,18 +118,57 @@ class Serving:
             self._index = CellIndex(self._grid, self._cells)
         self.version = update.version
 
-    def choose(self, contexts: NDArray[np.floating], users: Sequence[bytes], rounds: Sequence[int]) -> Decisions:
+    def choose(self, contexts: NDArray[np.floating], users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
         """Answer a batch; every row by itself, so batches of any size give the same answers.
 
         Args:
             contexts: (n, d), entries from 0 to 1.
             users: (n,) as bytes.
-            rounds: (n,) of each user, from 0.
+            events: (n,) as bytes; each of its user.
 
         Raises:
             PdapError: no version was applied yet, or a context that cannot be.
         """
-        return self.answer(contexts, self._numbers(users, rounds))
+        return self.answer(contexts, self._numbers(users, events))
+
+    def one(self, path: int, user: bytes, event: bytes, eligible: NDArray[np.bool_] | None = None) -> Answer:
+        """Answer one context, by its path on the deepest level: what `choose` says of it, faster.
+
+        Args:
+            path: see `Grid.paths`.
+            user: as bytes.
+            event: as bytes.
+            eligible: bool (arms,), one at least; None for all.
+
+        Raises:
+            PdapError: no version was applied yet.
+        """
+        index = self._known()
+        row, number = index.row(path), self._numbers.one(user, event)
+        cell = int(self._cells[row])
+        level = min(level_of(cell) + 1, self._grid.levels)
+        arrival = self._grid.cell_at(path, level)
+        if eligible is None:
+            counted = int(self._counts[row, number])
+            return Answer(int(self._tickets[row, number]), counted, cell, arrival, number)
+        arm, propensity = _among(self._tickets[row], number, eligible)
+        return Answer(arm, propensity, cell, arrival, number)
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`SERVING`): all of it was published."""
+        return {
+            "version": self.version,
+            "cells": self._cells.astype("<i8").tobytes(),
+            "tickets": self._tickets.astype("<i4").tobytes(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        cells = np.frombuffer(state["cells"], "<i8").astype(np.int64)
+        tickets = np.frombuffer(state["tickets"], "<i4").astype(np.int64).reshape(-1, TICKETS)
+        self.version, self._cells, self._tickets = state["version"], cells, tickets
+        self._counts = ticket_counts(tickets)
+        self._index = CellIndex(self._grid, cells)
 
     def answer(self, contexts: NDArray[np.floating], numbers: NDArray[np.uint8]) -> Decisions:
         """Answer a batch whose ticket numbers (n,) are known.
@@ -140,3 +200,14 @@ class Serving:
         if self._index is None:
             raise PdapError("serving: expected a model, got none yet")
         return self._index
+
+
+def _among(tickets: Int64, number: int, eligible: NDArray[np.bool_]) -> tuple[int, int]:
+    """The arm of a ticket number among the tickets of eligible arms, and how likely it was."""
+    left = tickets[eligible[tickets]]
+    if not len(left):
+        left = np.flatnonzero(eligible)
+    # A number below 256 falls on each place of up to 256 as evenly as whole numbers allow; the propensity is exact.
+    places = np.arange(TICKETS) * len(left) // TICKETS
+    arm = int(left[places[number]])
+    return arm, int((left[places] == arm).sum())

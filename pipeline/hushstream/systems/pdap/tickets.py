@@ -28,6 +28,7 @@ from hushstream.systems.pdap.beliefs import Float64
 from hushstream.systems.pdap.cells import Int64
 
 TICKETS = 256
+DIGEST_BYTES = 32
 BELIEF_STEPS = 1 << 14
 """Means and deviations are rounded to multiples of 2^-14: far below what tells two arms apart."""
 
@@ -66,7 +67,7 @@ class CellBeliefs:
         """32 bytes that stand for all of it; they key its draws."""
         sizes = (self.cell, len(self.pool), len(self.doubt))
         head = b"".join(size.to_bytes(8, "little") for size in sizes) + np.float64(self.temper).tobytes()
-        hasher = blake2b(head, digest_size=32, person=b"hush-pdap-cell")
+        hasher = blake2b(head, digest_size=DIGEST_BYTES, person=b"hush-pdap-cell")
         for whole in (self.pool, self.owners):
             hasher.update(whole.astype("<i8").tobytes())
         for number in (self.mean, self.deviation, self.doubt):

@@ -29,8 +29,9 @@ Guarantee:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,62 +42,18 @@ from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.noise import BlockNoise
+from hushstream.systems.pdap.outcomes import NAME_BYTES, ROW, Outcomes, Release
 
-NAME_BYTES = 16
 _HISTORY_BYTES = 32
+_COLUMNS = ("cells", "arms", "counts", "sums")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcomes:
-    """Outcomes at their deadlines, int64 (n,) each.
-
-    Attributes:
-        cells: the cell that served each context.
-        arrivals: where its arrival is counted: a child of that cell, or the cell itself on the last level.
-        arms: shown.
-        rewards: in reward levels, 0 where nobody clicked.
-        names: uint8 (n, 16), the public name of each event; it names one event ever.
-    """
-
-    cells: Int64
-    arrivals: Int64
-    arms: Int64
-    rewards: Int64
-    names: NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        """How many."""
-        return len(self.cells)
-
-    def take(self, rows: slice | Int64) -> Outcomes:
-        """Some of them."""
-        return Outcomes(self.cells[rows], self.arrivals[rows], self.arms[rows], self.rewards[rows], self.names[rows])
-
-    def rows(self) -> bytes:
-        """Every row as 48 bytes, one after the other: the same however the rows were cut into batches."""
-        columns = [
-            one.astype("<i8")[:, None].view(np.uint8) for one in (self.cells, self.arrivals, self.arms, self.rewards)
-        ]
-        return np.hstack([self.names, *columns]).tobytes()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Release:
-    """What a window publishes.
-
-    Attributes:
-        window: its number.
-        blocks: with noised sums; deepest level first, then by cell and arm.
-        arrived: cells in which contexts arrived, sorted; public.
-        arrivals: how many in each; public.
-        outcomes: in this window; public.
-    """
-
-    window: int
-    blocks: Blocks
-    arrived: Int64
-    arrivals: Int64
-    outcomes: int
+COUNTER = {
+    "window": "long",
+    "taken": "long",
+    "history": "bytes",
+    **dict.fromkeys((*_COLUMNS, "rows", "arrivals"), "bytes"),
+}
+"""Avro fields of `Counter.dump`."""
 
 
 class Counter:
@@ -105,6 +62,8 @@ class Counter:
     Attributes:
         window: the number of the open window.
         taken: outcomes that were ever taken; public.
+        noise: of the epoch.
+        history: digest of all outcomes of closed windows.
     """
 
     def __init__(self, config: PdapConfig, noise: BlockNoise) -> None:
@@ -117,18 +76,23 @@ class Counter:
         self.window = 0
         self.taken = 0
         self._config = config
-        self._noise = noise
+        self.noise = noise
         self._grid = config.grid
         self._pending = Blocks.none()
         self._fresh: list[Blocks] = []
         self._arrivals: list[Int64] = []
-        self._rows: list[bytes] = []
-        self._history = bytes(_HISTORY_BYTES)
+        self._rows: list[NDArray[np.void]] = []
+        self.history = bytes(_HISTORY_BYTES)
 
     @property
     def room(self) -> int:
         """Outcomes until the open window closes; 0: it must close first."""
-        return self._config.release.schedule.closes_at(self.window) - self.taken
+        return self._config.schedule.closes_at(self.window) - self.taken
+
+    @property
+    def open_outcomes(self) -> int:
+        """Outcomes in the open window."""
+        return sum(len(cells) for cells in self._arrivals)
 
     def take(self, outcomes: Outcomes) -> None:
         """Take outcomes into the open window.
@@ -137,7 +101,12 @@ class Counter:
             PdapError: a column, cell, arm or reward that cannot be, or more outcomes than the horizon. Nothing is
                 taken then. The message repeats no reward.
         """
-        self._admit(outcomes)
+        self.require(outcomes)
+        if self.taken + len(outcomes) > self._config.release.horizon:
+            raise PdapError(
+                f"outcomes: expected at most {self._config.release.horizon} ever, got {self.taken} and"
+                f" {len(outcomes)} more"
+            )
         ones = np.ones(len(outcomes), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
@@ -155,37 +124,68 @@ class Counter:
         """
         if window != self.window:
             raise PdapError(f"window: expected {self.window} to close, got {window}")
-        waiting = gathered([self._pending, *self._fresh])
-        blocks, self._pending = close(self._grid, waiting, self._config.least_counts)
-        # Of all outcomes ever, not of the blocks alone: two histories with other events and equal sums would else
-        # meet one noise, and show that their sums are equal.
-        self._history = blake2b(self._history + b"".join(self._rows), digest_size=_HISTORY_BYTES).digest()
-        noise = self._noise(window, blocks, self._history)
+        blocks, self._pending = close(self._grid, self.pending, self._config.least_counts)
+        arrived, arrivals = self._next()
+        noise = self.noise(window, blocks, self.history)
         noised = Blocks(blocks.cells, blocks.arms, blocks.counts, checked_add(blocks.sums, noise))
+        return Release(window, noised, arrived, arrivals, int(arrivals.sum()))
+
+    def withhold(self) -> None:
+        """Close the open window without a release: all of it goes on waiting."""
+        self._pending = self.pending
+        self._next()
+
+    def _next(self) -> tuple[Int64, Int64]:
+        """Open the next window; gives where contexts arrived in this one, and how many."""
+        # Of all outcomes ever, not of the blocks alone: two histories with other events and equal sums would else
+        # meet one noise, and show that their sums are equal. In the order of names, so that it does not matter how
+        # those who send outcomes raced.
+        rows = np.sort(np.concatenate([*self._rows, np.zeros(0, dtype=ROW)]))
+        self.history = blake2b(self.history + rows.tobytes(), digest_size=_HISTORY_BYTES).digest()
         arrived, arrivals = np.unique(
             np.concatenate([*self._arrivals, np.zeros(0, dtype=np.int64)]), return_counts=True
         )
-        release = Release(window, noised, arrived, arrivals.astype(np.int64), int(arrivals.sum()))
         self._fresh, self._arrivals, self._rows = [], [], []
         self.window += 1
-        return release
+        return arrived, arrivals.astype(np.int64)
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`COUNTER`); as sensitive as the rewards."""
+        waiting = self.pending
+        columns = {name: getattr(waiting, name).astype("<i8").tobytes() for name in _COLUMNS}
+        return {
+            "window": self.window,
+            "taken": self.taken,
+            "history": self.history,
+            **columns,
+            "rows": b"".join(rows.tobytes() for rows in self._rows),
+            "arrivals": b"".join(cells.astype("<i8").tobytes() for cells in self._arrivals),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        self.window, self.taken, self.history = state["window"], state["taken"], bytes(state["history"])
+        self._pending = Blocks(*(np.frombuffer(state[name], "<i8").astype(np.int64) for name in _COLUMNS))
+        self._fresh = []
+        self._rows = [np.frombuffer(state["rows"], ROW)]
+        self._arrivals = [np.frombuffer(state["arrivals"], "<i8").astype(np.int64)]
 
     @property
     def pending(self) -> Blocks:
         """What waits: one row for each (cell, arm), exact sums; as sensitive as the rewards."""
         return gathered([self._pending, *self._fresh])
 
-    def _admit(self, outcomes: Outcomes) -> None:
+    def require(self, outcomes: Outcomes) -> None:
+        """Refuse outcomes that cannot be.
+
+        Raises:
+            PdapError: a column, cell, arm or reward; the message repeats no reward.
+        """
         columns = (outcomes.cells, outcomes.arrivals, outcomes.arms, outcomes.rewards)
         if any(column.dtype != np.int64 or column.shape != (len(outcomes),) for column in columns):
             raise PdapError("outcomes: expected four int64 columns of one length, got others")
         if outcomes.names.dtype != np.uint8 or outcomes.names.shape != (len(outcomes), NAME_BYTES):
             raise PdapError(f"outcomes: expected names uint8 {(len(outcomes), NAME_BYTES)}, got others")
-        if self.taken + len(outcomes) > self._config.release.horizon:
-            raise PdapError(
-                f"outcomes: expected at most {self._config.release.horizon} ever, got {self.taken} and"
-                f" {len(outcomes)} more"
-            )
         self._grid.require(outcomes.cells)
         self._grid.require(outcomes.arrivals)
         below = np.minimum(levels_of(outcomes.cells) + 1, self._grid.levels)

@@ -1,0 +1,1 @@
+"""P-DAP: the counters, which alone hold rewards."""

@@ -1,0 +1,270 @@
+"""The counter role: outcomes in clear come in, disjoint noised blocks go out (its own zone).
+
+A window closes when so many outcomes are in, which is public, or at a seal; it takes whole records. What is released is
+a function of the outcomes as a set, of the key and of the journal's genesis: rows are put in the order of their names,
+so it does not matter how the partitions of learners raced. Epsilon is paid once, with the first record of an epoch of
+noise, however many windows follow: each outcome is in one block (`hushstream.systems.pdap.counter.pending`).
+
+Where inputs changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go on
+waiting, and may be released a second time: under noise of the next epoch, which pays its price again. Noise is named by
+all outcomes until then, so a journal that was rolled back meets other noise by itself, or has the same outcomes.
+
+An epoch under a turned key takes what waits, none of which was released.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushstream.engine.chain import Identity
+from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.refusals import Refused
+from hushstream.engine.releasing import ReopeningRole, releasing_form
+from hushstream.engine.spending import Asked
+from hushstream.engine.state_parts import record as avro_record
+from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.systems.pdap.cells import Int64
+from hushstream.systems.pdap.counter.pending import COUNTER, Counter
+from hushstream.systems.pdap.deployment import PdapSystem
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.noise import MECHANISM
+from hushstream.systems.pdap.outcomes import Outcomes, Release
+from hushstream.systems.pdap.reasons import BEYOND_HORIZON, PdapRefusal
+from hushstream.systems.pdap.records import parse_outcomes, release_parts
+from hushstream.systems.pdap.topics import COUNTER_ZONE
+
+REMEMBERED_NAMES = 100_000
+"""How many names of outcomes are known again, so that what is sent twice counts once."""
+
+COUNT, SEAL = "count", "seal"
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What trying one journal record may change; the names that are remembered, which are many, are not among it."""
+
+    position: int
+    running: bytes
+    epoch: NoiseEpoch
+    by_origin: dict[int, int]
+    complete: int
+    spending: dict[str, Any]
+    counter: dict[str, Any]
+
+
+class BlockCounterMachine(ReopeningRole[str]):
+    """The counter on one partition of outcomes: of all vendors, or of one home vendor."""
+
+    form: ClassVar[Form] = releasing_form(
+        "a counter of blocks' state",
+        1,
+        "BlockCounterState",
+        **SEALS,
+        known=KNOWN,
+        counter=avro_record("Counter", **COUNTER),
+    )
+
+    system: PdapSystem
+
+    def __init__(self, system: PdapSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
+        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
+        source, terms = ("outcomes", partition), system.spending_terms
+        super().__init__(system, identity, "BlockJournal", source, COUNTER_ZONE, key, ring, terms)
+        self.seals = PhaseEnds(system.config.partitions.learner)
+        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_NAMES)
+        self.counter = Counter(system.config, system.noise(key, b"", 0, partition))
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `ReleasingRole.expects`."""
+        return frozenset({"Outcomes", "Seal"})
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: all outcomes are in the name of the noise."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """See `ReleasingRole.waits`: log time closes nothing."""
+        return False
+
+    @property
+    def open_ms(self) -> int | None:
+        """See `ReleasingRole.open_ms`."""
+        return None
+
+    def hold(self) -> _Held:
+        """See `ReleasingRole.hold`."""
+        seals = (dict(self.seals.by_origin), self.seals.complete)
+        place = (self.position, self.running, replace(self.epoch))
+        return _Held(*place, *seals, self.spending.dump(), self.counter.dump())
+
+    def put_back(self, held: object) -> None:
+        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
+        assert isinstance(held, _Held)
+        self.position, self.running, self.epoch = held.position, held.running, held.epoch
+        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.spending.load(held.spending)
+        self.counter.load(held.counter)
+        self.open_noise()
+
+    def adopt(self, fields: Mapping[str, Any]) -> None:
+        """See `ReopeningRole.adopt`: what the record may have released goes on waiting, for the next epoch."""
+        self.counter.withhold()
+        self.counter.window = fields["window"] + 1
+
+    # One record; what closes the window, if it does.
+
+    def on_time(self, log_time_ms: int) -> str | None:
+        """See `ReleasingRole.on_time`."""
+        return None
+
+    def after(self, record: InputRecord) -> str | None:
+        """See `ReleasingRole.after`: a count of outcomes, which is public."""
+        return COUNT if self.counter.room <= 0 else None
+
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
+        """See `ReleasingRole.on_phase_end`: it is passed on, so a window closes though it is empty."""
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        return SEAL if complete else None
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        """See `ReleasingRole.on_record`: outcomes."""
+        if fields["counter"] != self.partition:
+            raise Refused(PdapRefusal.OTHER_COUNTER)
+        try:
+            outcomes = parse_outcomes(fields)
+            self.counter.require(outcomes)
+        except PdapError:
+            raise Refused(PdapRefusal.MALFORMED_OUTCOMES) from None
+        self._count(outcomes.take(self._first_times(outcomes, gathered)), gathered)
+
+    def _first_times(self, outcomes: Outcomes, gathered: Gathered) -> Int64:
+        """The rows whose names were not met before: an outcome counts once."""
+        first = []
+        for row, name in enumerate(map(bytes.hex, map(bytes, outcomes.names))):
+            if name in self.known or name in gathered.ids:
+                gathered.counts[Outcome.REPEATED_REWARDS] += 1
+            else:
+                gathered.ids[name] = None
+                first.append(row)
+        return np.array(first, dtype=np.int64)
+
+    def _count(self, outcomes: Outcomes, gathered: Gathered) -> None:
+        room = self.system.config.release.horizon - self.counter.taken
+        beyond = max(0, len(outcomes) - room)
+        if beyond:
+            gathered.counts[BEYOND_HORIZON] += beyond
+        taken = outcomes.take(slice(0, len(outcomes) - beyond))
+        if len(taken):
+            self.counter.take(taken)
+            gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
+
+    def settle(self, gathered: Gathered) -> None:
+        """See `ReleasingRole.settle`: their names are known again."""
+        for name in gathered.ids:
+            self.known.put(name, None)
+
+    # One window.
+
+    def place_of(self, closed: str | None) -> int:
+        """See `ReleasingRole.place_of`: an epoch has one price."""
+        return 0
+
+    def open_noise(self) -> None:
+        """See `ReleasingRole.open_noise`."""
+        self.counter.noise = self.system.noise(self.key, self.nonce, self.epoch.number, self.partition)
+
+    def redraw(self) -> None:
+        """See `ReleasingRole.redraw`: what waits is noised anew, for the first or a second time."""
+        self.open_noise()
+
+    def rotated(self, released: bool) -> None:
+        """See `ReleasingRole.rotated`: what waits was never released."""
+        self.open_noise()
+
+    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+        """See `ReleasingRole.close`: where nothing may be released, all goes on waiting."""
+        counter, release = self.counter, None
+        outcomes, window = counter.open_outcomes, counter.window
+        if asked.refused is None:
+            release = counter.close(window)
+        else:
+            counter.withhold()
+        fields = {
+            "window": window,
+            "outcomes": outcomes,
+            "taken": counter.taken,
+            "closed_by": closed,
+            "mechanism": MECHANISM,
+            "parameters": self.system.parameters,
+            "history": self.key.digest("outcomes", counter.history),
+        }
+        outputs = [*self._released(release, closed), *self._entry(window, asked)]
+        return fields, (*outputs, *(self._passed_on() if closed == SEAL else ()))
+
+    def count_release(self, released: bool, gathered: Gathered) -> None:
+        """See `ReleasingRole.count_release`."""
+        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+
+    def _released(self, release: Release | None, closed: str) -> list[Output]:
+        if release is None:
+            return []
+        head = self.system.release_head(self.partition, self.epoch.number, self.key.reproducible)
+        head |= {"closed_by": closed, "phase": self.seals.complete if closed == SEAL else -1}
+        parts = [
+            {"release_id": self._release_id(release.window, part["part"]), **head, **part}
+            for part in release_parts(release)
+        ]
+        return [Output("releases", 0, self.chain.encode("BlockRelease", fields)) for fields in parts]
+
+    def _entry(self, window: int, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(self._release_id(window, 0), asked.debit, self.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    def _passed_on(self) -> tuple[Output, ...]:
+        """The end of a phase, for the aggregator."""
+        fields = {
+            "phase": self.seals.complete,
+            "origin": self.partition,
+            "config_digest": self.system.digest,
+            "after_click": -1,
+        }
+        return (Output("releases", 0, self.chain.encode("Seal", fields)),)
+
+    def _release_id(self, window: int, part: int) -> bytes:
+        place = struct.pack("<qqqq", self.partition, self.epoch.number, window, part)
+        return self.key.digest("release-id", self.nonce, place)
+
+    # The state.
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `ReleasingRole.dump_own`."""
+        known = [name for name, _ in self.known.items()]
+        return {**dump_seals(self.seals), "known": known, "counter": self.counter.dump()}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `ReleasingRole.load_own`."""
+        restore_seals(self.seals, dict(state))
+        self.known = known_again(state["known"], self.known.capacity)
+        self.counter.load(state["counter"])

@@ -1,0 +1,188 @@
+"""A P-DAP deployment: what every role of it works from.
+
+Stages, in order: a ticket of the context's cell (edge) -> the outcome at its deadline -> disjoint blocks with noise (a
+counter) -> beliefs of every arm in every cell, and tickets drawn from them (server) -> the next choice (edge).
+
+Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP). What differs,
+and why: `hushstream.systems.pdap.counter.pending`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Debit
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.systems.pdap.cells import Int64
+from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
+from hushstream.systems.pdap.noise import MECHANISM, KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.promise import budget_facts, release_guarantee, spending_terms
+from hushstream.systems.pdap.records import ticket_type
+from hushstream.systems.pdap.tickets import TICKETS
+
+NAME = "pdap"
+"""As configurations and noise addresses have it."""
+
+LINE = "tickets"
+"""The one model line; what contexts name as their line is their home vendor."""
+
+NO_NONCE = bytes(32)
+"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+
+_ROOM_BYTES = 1 << 16
+_LEVEL_MARGIN = 1e-6
+"""How far a reward may be from a level: what a division by the levels and back may cost."""
+
+
+@dataclass(frozen=True, eq=False)
+class PdapSystem:
+    """A configuration, joined with whether a public dataset is replayed.
+
+    Attributes:
+        config: as given.
+        digest: of the configuration.
+        public_dataset: see `System.public_dataset`.
+    """
+
+    config: PdapConfig
+    digest: bytes
+    public_dataset: bool = False
+
+    @classmethod
+    def of(cls, config: PdapConfig, public_dataset: bool = False) -> PdapSystem:
+        """Make a deployment; ``public_dataset`` for a replay of one.
+
+        Raises:
+            ConfigurationError: a model of so many cells could never be published, or no epoch fits the budget.
+        """
+        require_publishable(config)
+        system = cls(config, pdap_digest(config, public_dataset), public_dataset)
+        system.guarantee()
+        return system
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: one counter, or one of each home vendor; each is a scope."""
+        config = self.config
+        return {
+            "learner": config.partitions.learner,
+            "counter": config.counters,
+            "scopes": config.counters,
+            "vendors": len(config.vendors),
+            "lines": 1,
+        }
+
+    @cached_property
+    def homes(self) -> Mapping[str, int]:
+        """Number of each vendor, by its name."""
+        return {vendor.name: number for number, vendor in enumerate(self.config.vendors)}
+
+    @cached_property
+    def owners(self) -> Int64:
+        """The vendor of each arm."""
+        return self.config.owners
+
+    def counter_of(self, home: int) -> int:
+        """Which counter takes the outcomes of a home vendor's users."""
+        return home if self.config.counters > 1 else 0
+
+    @cached_property
+    def settle_ms(self) -> int:
+        """How long a decision waits for its reward."""
+        return max(1, math.ceil(self.config.feedback.attribution_window_seconds * 1000))
+
+    def guarantee(self) -> Guarantee:
+        """What the configured releases promise, to whom, over a lifetime."""
+        return release_guarantee(self.config)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return Promises(self.guarantee())
+
+    @property
+    def spending_terms(self) -> SpendingTerms:
+        """What an epoch of noise costs, and out of which limit."""
+        return spending_terms(self.config)
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """See `System.ledgers`."""
+        return {"ledger": self.spending_terms}
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """See `System.budgets`."""
+        return (budget_facts(self.config),)
+
+    def noise(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> KeyedBlockNoise:
+        """The noise of one counter in one journal and epoch."""
+        address = NoiseAddress(
+            purpose="release-noise",
+            deployment=self.config.deployment,
+            genesis_nonce=genesis_nonce or NO_NONCE,
+            system=NAME,
+            mechanism=MECHANISM,
+            parameters={},
+            config_digest=self.digest,
+            epoch=epoch,
+            partition=partition,
+        )
+        return KeyedBlockNoise(key, address, block_scales(self.config))
+
+    @cached_property
+    def parameters(self) -> str:
+        """Every parameter of the mechanism, as the journal has it."""
+        scales = [f"{top}/{bottom}" for top, bottom in block_scales(self.config)]
+        values = {"least": list(self.config.least_counts), "scales": scales}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+    def release_head(self, partition: int, epoch: int, reproducible: bool) -> dict[str, Any]:
+        """The fields of a `BlockRelease` beside its id, what closed its window, and its columns."""
+        price = self.guarantee().price
+        return {
+            "config_digest": self.digest,
+            "counter": partition,
+            "epoch": epoch,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated(reproducible),
+        }
+
+    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
+        """The ledger's copy of the debit of an epoch, made with its first release."""
+        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self.as_stated(reproducible))
+
+    def as_stated(self, reproducible: bool) -> bool:
+        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        return self.guarantee().private_as_stated and not reproducible
+
+    def within_levels(self, reward: float) -> int | None:
+        """A reward from 0 to 1 in reward levels; None where it lies on none."""
+        found = reward * self.config.release.reward_levels
+        level = round(found)
+        return level if abs(level - found) <= _LEVEL_MARGIN else None
+
+
+def require_publishable(config: PdapConfig) -> None:
+    """Refuse what could never be published, before anything runs.
+
+    Raises:
+        ConfigurationError: the tickets of all cells do not fit one record.
+    """
+    row = TICKETS * ticket_type(config.arms).itemsize + 12
+    most = (MAX_RECORD_BYTES - _ROOM_BYTES) // row
+    if config.cells.cap > most:
+        raise ConfigurationError(
+            f"cells.cap: expected at most {most} for {config.arms} arms (a version holds {TICKETS} tickets a cell), "
+            f"got {config.cells.cap}"
+        )

@@ -1,0 +1,1 @@
+"""P-DAP at the edge: the learner role."""

@@ -1,0 +1,104 @@
+"""The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, passes outcomes on.
+
+No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
+of a keyed coin of the event. The line that a context names is its home vendor; a partition serves users of all vendors.
+The outcome of a decision leaves at its deadline (`hushstream.engine.awaiting`), to the counter of its home, or to the
+one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.awaiting import Awaiting
+from hushstream.engine.deciding_fold import Journaled
+from hushstream.engine.intake import DecodedContexts, decode_checked
+from hushstream.engine.machine import InputSlice
+from hushstream.engine.models import ModelReader
+from hushstream.engine.shown_feedback import ShownEarlyFeedback
+from hushstream.privacy.keys import Key
+from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.deployment import LINE, PdapSystem
+from hushstream.systems.pdap.edge import learner_state
+from hushstream.systems.pdap.edge.learner_fold import OpenRow, PdapFold
+from hushstream.systems.pdap.reasons import PdapRefusal
+from hushstream.systems.pdap.serving import Serving
+
+
+@dataclass(slots=True)
+class PathContexts(DecodedContexts):
+    """Contexts with their paths on the deepest level of the grid, which no model changes."""
+
+    paths: list[int] = field(default_factory=list)
+
+
+class PdapLearnerMachine(Awaiting[OpenRow]):
+    """The learner on one partition of contexts and clicks."""
+
+    system: PdapSystem
+    spending = None
+
+    def __init__(self, system: PdapSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment, a home partition and the edge key."""
+        feedback = system.config.feedback
+        # What was shown is public, so that users may share the places; no reward takes one.
+        early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
+        models = [ModelReader(system, 0, LINE, "TicketModel")]
+        super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms)
+        self.open: dict[str, OpenRow] = {}
+        self.serving = cold_serving(system, key)
+
+    @property
+    def _releases(self) -> bool:
+        return False
+
+    @property
+    def _reaches_ahead(self) -> bool:
+        return False
+
+    def _renew(self) -> None:
+        """Nothing is noised here."""
+
+    def outcome_name(self, event_id: str) -> bytes:
+        """16 opaque bytes that stand for the outcome of an event, in this journal and for its counter alone."""
+        return self.key.digest("outcome", self.chain.genesis_nonce, event_id.encode())
+
+    def forward_name(self, event_id: str) -> bytes:
+        """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
+        return self.key.digest("forward", self.chain.genesis_nonce, event_id.encode())
+
+    def _decode(self, part: InputSlice) -> PathContexts:
+        grid = self.system.config.grid
+        found = decode_checked(part, grid.dimension, self.arms, inside, PdapRefusal.CONTEXT_OUTSIDE)
+        contexts = found.columns.contexts
+        # What is refused has no path; any stands for it.
+        paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
+        return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+
+    def _batch(self, sequence: int, journaled: Journaled | None) -> PdapFold:
+        return PdapFold(self, journaled)
+
+    # State on disk.
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return learner_state.dump(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        learner_state.restore(self, snapshot)
+
+
+def inside(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows of (n, d) have entries from 0 to 1."""
+    return np.asarray(((contexts >= 0) & (contexts <= 1)).all(axis=1))
+
+
+def cold_serving(system: PdapSystem, key: Key) -> Serving:
+    """What stands before the first version: the tickets that follow from the configuration alone."""
+    serving = Serving(system.config.grid, key)
+    serving.apply(Aggregate(system.config).publish())
+    return serving

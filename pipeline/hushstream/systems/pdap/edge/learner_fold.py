@@ -1,0 +1,164 @@
+"""One batch of a P-DAP learner: what models, clicks and contexts do to it, and what follows from them.
+
+See `hushstream.engine.deciding_fold` for the order in which they do, and for what a cut between batches changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from hushstream.engine.awaiting import AwaitingFold
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, Journaled
+from hushstream.engine.intake import DecodedContexts, eligible_mask
+from hushstream.engine.machine import InputSlice, Output
+from hushstream.engine.models import ModelReader, OnChain
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.feedback.memory import PastDecision
+from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
+from hushstream.systems.pdap.reasons import PdapRefusal
+from hushstream.systems.pdap.records import (
+    MAX_ROWS_A_RECORD,
+    Forward,
+    forward_fields,
+    outcome_fields,
+    parse_model,
+)
+from hushstream.systems.pdap.tickets import TICKETS
+
+if TYPE_CHECKING:
+    from hushstream.systems.pdap.edge.learner import PathContexts, PdapLearnerMachine
+
+POLICY = "tickets"
+_SHARE = CERTAIN // TICKETS
+"""One ticket of 256, in units of 1e-9: a whole number."""
+
+
+class OpenRow(NamedTuple):
+    """A decision whose reward is awaited: when, for whom, what and where, and what feedback has said so far."""
+
+    decided_ms: int
+    user: str
+    home: int
+    arm: int
+    propensity: int
+    model_version: int
+    cell: int
+    arrival: int
+    shown: bool = False
+    other_shown: bool = False
+    reward: float | None = None
+
+
+class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
+    """See `AwaitingFold`."""
+
+    _machine: PdapLearnerMachine
+
+    def __init__(self, machine: PdapLearnerMachine, journaled: Journaled | None) -> None:
+        """See `DecisionFold`."""
+        super().__init__(machine, journaled)
+        self._forwards: dict[int, list[Forward]] = {}
+
+    def run(self, slices: Sequence[InputSlice]) -> None:
+        """See `DecisionFold.run`: forwards leave with their batch."""
+        super().run(slices)
+        machine = self._machine
+        for serving, forwards in sorted(self._forwards.items()):
+            fields = forward_fields(serving, machine.system.digest, forwards)
+            self.releases.append(Output("forwards", serving, machine.chain.encode("Forwards", fields)))
+
+    @property
+    def _policy(self) -> str:
+        return POLICY
+
+    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
+        self._machine.serving.apply(parse_model(record.fields, self._machine.arms))
+
+    def _past_of(self, row: OpenRow) -> PastDecision:
+        return PastDecision(row.user, row.arm, row.propensity, row.model_version)
+
+    def _stranger(self, user: str) -> Refusal | None:
+        return None if self._machine.is_home_of(user) else Refusal.FOREIGN_USER
+
+    def _bad_reward(self, reward: float) -> str | None:
+        return PdapRefusal.REWARD_OFF_LEVELS if self._machine.system.within_levels(reward) is None else None
+
+    # Contexts.
+
+    def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
+        columns = decoded.columns
+        if columns.lines[row] not in self._machine.system.homes:
+            return Refusal.UNKNOWN_LINE
+        stranger = self._stranger(columns.users[row])
+        return stranger or self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
+
+    def _decide(self, decoded: DecodedContexts, row: int) -> None:
+        machine, columns = self._machine, decoded.columns
+        event_id, user = columns.event_ids[row], columns.users[row]
+        mask = columns.eligible[row]
+        eligible = eligible_mask(mask, machine.arms) if mask else None
+        path = cast("PathContexts", decoded).paths[row]
+        found = machine.serving.one(path, user.encode(), event_id.encode(), eligible)
+        version = machine.serving.version
+        past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
+        if self._journaled is not None:
+            # Whole numbers alone decide, so no other arm is as good.
+            self._as_journaled(past, self._journaled, lambda arm: float("inf"))
+        home = machine.system.homes[columns.lines[row]]
+        machine.past.put(event_id, past)
+        place = (found.arm, past.propensity, version, found.cell, found.arrival)
+        self._await(event_id, OpenRow(machine.now_ms, user, home, *place))
+        serving = int(machine.system.owners[found.arm])
+        if serving != home:
+            name = machine.forward_name(event_id)
+            forward = Forward(home, name, found.cell, found.arm, found.ticket, version)
+            self._forwards.setdefault(serving, []).append(forward)
+        self._answer(event_id, past, MODEL)
+        self.counts[Outcome.DECIDED] += 1
+        if machine.early:
+            self._claim(event_id)
+
+    # Seals, and rows that leave.
+
+    def _close_phase(self, phase: int) -> None:
+        machine = self._machine
+        fields = {
+            "phase": phase,
+            "origin": machine.partition,
+            "config_digest": machine.system.digest,
+            "after_click": -1,
+        }
+        seal = machine.chain.encode("Seal", fields)
+        self.releases += [Output("outcomes", counter, seal) for counter in range(machine.system.config.counters)]
+
+    def _give_up(self, user: str) -> None:
+        """Drop the open rows: nothing of what is awaited will count."""
+        self._drop_rows(user)
+
+    def _send(self, phase: int = 0) -> None:
+        """Rows that have settled go to their counters."""
+        by_counter: dict[int, list[tuple[str, OpenRow]]] = {}
+        for event_id, row in self._settled:
+            by_counter.setdefault(self._machine.system.counter_of(row.home), []).append((event_id, row))
+        for counter, rows in sorted(by_counter.items()):
+            for first in range(0, len(rows), MAX_ROWS_A_RECORD):
+                self._send_some(counter, rows[first : first + MAX_ROWS_A_RECORD])
+        self._settled.clear()
+
+    def _send_some(self, counter: int, rows: Sequence[tuple[str, OpenRow]]) -> None:
+        machine = self._machine
+        levels = [machine.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
+        names = b"".join(machine.outcome_name(event_id) for event_id, _ in rows)
+        outcomes = Outcomes(
+            np.array([row.cell for _, row in rows], dtype=np.int64),
+            np.array([row.arrival for _, row in rows], dtype=np.int64),
+            np.array([row.arm for _, row in rows], dtype=np.int64),
+            np.array(levels, dtype=np.int64),
+            np.frombuffer(names, np.uint8).reshape(-1, NAME_BYTES),
+        )
+        fields = outcome_fields(counter, machine.system.digest, outcomes)
+        self.releases.append(Output("outcomes", counter, machine.chain.encode("Outcomes", fields)))
+        self._sent += len(rows)

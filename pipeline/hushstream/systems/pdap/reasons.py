@@ -1,0 +1,18 @@
+"""What may become of an event or a record in P-DAP, beside what the engine names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+BEYOND_HORIZON = "beyond_horizon"
+"""An outcome that came when its counter had taken all that it ever takes: a public count."""
+
+
+class PdapRefusal(StrEnum):
+    """Why a role sent a record to the dead letters."""
+
+    CONTEXT_OUTSIDE = "context_outside"
+    """An entry of a context is not from 0 to 1."""
+    REWARD_OFF_LEVELS = "reward_off_levels"
+    MALFORMED_OUTCOMES = "malformed_outcomes"
+    OTHER_COUNTER = "other_counter"

@@ -1,0 +1,1 @@
+"""P-DAP at the server: the aggregator role."""

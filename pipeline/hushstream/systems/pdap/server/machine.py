@@ -1,0 +1,134 @@
+"""The aggregator role of P-DAP: from released blocks and public arrivals to versions of tickets.
+
+Each release that a count closed gives one version. Releases that end a phase wait until all counters have ended it, and
+enter in the order of their counters, so that the version does not depend on how the counters raced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, ClassVar
+
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord
+from hushstream.engine.models import aggregator_identity
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.engine.state_parts import array
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.schemas import codec
+from hushstream.systems.pdap.aggregate import AGGREGATE, Aggregate, ModelUpdate
+from hushstream.systems.pdap.deployment import LINE, PdapSystem
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.outcomes import Release
+from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
+from hushstream.systems.pdap.topics import SERVER_ZONE
+
+
+class PdapAggregatorMachine(PublishingRole):
+    """The aggregator of the one model line."""
+
+    form: ClassVar[Form] = publishing_form(
+        "a P-DAP aggregator's state",
+        1,
+        "PdapAggregatorState",
+        **AGGREGATE,
+        as_stated="boolean",
+        waiting=array("bytes"),
+    )
+    floats: ClassVar[Mapping[str, str]] = {}
+    margin: ClassVar[float] = 0.0
+    system: PdapSystem
+
+    def __init__(self, system: PdapSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        identity = aggregator_identity(system, line)
+        origins = system.config.counters
+        super().__init__(system, identity, "TicketModel", ("releases", line), SERVER_ZONE, origins)
+        self.as_stated = True
+        self.aggregate = Aggregate(system.config)
+        self.update: ModelUpdate = self.aggregate.publish()
+        """The newest version; the one before any release follows from the configuration, and is not published."""
+        self.waiting: list[bytes] = []
+        """Records of releases that did not enter yet: parts of one, and what waits for the end of its phase."""
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"BlockRelease", "Seal"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`."""
+        release_id = fields["release_id"].hex()
+        if release_id in self.known:
+            gathered.counts[Outcome.REPEATED_RELEASE] += 1
+            return False
+        try:
+            self._require(fields)
+        except PdapError:
+            raise Refused(Refusal.MALFORMED_RELEASE) from None
+        self.known.put(release_id, None)
+        self.waiting.append(record.value)
+        self.as_stated = self.as_stated and fields["private_as_stated"]
+        gathered.counts[Outcome.RELEASE] += 1
+        if fields["closed_by"] != "count" or fields["part"] + 1 < fields["parts"]:
+            return False
+        self._enter(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
+        return True
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`."""
+        self._enter(lambda found: found["phase"] <= self.seals.complete)
+        return True
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        columns = model_fields(self.update, self.system.config.arms)
+        price = self.system.guarantee().price
+        return {
+            "line": LINE,
+            **columns,
+            "observations": self.aggregate.decisions,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
+        }
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`; everything in it was published or is public."""
+        return {**self.aggregate.dump(), "as_stated": self.as_stated, "waiting": self.waiting}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.aggregate.load(state)
+        self.as_stated, self.waiting = state["as_stated"], list(state["waiting"])
+
+    def _require(self, fields: Mapping[str, Any]) -> None:
+        """Refuse a release that could not be of this deployment.
+
+        Raises:
+            PdapError: says what was expected and what came.
+        """
+        config, found = self.system.config, parse_part(fields)
+        config.grid.require(found.blocks.cells)
+        config.grid.require(found.arrived)
+        arms = found.blocks.arms
+        known = not len(arms) or (arms.min() >= 0 and arms.max() < config.arms)
+        if not known or not 0 <= fields["counter"] < config.counters:
+            raise PdapError("release: expected arms and a counter of this deployment, got others")
+
+    def _enter(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Fold the releases that are due, in the order of their counters and windows, and make the next version."""
+        records = [(codec.decode(value)[1], value) for value in self.waiting]
+        self.waiting = [value for fields, value in records if not due(fields)]
+        whole: dict[tuple[int, int], list[Release]] = {}
+        for fields, _ in records:
+            if due(fields):
+                whole.setdefault((fields["counter"], fields["window"]), []).append(parse_part(fields))
+        for _, parts in sorted(whole.items(), key=itemgetter(0)):
+            self.aggregate.fold(whole_release(parts))
+        self.update = self.aggregate.publish()

@@ -1,0 +1,111 @@
+"""P-DAP as a system: what the catalogue knows of it, and what a deployment of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import RECOMMENDATIONS
+from hushstream.engine.topics import EVENTS_STAY
+from hushstream.privacy.promise import Promises
+from hushstream.systems.pdap import artefacts as files
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
+from hushstream.systems.pdap.plan import notes, plan
+from hushstream.systems.pdap.promise import budget_facts, release_guarantee
+from hushstream.systems.pdap.roles import ROLES
+from hushstream.systems.pdap.topics import TOPICS
+
+_TRUST = {
+    "serving": "central, at the counter; hosted: the operator's learner workers, then the one trusted counter, see the "
+    "rewards of all vendors in clear; vendors and everybody else see noised blocks",
+    "home": "central, at each vendor's counter; hosted: the operator's learner workers see rewards in clear, and each "
+    "vendor's counter those of its own users; other vendors and everybody else see noised blocks",
+}
+
+
+def declare(core: PdapSystem) -> System:
+    """A deployment."""
+    config = core.config
+    return System(
+        kind=NAME,
+        config=config,
+        digest=core.digest,
+        roles=ROLES,
+        topics=TOPICS,
+        counts=core.counts,
+        promises=core.promises(),
+        budgets=core.budgets,
+        ledgers=core.ledgers,
+        erasure=ERASURE,
+        words=_words(config),
+        facts={"vendors": len(config.vendors), "arms": config.arms, "least block": config.least_counts[0]},
+        core=core,
+        public_dataset=core.public_dataset,
+    )
+
+
+def _assemble(config: PdapConfig, artefacts: Artefacts) -> System:
+    return declare(files.assemble(config, artefacts))
+
+
+def _promises(config: PdapConfig, artefacts: Artefacts) -> Promises:
+    return Promises(release_guarantee(config))
+
+
+def _budgets(config: PdapConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return (budget_facts(config),)
+
+
+def _words(config: PdapConfig) -> Words:
+    return Words(
+        trust=_TRUST[config.release.placement],
+        erasure="hushstream forget drops the outcomes that are still awaited; the user's records go with their topics' "
+        "retention; outcomes that a counter has taken name nobody and stay, under noise",
+        result=RECOMMENDATIONS,
+        example="Ann clicked on the film that she was shown at ten past nine",
+    )
+
+
+def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    return bool(fields.get("user") == user or user in fields.get("users", ()))
+
+
+ERASURE = Erasure(
+    stays=(
+        "what counters have taken of the user's rewards: sums by cell and arm that name nobody, released with noise or "
+        "waiting to be; the guarantee covers them",
+        "that contexts came to a cell, how many outcomes each block has, and forwards: by opaque names, all public",
+        "no allowance is refilled: each reward is in one block, ever",
+        EVENTS_STAY,
+    ),
+    waits=("the user's name in the learner's data directory: until the next snapshot",),
+    names=_names,
+)
+
+
+def _facts(config: PdapConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    """What a window needs, and when the first one closes."""
+    found = plan(config, config.schedule.first * config.counters)
+    least = f"Blocks of {found.least:,} outcomes at least; the first model after {found.first_model:,} outcomes."
+    return (Fact("least_block", found.least, least),)
+
+
+KIND = Kind(
+    name=NAME,
+    summary="vendors recommend one another's items; what they share is noised blocks of disjoint rewards",
+    config=PdapConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    artefacts=(),
+    prepare=files.prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    check=require_publishable,
+    facts=_facts,
+    notes=notes,
+    study="hushstream.replay.studies.pdap.study:STUDY",
+)
