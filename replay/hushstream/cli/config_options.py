@@ -106,13 +106,15 @@ def _type(hint: Any) -> str:
         return " | ".join(str(value) for value in get_args(hint))
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(_type(part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"list of {_type(get_args(hint)[0])}s"
     return _PLAIN[hint]
 
 
 def _default(one: Field[Any]) -> str | None:
     if one.default is MISSING:
         return None if one.default_factory is MISSING else "{}"
-    return str(yaml.safe_dump(one.default)).splitlines()[0]
+    return str(yaml.safe_dump(one.default, default_flow_style=True)).splitlines()[0]
 
 
 def _table(system: str, found: tuple[Setting, ...]) -> Table:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.engine.declaration import Kind
+from hushstream.engine.declaration import Kind, Report
 from hushstream.engine.live import require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
@@ -59,7 +59,16 @@ def register(app: typer.Typer) -> None:
     app.add_typer(keys_app, name="keys")
 
 
-def guarantee(config: ConfigFile, json: AsJson = False) -> None:
+def guarantee(
+    config: ConfigFile,
+    contexts: Annotated[
+        int | None, typer.Option(help="Decisions in its life: say, too, whether it will pay (systems that share).")
+    ] = None,
+    overlap: Annotated[
+        float, typer.Option(help="For that: share of items that suit users of any vendor (1: catalogues are alike).")
+    ] = 0.02,
+    json: AsJson = False,
+) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
 
     With the budget and how much of what is planned fits it, the price in every currency (rho of zCDP, and epsilon at
@@ -70,8 +79,13 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
     rows, facts = conversion_rows(promises.releases), kind.facts(values, artefacts)
+    advice = None if contexts is None else _advice(values, contexts, overlap, json)
     if json:
-        found = {"budgets": [one.as_json() for one in budgets], "conversions": [row.as_json() for row in rows]}
+        found: dict[str, Any] = {
+            "budgets": [one.as_json() for one in budgets],
+            "conversions": [row.as_json() for row in rows],
+        }
+        found |= {} if advice is None else {"advice": advice.as_json()}
         print_json({**promises.as_json(), **found, **{fact.name: fact.value for fact in facts}})
         return
     typer.echo(promises.releases.as_text(), nl=False)
@@ -80,6 +94,30 @@ def guarantee(config: ConfigFile, json: AsJson = False) -> None:
         typer.echo(fact.text)
     typer.echo(conversion_text(rows), nl=False)
     typer.echo(promises.beside_text(), nl=False)
+    if advice is not None:
+        typer.echo(advice.as_text(), nl=False)
+
+
+def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool) -> Report:
+    """Whether a deployment will pay, by the studies of its system.
+
+    Raises:
+        HushstreamError: they give no advice, or not for so many contexts.
+    """
+    from hushstream.cli.progress import progress_bar
+    from hushstream.replay.study import studies
+
+    study = studies().get(config.system)
+    if study is None or study.advise is None:
+        known = [name for name, one in studies().items() if one.advise is not None]
+        raise HushstreamError(f"--contexts: expected a system with advice ({', '.join(known)}), got {config.system}")
+    with progress_bar(quiet) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            progress.update(task, completed=done, total=total, description=what)
+
+        return study.advise(config, contexts, overlap, show)
 
 
 def statement(

@@ -18,6 +18,7 @@ from hushstream.systems.catalogue import kinds
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from hushstream.engine.declaration import Report
     from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Recipe
     from hushstream.replay.bench.rows import BenchRow
@@ -77,6 +78,8 @@ class Study:
         bench: its benchmarks: (progress, rounds).
         stream_bench: those that need a broker and workers.
         kafka_bench: those that compare a Kafka at an address with the embedded broker.
+        advise: whether it pays, before anything runs: (configuration, decisions in its life, share of items that suit
+            users of any vendor, progress).
         demo: options of the main job, by seed, Kafka and its settings.
         soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
         evaluate: replays the log of another policy, by the options of the command.
@@ -100,6 +103,7 @@ class Study:
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
+    advise: Callable[[Any, int, float, Progress | None], Report] | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None

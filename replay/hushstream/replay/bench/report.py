@@ -11,7 +11,6 @@ from rich.table import Table
 
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
-from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdol.bench import pdol_rows
 from hushstream.replay.study import studies
 
@@ -37,7 +36,7 @@ def run_bench(
         rows += counter_rows(progress, rounds)
         for study in studies().values():
             rows += [] if study.bench is None else study.bench(progress, rounds)
-        rows += pdap_rows(progress, rounds) + pdol_rows(progress, rounds)
+        rows += pdol_rows(progress, rounds)
     if "stream" in subjects:
         for study in studies().values():
             rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,16 @@ class Advice:
     gain: tuple[float, float, float]
     online: tuple[float, float, float]
     plan: Plan
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; intervals as (mean, low, high)."""
+        return {
+            "verdict": self.verdict,
+            "gain": list(self.gain),
+            "online": list(self.online),
+            "outcomes": self.plan.outcomes,
+            "warnings": list(self.plan.warnings),
+        }
 
     def as_text(self) -> str:
         """In plain words."""

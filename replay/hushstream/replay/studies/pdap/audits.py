@@ -9,7 +9,7 @@ adversary says yes where each of them reaches 1, where the likelihood ratio is l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -21,14 +21,16 @@ from hushstream.privacy.audit_laws import Family, laplace_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
+from hushstream.replay.audits.report import AuditReport
 from hushstream.replay.audits.row import Audit, Run
 from hushstream.replay.studies.pdap.paper import PaperRun, PaperTask, paper_guarantee
 from hushstream.replay.studies.pdap.worlds import names, vendors
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.cells import ROOT, Int64
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
-from hushstream.systems.pdap.counter import Counter, Outcomes, Release
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.outcomes import Outcomes, Release
 from hushstream.systems.pdap.promise import release_guarantee
 from hushstream.systems.pdap.serving import Serving
 
@@ -213,6 +215,19 @@ def audit_paper() -> Run:
         return 1.0 if cell.shown[1] > 10 else -1.0
 
     return partial(audit_attack, each_run(score), paper_guarantee("P-DAP", PAPER_EPSILON).cost, None)
+
+
+def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditReport:
+    """Attack what a configuration releases: blocks of the level with the largest epsilon."""
+    largest = replace(config.release, epsilon=max(config.level_epsilons), level_growth=0.0)
+    settings = {
+        "system": config.system,
+        "epsilon": largest.epsilon,
+        "reward_levels": largest.reward_levels,
+        "least": config_of(largest, 1).least_counts[0],
+    }
+    promise = release_guarantee(config_of(largest, ARMS_ABREAST))
+    return AuditReport("blocks", settings, audit_blocks(largest)(runs, false_alarm), promise)
 
 
 def audits() -> tuple[Audit, ...]:

@@ -18,7 +18,8 @@ from hushstream.replay.studies.pdap.play import keyed_noise
 from hushstream.replay.studies.pdap.worlds import names as names_from
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
-from hushstream.systems.pdap.counter import Counter, Outcomes
+from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.serving import Serving
 
 DIMENSION, VENDORS, ARMS = 5, 4, 1_000
@@ -41,6 +42,7 @@ class _Deployment:
         self.serving.apply(self.aggregate.publish())
         self.draws = np.random.default_rng(seed)
         self.users = [b"user %08d" % place for place in range(EVENTS)]
+        self.events = [b"%d" % place for place in range(EVENTS)]
         self.learn(WARM, WARM)
         self.turn()
         self.learn(WARM, WARM)
@@ -50,12 +52,12 @@ class _Deployment:
         """Answer and take ``count`` contexts in batches; seconds of CPU time."""
         contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
         clicks = (self.draws.random(count) < 0.4).astype(np.int64)
-        users = self.users * (-(-count // EVENTS))
+        users, events = (names * (-(-count // EVENTS)) for names in (self.users, self.events))
         begin = time.thread_time()
         for first in range(0, count, batch):
             part = slice(first, first + batch)
             some = contexts[part]
-            found = self.serving.choose(some, users[part], range(len(some)))
+            found = self.serving.choose(some, users[part], events[part])
             named = names_from(self.counter.taken, len(some))
             self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part], named))
         return time.thread_time() - begin

@@ -26,8 +26,9 @@ from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.blocks import Blocks, gathered, joined
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
-from hushstream.systems.pdap.counter import Counter, Release
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.estimate import Observed
+from hushstream.systems.pdap.outcomes import Release
 
 HORIZON = 1 << 20
 """Leaves that each per-event counter is made for."""

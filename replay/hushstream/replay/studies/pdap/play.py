@@ -28,8 +28,9 @@ from hushstream.systems.pdap.configuration import (
     VendorConfig,
     pdap_digest,
 )
-from hushstream.systems.pdap.counter import Counter, Outcomes
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.serving import Serving
 from hushstream.systems.pdap.tickets import TICKETS
 
@@ -198,7 +199,6 @@ def configuration(task: Task, world: VendorWorld, epsilon: float | None = None) 
         cells=CellConfig(**dict(task.cells)),
         release=BlockConfig(epsilon=task.epsilon if epsilon is None else epsilon, **dict(task.release)),
         estimate=EstimateConfig(**dict(task.estimate)),
-        public_dataset=True,
     )
 
 

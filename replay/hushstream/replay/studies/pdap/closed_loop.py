@@ -1,0 +1,180 @@
+"""The closed loop of P-DAP: users come to their home vendors in phases that a seal ends, as windows end.
+
+Within a phase everybody is answered by the model of the phase before; the seal lets the outcomes of the phase leave,
+and the next phase begins when every learner holds the model that came of them. Who comes, and what they would click, is
+drawn beforehand, so that the direct runner and a stream give the same, and vendors that keep apart meet the same users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+import numpy as np
+
+from hushstream.client.client import Client, EventLog
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.pdap.worlds import Arrivals, Float64, Int64, VendorWorld
+from hushstream.replay.worlds.draws import Draws
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.windows import Schedule
+
+MODEL_TIMEOUT_SECONDS = 60.0
+_POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
+_AT_ONCE = 256
+_SAMPLED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PdapPlan:
+    """How a world is played: so many contexts in all, in phases that end as windows of a schedule do."""
+
+    contexts: int
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        """Refuse a plan without contexts.
+
+        Raises:
+            HushstreamError: names what came.
+        """
+        if self.contexts < 1:
+            raise HushstreamError(f"plan: expected contexts of at least 1, got {self.contexts}")
+
+    def phases(self) -> Iterator[range]:
+        """The events of each phase."""
+        done, window = 0, 0
+        while done < self.contexts:
+            end = min(self.contexts, self.schedule.closes_at(window))
+            yield range(done, end)
+            done, window = end, window + 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Visits:
+    """Who comes, and the coins of their clicks, (n,) each.
+
+    Attributes:
+        arrivals: in order.
+        coins: from 0 to 1; what has a mean above its coin is clicked.
+    """
+
+    arrivals: Arrivals
+    coins: Float64
+
+    @classmethod
+    def of(cls, world: VendorWorld, contexts: int, seed: int) -> Visits:
+        """Draw them."""
+        generator = Draws(seed, "pdap-visits").generator()
+        return cls(world.arrivals(contexts, generator), generator.random(contexts))
+
+
+@dataclass(slots=True)
+class PdapPlayed:
+    """What happened, (n,) arrays by event, and how long it took.
+
+    Attributes:
+        chosen: arms.
+        chances: click probability of each at its context.
+        clicks: 0 or 1.
+        seconds: from the first context to the last model.
+        latencies: seconds from asking to answer, a sample.
+    """
+
+    chosen: Int64
+    chances: Float64
+    clicks: Int64
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+
+
+class PdapLoop:
+    """Plays a world of vendors against a deployment."""
+
+    def __init__(
+        self, config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, progress: Progress | None = None
+    ) -> None:
+        """Bind a world and who visits it to a plan."""
+        self._config = config
+        self._world = world
+        self._visits = visits
+        self._plan = plan
+        self._progress = progress
+        self._lines = [vendor.name for vendor in config.vendors]
+        self._feedback: list[asyncio.Future[None]] = []
+        whole = np.zeros(plan.contexts, dtype=np.int64)
+        self.played = PdapPlayed(whole, np.zeros(plan.contexts), whole.copy())
+
+    async def run(self, log: EventLog) -> PdapPlayed:
+        """Play all phases over a client's log.
+
+        Raises:
+            HushstreamError: no model came of a sealed phase in time.
+        """
+        started = time.perf_counter()
+        async with Client(log) as client:
+            for phase, events in enumerate(self._plan.phases()):
+                await self._phase(client, events, phase)
+                await client.seal(phase)
+                await self._await_version(client, log.partitions(), phase)
+        self.played.seconds = time.perf_counter() - started
+        return self.played
+
+    async def _phase(self, client: Client, events: range, phase: int) -> None:
+        for first in range(events.start, events.stop, _AT_ONCE):
+            some = range(first, min(events.stop, first + _AT_ONCE))
+            await asyncio.gather(*(self._visit(client, event) for event in some))
+            if self._progress is not None:
+                self._progress(some.stop, self._plan.contexts, f"window {phase + 1}")
+        await asyncio.gather(*self._feedback)
+        self._feedback.clear()
+
+    async def _visit(self, client: Client, event: int) -> None:
+        arrivals, name = self._visits.arrivals, f"visit:{event}"
+        user = f"user-{arrivals.users[event]}"
+        asked = time.perf_counter()
+        line = self._lines[arrivals.homes[event]]
+        decision = await client.decide(name, user, arrivals.contexts[event], timeout=60.0, line=line)
+        if event % _SAMPLED == 0:
+            self.played.latencies.append(time.perf_counter() - asked)
+        clicked = self._note(event, decision.arm)
+        # No decision of this phase waits for it: the seal does.
+        self._feedback.append(asyncio.ensure_future(_answer(client, name, user, decision.arm, clicked)))
+
+    def _note(self, event: int, arm: int) -> bool:
+        progress = event / self._plan.contexts
+        here = self._visits.arrivals.take(np.array([event]))
+        chance = float(self._world.means(here, np.array([arm]), progress)[0])
+        clicked = bool(self._visits.coins[event] < chance)
+        played = self.played
+        played.chosen[event], played.chances[event], played.clicks[event] = arm, chance, clicked
+        return clicked
+
+    async def _await_version(self, client: Client, partitions: int, phase: int) -> None:
+        """Ask as a user of each partition, without ever showing the answer, until it comes from the new model."""
+        context = np.full(self._config.dimension, 0.5, dtype=np.float32)
+        for partition in range(partitions):
+            user = next(name for n in count() if partition_of(name := f"probe-{n}", partitions) == partition)
+            deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
+            for poll in count():
+                event = f"probe:{phase}:{partition}:{poll}"
+                decision = await client.decide(event, user, context, timeout=60.0, line=self._lines[0])
+                if decision.model_version > phase:
+                    break
+                if time.perf_counter() > deadline:
+                    raise HushstreamError(
+                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
+                        f"are all roles running?"
+                    )
+                await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
+
+
+async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool) -> None:
+    await client.shown(event, user, arm)
+    if clicked:
+        await client.reward(event, user, arm, 1.0)

@@ -1,0 +1,45 @@
+"""The datasets of P-DAP: its worlds, one of them made of another dataset's files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from hushstream.replay.datasets.builtin import ML_100K
+from hushstream.replay.datasets.dataset import Dataset, Summary
+from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.worlds import VendorWorld, vendors
+
+
+def _summary(world: VendorWorld) -> Summary:
+    return {"vendors": int(world.owners.max()) + 1, "arms": len(world.owners), "dimension": world.dimension}
+
+
+def _vendors(folder: Path) -> Summary:
+    return _summary(vendors())
+
+
+def _films(folder: Path) -> Summary:
+    return _summary(ml_vendors(data_dir=str(folder)))
+
+
+VENDORS = Dataset(
+    name="vendors",
+    description="Simulated vendors with items of their own, specialised or alike, stationary or drifting",
+    licence="none: simulated",
+    page="https://arxiv.org/abs/1509.00181",
+    files=(),
+    archive_url=None,
+    verified=True,
+    note="Nothing to fetch.",
+    folders=(),
+    summarise=_vendors,
+)
+
+FILM_VENDORS = replace(
+    ML_100K,
+    name="ml-vendors",
+    description="MovieLens-100K with its films shared out among vendors; clicks are those of a fitted model",
+    note="The files of ml-100k.",
+    summarise=_films,
+)

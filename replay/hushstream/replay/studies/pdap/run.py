@@ -1,0 +1,175 @@
+"""`run` for P-DAP: a world of vendors through learner, counters and aggregator."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from hushstream.agents.deployment import parse_as, prepare
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.worlds import make_world, world_options
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.measures import environment, throughput
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.studies.pdap.apart import chances_apart
+from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
+from hushstream.replay.studies.pdap.ml_vendors import FilmVendors
+from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
+from hushstream.replay.studies.pdap.worlds import Float64, Vendors, VendorWorld
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.windows import Schedule
+
+WORLDS = (Vendors, FilmVendors)
+_NEVER_OUTCOMES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class PdapOptions:
+    """What to run.
+
+    Attributes:
+        dataset: a world of vendors by name.
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
+        contexts: of all vendors together.
+        first_window: contexts of the first phase.
+        window_ratio: each phase ends at so many times the contexts of the one before.
+        world: options of the world.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml. Windows are ended
+            by the seals of phases, unless ``release.first_window`` is given here.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        verify: recompute everything that was published, at the end.
+    """
+
+    dataset: str = "vendors"
+    runner: Runner = "direct"
+    seed: int = 0
+    contexts: int = 5_000
+    first_window: int = 500
+    window_ratio: float = 1.5
+    world: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    verify: bool = True
+
+
+def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResult:
+    """Play a world of vendors and return what each earned, guarantee, counts and throughput.
+
+    Raises:
+        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
+    """
+    require_runner(options.runner, options.bootstrap, options.security)
+    world = _world(options)
+    plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
+    visits = Visits.of(world, plan.contexts, options.seed)
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        config = parse_as(PdapConfig, configured(options, world))
+        system = prepare(folder, config, public_dataset=world.name)
+        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        loop = PdapLoop(config, world, visits, plan, progress)
+        recording = asyncio.run(play(system, place, loop.run))
+    apart = chances_apart(config, world, visits, plan, options.seed)
+    return _result(options, world, system, recording, visits, apart)
+
+
+def _world(options: PdapOptions) -> VendorWorld:
+    values = dict(options.world)
+    if "seed" in world_options(options.dataset):
+        values.setdefault("seed", options.seed)
+    world = make_world(options.dataset, **values)
+    if not isinstance(world, WORLDS):
+        raise HushstreamError(f"dataset: expected a world of vendors, got {options.dataset!r}{hint(options.dataset)}")
+    return cast("VendorWorld", world)
+
+
+def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
+    """The configuration that fits a world, under what the caller asked for."""
+    sizes = np.bincount(world.owners).tolist()
+    values: dict[str, Any] = {
+        "system": "pdap",
+        "deployment": "replay",
+        "vendors": [{"name": f"vendor-{place}", "arms": size} for place, size in enumerate(sizes)],
+        "dimension": world.dimension,
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "remembered_events": max(50_000, options.contexts)},
+        "release": {"first_window": _NEVER_OUTCOMES},
+    }
+    return merged_values(values, options.config)
+
+
+def _result(
+    options: PdapOptions,
+    world: VendorWorld,
+    deployed: System,
+    recording: Recording[PdapPlayed],
+    visits: Visits,
+    apart: Float64,
+) -> PdapResult:
+    played, config = recording.played, deployed.config
+    assert isinstance(config, PdapConfig)
+    return PdapResult(
+        dataset=world.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=config.deployment,
+        config_digest=deployed.digest.hex(),
+        placement=config.release.placement,
+        privacy=StatedGuarantee.of(deployed.promises.releases.under_key(reproducible=True)),
+        vendors=_vendors(config, played, visits, apart),
+        curve=_curve(options, played, apart),
+        counts={**recording.counts, **record_counts(recording.logs)},
+        throughput=throughput(
+            played.seconds, len(played.chosen), played.latencies, recording.counts, recording.peak_memory_bytes
+        ),
+        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        environment=environment(),
+    )
+
+
+def _vendors(config: PdapConfig, played: PdapPlayed, visits: Visits, apart: Float64) -> tuple[VendorRow, ...]:
+    homes, serving = visits.arrivals.homes, config.owners[played.chosen]
+    rows = []
+    for number, vendor in enumerate(config.vendors):
+        here = homes == number
+        visitors = int(here.sum())
+        rows.append(
+            VendorRow(
+                vendor.name,
+                visitors,
+                _mean(played.chances[here]),
+                _mean(apart[here]),
+                int((here & (serving != number)).sum()),
+                int((~here & (serving == number)).sum()),
+            )
+        )
+    return tuple(rows)
+
+
+def _curve(options: PdapOptions, played: PdapPlayed, apart: Float64) -> tuple[CurveRow, ...]:
+    """Mean click probability of all answers until the end of each phase."""
+    plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
+    ends = [events.stop for events in plan.phases()]
+    return tuple(CurveRow(end, _mean(played.chances[:end]), _mean(apart[:end])) for end in ends)
+
+
+def _mean(values: Float64) -> float:
+    return float(values.mean()) if len(values) else 0.0

@@ -1,0 +1,51 @@
+"""The studies of P-DAP, as the catalogue finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.replay.audits.row import made
+from hushstream.replay.progress import Progress
+from hushstream.replay.studies.pdap.advice import Advice, advise
+from hushstream.replay.studies.pdap.audits import audit_config, audits
+from hushstream.replay.studies.pdap.bench import pdap_rows
+from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
+from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
+from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, write_pdap_report
+from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
+from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.study import Study
+
+
+def _document(result: PdapResult) -> dict[str, Any]:
+    return result.as_json()
+
+
+def _plays(made: Any) -> bool:
+    """Whether it is a class of worlds of vendors."""
+    return hasattr(made, "arrivals") and hasattr(made, "means")
+
+
+def _advise(config: Any, contexts: int, overlap: float, progress: Progress | None) -> Advice:
+    return advise(config, contexts, overlap, progress=progress)
+
+
+STUDY = Study(
+    system="pdap",
+    options=PdapOptions,
+    flags={"contexts": "--contexts", "first_window": "--first-window", "window_ratio": "--window-ratio"},
+    dataset="vendors",
+    play=run_pdap,
+    document=_document,
+    table=pdap_table,
+    report=write_pdap_report,
+    worlds={"vendors": vendors, "ml-vendors": ml_vendors},
+    datasets=(VENDORS, FILM_VENDORS),
+    plays=_plays,
+    experiments=lambda: EXPERIMENTS,
+    audits=lambda: tuple(map(made, audits())),
+    audit_config=audit_config,
+    bench=pdap_rows,
+    advise=_advise,
+)
