@@ -18,6 +18,7 @@ CONFIGURATIONS = {name: kind.config for name, kind in kinds().items()}
 NEEDED = {
     "p2b": {"deployment": "shop", "arms": 3, "context.dimension": 4, "expected_slots": 100},
     "colin": {"deployment": "shop", "arms": 3, "features.dimension": 4},
+    "pdap": {"deployment": "shop", "vendors": [{"name": "one", "arms": 3}], "dimension": 2},
 }
 
 
@@ -43,7 +44,7 @@ def test_every_field_of_every_configuration_has_a_meaning_and_nothing_else_has(m
 @pytest.mark.parametrize("system", CONFIGURATIONS)
 def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(system):
     listed = settings(CONFIGURATIONS[system])
-    inside = {one.name for one in listed if one.name.startswith("budget.")}
+    inside = {one.name for one in listed if one.name.startswith(("budget.", "vendors."))}
     required = {one.name for one in listed if one.default is None and one.type != "section"} - inside
     assert required == set(NEEDED[system])
     values = {

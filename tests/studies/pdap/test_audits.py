@@ -28,8 +28,9 @@ from hushstream.replay.studies.pdap.audits import (
 )
 from hushstream.systems.pdap.blocks import Blocks, close, gathered, joined
 from hushstream.systems.pdap.configuration import BlockConfig
-from hushstream.systems.pdap.counter import Counter, Release
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.noise import block_scales
+from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.promise import release_guarantee
 
 RELEASE = BlockConfig(first_window=30)
@@ -77,7 +78,7 @@ class SizedByRewards(Counter):
         by_sums = Blocks(named.cells, named.arms, np.maximum(named.sums, 0), named.counts)
         found, left = close(self._grid, by_sums, [1] * (self._grid.levels + 1))
         exact = Blocks(found.cells, found.arms, found.sums, found.counts)
-        noised = Blocks(exact.cells, exact.arms, exact.counts, exact.sums + self._noise(window, exact, bytes(32)))
+        noised = Blocks(exact.cells, exact.arms, exact.counts, exact.sums + self.noise(window, exact, bytes(32)))
         self._pending = Blocks(left.cells, left.arms, left.sums, left.counts)
         self._fresh, self._arrivals, self._rows, self.window = [], [], [], window + 1
         return Release(window, joined([noised]), *(np.zeros(0, dtype=np.int64),) * 2, 30)

@@ -1,4 +1,4 @@
-"""The harness as a fixture: test files do not import one another, so it comes from here."""
+"""The harness and the rigs as fixtures: test files do not import one another, so they come from here."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from typing import Any
 
 import pytest
 
-NAME = "hushstream_test_pdap"
+
+def _module(name: str, file: str) -> Any:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / file)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 @pytest.fixture(scope="session")
 def pdap() -> Any:
-    """The module of a small deployment of P-DAP."""
-    if NAME not in sys.modules:
-        spec = importlib.util.spec_from_file_location(NAME, Path(__file__).parent / "harness.py")
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[NAME] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[NAME])
-    return sys.modules[NAME]
+    """The module of a small deployment of P-DAP, of stages alone."""
+    return _module("hushstream_test_pdap", "harness.py")
+
+
+@pytest.fixture(scope="session")
+def shops(rigs: Any) -> Any:
+    """The module of a small deployment's rigs, which needs that of ``rigs``."""
+    return _module("hushstream_test_pdap_rigs", "rigs.py")

@@ -8,8 +8,9 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
-from hushstream.systems.pdap.counter import Counter, Outcomes
+from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.serving import Serving
 
 KEY = seeded_key(3, "counter")
@@ -56,7 +57,7 @@ class Deployment:
     def answer(self, count):
         contexts = self.draws.random((count, self.config.dimension)).astype(np.float32)
         users = [place.to_bytes(4, "little") for place in range(count)]
-        found = self.serving.choose(contexts, users, [len(self.answers)] * count)
+        found = self.serving.choose(contexts, users, [b"%d" % len(self.answers)] * count)
         self.answers.append(found)
         return found
 

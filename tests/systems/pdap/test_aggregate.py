@@ -10,8 +10,8 @@ import pytest
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.cells import ROOT
-from hushstream.systems.pdap.counter import Release
 from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.outcomes import Release
 
 EMPTY = np.zeros(0, dtype=np.int64)
 

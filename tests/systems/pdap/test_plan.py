@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.counter import Counter, Outcomes
+from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.plan import plan
 
 

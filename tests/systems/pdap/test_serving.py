@@ -22,7 +22,7 @@ def served(pdap):
 def asked(count):
     contexts = np.random.default_rng(5).random((count, 2)).astype(np.float32)
     contexts[0] = 1.0
-    return contexts, [b"user %d" % place for place in range(count)], list(range(count))
+    return contexts, [b"user %d" % place for place in range(count)], [b"%d" % place for place in range(count)]
 
 
 @pytest.mark.parametrize("batch", [1, 7, 256])
@@ -54,20 +54,20 @@ def test_the_serving_cell_is_open_and_the_arrival_one_level_below(served):
         assert arrival == cell if cell >> 57 == grid.levels else grid.parent(arrival) == cell
 
 
-def test_tickets_are_a_keyed_function_of_user_and_round():
+def test_tickets_are_a_keyed_function_of_user_and_event():
     numbers, other = TicketNumbers(seeded_key(0, "edge")), TicketNumbers(seeded_key(1, "edge"))
-    users, rounds = [b"a"] * 64 + [b"b"] * 64, list(range(64)) * 2
-    first = numbers(users, rounds)
-    assert np.array_equal(first, numbers(users, rounds))
+    users, events = [b"a"] * 64 + [b"b"] * 64, [b"%d" % place for place in range(64)] * 2
+    first = numbers(users, events)
+    assert np.array_equal(first, numbers(users, events))
     assert not np.array_equal(first[:64], first[64:])
-    assert not np.array_equal(first, other(users, rounds))
-    # Lengths are fixed, so a user's name cannot stand for a round.
-    assert len({tuple(numbers([user] * 8, range(8)).tolist()) for user in (b"", b"\x00", b"\x00" * 8)}) == 3
+    assert not np.array_equal(first, other(users, events))
+    # The end of a user's name cannot stand for the beginning of an event's.
+    assert not np.array_equal(numbers([b"ab"] * 64, events[:64]), numbers([b"a"] * 64, [b"b" + e for e in events[:64]]))
 
 
 def test_tickets_are_even():
     # A fixed key: the outcome is fixed. Of random keys one in a million would fail.
-    drawn = TicketNumbers(seeded_key(0, "edge"))([b"%d" % place for place in range(25_600)], [3] * 25_600)
+    drawn = TicketNumbers(seeded_key(0, "edge"))([b"%d" % place for place in range(25_600)], [b"3"] * 25_600)
     assert chisquare(np.bincount(drawn, minlength=256)).pvalue > 1e-6
 
 
@@ -88,4 +88,52 @@ def test_a_version_that_is_not_the_next_or_leaves_a_row_out_is_refused(served):
 
 def test_a_context_that_cannot_be_is_refused(served):
     with pytest.raises(PdapError, match="entries from 0 to 1"):
-        served.serving.choose(np.full((1, 2), np.nan, dtype=np.float32), [b"u"], [0])
+        served.serving.choose(np.full((1, 2), np.nan, dtype=np.float32), [b"u"], [b"0"])
+
+
+def test_one_answer_at_a_time_is_that_of_the_batch(served):
+    contexts, users, events = asked(300)
+    whole = served.serving.choose(contexts, users, events)
+    paths = served.config.grid.paths(contexts).tolist()
+    for place in range(300):
+        one = served.serving.one(paths[place], users[place], events[place])
+        columns = (whole.arms, whole.propensities, whole.cells, whole.arrivals, whole.tickets)
+        assert tuple(one) == tuple(int(column[place]) for column in columns)
+
+
+def test_only_eligible_arms_are_shown_each_as_often_as_it_says(served):
+    eligible = np.zeros(served.config.arms, dtype=np.bool_)
+    eligible[[1, 4, 7]] = True
+    path = int(served.config.grid.paths(np.full((1, 2), 0.5))[0])
+    drawn: dict[int, list[int]] = {}
+    for event in range(20_000):
+        found = served.serving.one(path, b"u", b"%d" % event, eligible)
+        drawn.setdefault(found.arm, []).append(found.propensity)
+    assert set(drawn) <= {1, 4, 7}
+    for propensities in drawn.values():
+        assert len(set(propensities)) == 1
+        # Keyed draws of a fixed key: a binomial within six of its standard deviations (false alarm 2e-9).
+        share = propensities[0] / 256
+        assert abs(len(propensities) / 20_000 - share) < 6 * (share * (1 - share) / 20_000) ** 0.5
+    assert sum(propensities[0] for propensities in drawn.values()) == 256
+
+
+def test_where_no_ticket_is_of_an_eligible_arm_all_of_them_are_as_likely(served):
+    path = int(served.config.grid.paths(np.full((1, 2), 0.5))[0])
+    shown = {served.serving.one(path, b"u", b"%d" % event).arm for event in range(4_000)}
+    unseen = sorted(set(range(served.config.arms)) - shown)[:2]
+    assert len(unseen) == 2
+    eligible = np.zeros(served.config.arms, dtype=np.bool_)
+    eligible[unseen] = True
+    found = [served.serving.one(path, b"u", b"%d" % event, eligible) for event in range(400)]
+    assert {one.arm for one in found} == set(unseen)
+    assert {one.propensity for one in found} == {128}
+
+
+def test_a_packed_model_answers_as_the_one_that_was_packed(served):
+    fresh = Serving(served.config.grid, seeded_key(3, "counter"))
+    fresh.load(served.serving.dump())
+    contexts, users, events = asked(100)
+    ours, theirs = fresh.choose(contexts, users, events), served.serving.choose(contexts, users, events)
+    assert np.array_equal(ours.arms, theirs.arms)
+    assert np.array_equal(ours.propensities, theirs.propensities)

@@ -1,0 +1,296 @@
+"""The learner role: answers by tickets of earlier releases alone; which outcomes leave it, when, and to whom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hushstream.privacy.keys import seeded_key
+from hushstream.schemas import codec
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.pdap.edge.learner import cold_serving
+from hushstream.systems.pdap.records import parse_model
+
+CASES = settings(max_examples=10, deadline=None)
+
+
+@pytest.fixture
+def rig(shops):
+    return shops.VendorLearnerRig()
+
+
+def without(fields, *names):
+    return {name: value for name, value in fields.items() if name not in names}
+
+
+# Decisions.
+
+
+def test_the_arm_is_the_tickets_before_and_after_a_model(shops, rig):
+    serving = cold_serving(rig.system, seeded_key(1, "edge"))
+    values = shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(4)])
+    draw = np.random.default_rng(1)
+    for version in range(len(values)):
+        if version:
+            rig.model(values[version])
+            serving.apply(parse_model(codec.decode(values[version])[1], rig.system.config.arms))
+        else:
+            rig.model(values[0])
+        for number in range(20):
+            at, event = draw.random(2).astype(np.float32), f"{version}:{number}"
+            arm = rig.decide(event, at.tolist())
+            expected = serving.choose(at[None], [b"ann"], [event.encode()])
+            answer = rig.seen.answers[-1]
+            assert arm == expected.arms[0]
+            assert answer.propensity == expected.propensities[0] * 10**9 // 256
+            assert (answer.model_version, answer.policy) == (version, 0)
+    assert len(rig.machine.serving.dump()["cells"]) > 8, "cells have opened"
+
+
+def test_only_eligible_arms_are_shown(rig):
+    for number in range(30):
+        assert rig.decide(f"e{number}", eligible=bytes([0b0100_0010])) in (1, 6)
+
+
+def test_a_repeated_context_gets_the_same_answer_and_one_outcome(rig):
+    arm = rig.interact("e")
+    rig.context("e", (0.9, 0.9))
+    assert [(answer.arm, answer.policy) for answer in rig.fold().answers] == [(arm, 2)]
+    rig.seal()
+    assert len(rig.outcomes(rig.fold())) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"at": (0.5, 1.5)}, "context_outside"),
+        ({"at": (-1e-7, 0.5)}, "context_outside"),
+        ({"at": (0.5, float("nan"))}, "not_finite"),
+        ({"at": (0.5, float("inf"))}, "not_finite"),
+        ({"at": (0.5,)}, "wrong_dimension"),
+        ({"line": "three"}, "unknown_line"),
+        ({"line": "private"}, "unknown_line"),
+        ({"eligible": bytes([1]), "baseline": 3}, "baseline_not_eligible"),
+    ],
+)
+def test_a_context_that_cannot_be_is_a_dead_letter(rig, fields, reason):
+    rig.context("e", **fields)
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    assert not seen.answers
+
+
+def test_the_upper_edge_of_the_space_is_in_its_last_cell(rig):
+    assert rig.decide("e", (1.0, 1.0)) >= 0
+
+
+def test_a_user_of_another_partition_is_refused(shops):
+    rig = shops.VendorLearnerRig(shops.make_system(partitions={"learner": 2}), partition=1 - partition_of("ann", 2))
+    rig.context("e")
+    rig.shown("other", 0)
+    assert rig.fold().reasons == ["foreign_user"] * 2
+
+
+# Outcomes.
+
+
+def test_what_was_shown_leaves_with_its_reward_and_nothing_else_does(rig):
+    clicked, passed = rig.interact("clicked"), rig.interact("passed", reward=None)
+    rig.decide("not shown")
+    other = rig.decide("another shown")
+    rig.shown("another shown", (other + 1) % 7)
+    rig.reward("another shown", other)
+    rig.seal()
+    found = rig.outcomes(rig.fold())
+    assert sorted((arm, reward) for _, _, arm, reward in found) == sorted([(clicked, 1), (passed, 0)])
+    assert {cell for _, cell, _, _ in found} == {0}
+
+
+def test_an_outcome_keeps_the_cell_that_served_though_it_has_split_since(shops, rig):
+    rig.interact("e")
+    for value in shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(3)]):
+        rig.model(value)
+    rig.fold()
+    rig.seal()
+    assert [cell for _, cell, _, _ in rig.outcomes(rig.fold())] == [0]
+    rig.interact("later")
+    rig.seal(1)
+    assert all(cell > 0 for _, cell, _, _ in rig.outcomes(rig.fold()))
+
+
+def test_a_reward_after_its_deadline_moves_nothing(shops, rig):
+    arm = rig.decide("e")
+    rig.shown("e", arm)
+    rig.wait(shops.WAIT_SECONDS + 0.001)
+    rig.reward("e", arm)
+    rig.fold()
+    rig.seal()
+    assert [reward for *_, reward in rig.outcomes(rig.fold())] == [0]
+    assert rig.seen.counts["late_reward"] == 1
+
+
+def test_outcomes_of_one_span_leave_together_when_log_time_has_come(shops, rig):
+    rig.interact("e")
+    rig.wait(shops.WAIT_SECONDS * 2.5)
+    assert not rig.outcomes()
+    rig.decide("tells the time")
+    assert len(rig.outcomes()) == 1
+
+
+def test_rewards_off_the_levels_are_refused_and_those_on_them_count(shops):
+    rig = shops.VendorLearnerRig(shops.make_system(release={"reward_levels": 4}))
+    rig.interact("on", 0.75)
+    rig.interact("off", 0.6)
+    rig.seal()
+    found = rig.outcomes(rig.fold())
+    assert sorted(reward for *_, reward in found) == [0, 3]
+    assert rig.seen.reasons == ["reward_off_levels"]
+
+
+def test_feedback_before_its_context_counts_if_its_arm_was_said_to_be_shown_first(shops):
+    system = shops.make_system(feedback={"early_feedback": 2})
+    asked = shops.VendorLearnerRig(system)
+    arms = {event: asked.decide(event) for event in ("e", "f", "g", "h")}
+    rig = shops.VendorLearnerRig(system)
+    rig.reward("h", arms["h"])
+    for event in ("e", "f", "g"):
+        rig.shown(event, arms[event])
+    rig.reward("e", arms["e"])
+    seen = rig.fold()
+    assert seen.reasons == ["click_without_context", "too_many_parked"]
+    for event in arms:
+        rig.decide(event)
+    rig.seal()
+    assert sorted(reward for *_, reward in rig.outcomes(rig.fold())) == [0, 1]
+
+
+def test_no_reward_moves_anything_but_the_number_in_its_own_row(shops):
+    """The rule that the proof rests on: what leaves, when, with what and to whom is the same for any rewards."""
+    found = []
+    for flip in (False, True):
+        seen = shops.played(shops.make_system(), flip).seen
+        places = [(output.topic, output.partition, output.key, len(output.value)) for output in seen.outputs]
+        sent = [codec.decode(output.value) for output in seen.outputs]
+        public = [(name, without(fields, "rewards")) for name, fields in sent]
+        journals = [without(record, "head", "chain") for record in seen.journals]
+        found.append(((places, public, journals), [fields.get("rewards") for _, fields in sent]))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] != found[1][1]
+
+
+def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):
+    rig = shops.VendorLearnerRig(key=shops.SECRET)
+    for number in range(20):
+        rig.interact(f"event-with-a-long-name-{number}", user="user-with-a-long-name")
+    rig.seal()
+    rig.fold()
+    point = np.array((0.2, 0.7), "<f4").tobytes()
+    for output in rig.seen.outputs:
+        for secret in (b"event-with", b"user-with", point, point[:4]):
+            assert secret not in output.value, output.topic
+
+
+def test_at_home_each_vendors_outcomes_go_to_its_own_counter_and_seals_to_all(shops):
+    rig = shops.VendorLearnerRig(shops.make_system(release={"placement": "home"}))
+    for number in range(6):
+        rig.interact(f"e{number}", line=("one", "two")[number % 2])
+    rig.seal()
+    seen = rig.fold()
+    assert [counter for counter, *_ in rig.outcomes(seen)] == [0, 0, 0, 1, 1, 1]
+    assert {output.partition for output in seen.releases("outcomes")} == {0, 1}
+    assert len(seen.records("outcomes", "Seal")) == 2
+
+
+def test_a_forward_tells_the_serving_vendor_the_cell_and_the_ticket(shops, rig):
+    arms = {f"e{number}": rig.decide(f"e{number}") for number in range(40)}
+    sent = rig.seen.records("forwards", "Forwards")
+    assert {output.partition for output in rig.seen.releases("forwards")} == {1}
+    abroad = [arm for arm in arms.values() if arm >= 3]
+    assert 0 < len(abroad) < 40
+    assert [int(arm) for fields in sent for arm in np.frombuffer(fields["arms"], "<i4")] == abroad
+    assert {fields["serving"] for fields in sent} == {1}
+    assert {int(home) for fields in sent for home in np.frombuffer(fields["homes"], "<i4")} == {0}
+    names = {fields["names"][at : at + 16] for fields in sent for at in range(0, len(fields["names"]), 16)}
+    assert len(names) == len(abroad)
+
+
+def test_a_user_who_is_forgotten_leaves_no_open_outcome(rig):
+    rig.interact("one", user="ann")
+    rig.interact("two", user="bob")
+    forget = {"user": "ann", "config_digest": rig.system.digest}
+    rig.put("contexts", codec.encode("Forget", forget))
+    rig.fold()
+    assert b"ann" not in rig.machine.snapshot()
+    rig.seal()
+    assert len(rig.outcomes(rig.fold())) == 1
+
+
+# Cuts, restores and replays.
+
+
+def script(shops, rig, seed):
+    """Contexts, feedback, models, seals and bad records, drawn from a seed."""
+    draw = np.random.default_rng(seed)
+    values = iter(shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(2)]))
+    for number in range(25):
+        way, event = draw.integers(10), f"e{number}"
+        line = ("one", "two", "three")[draw.choice(3, p=[0.5, 0.4, 0.1])]
+        if way < 6:
+            rig.context(event, draw.random(2).tolist(), line)
+            arm = int(draw.integers(7))
+            rig.shown(event, arm)
+            rig.reward(event, arm, float(draw.choice([0.0, 1.0, 0.5])))
+        elif way == 6:
+            rig.seal(number)
+        elif way == 7:
+            rig.model(next(values, b"no model"))
+        else:
+            rig.put("clicks", b"no record")
+        rig.wait(float(draw.choice([0.0, 2.0, 9.0])))
+
+
+@CASES
+@given(seed=st.integers(0, 10**6))
+def test_its_journal_replayed_gives_the_same_outputs_and_state(shops, seed):
+    rig = shops.VendorLearnerRig()
+    script(shops, rig, seed)
+    for parts in range(1, 4):
+        arrived = rig.arrived()
+        some = [
+            part._replace(
+                high=part.low + max(1, len(part.records) * parts // 3),
+                records=part.records[: max(1, len(part.records) * parts // 3)],
+            )
+            for part in arrived
+        ]
+        if some:
+            rig.take(list(rig.machine.ready(some)))
+    rig.fold()
+    fresh = rig.fresh()
+    again = rig.replayed(fresh)
+    assert [step.releases for step in again.steps] == [step.releases for step in rig.seen.steps]
+    assert [step.dead_letters for step in again.steps] == [step.dead_letters for step in rig.seen.steps]
+    assert fresh.snapshot() == rig.machine.snapshot()
+
+
+@CASES
+@given(seed=st.integers(0, 10**6), cut=st.integers(1, 20))
+def test_restored_from_a_snapshot_it_goes_on_byte_for_byte(shops, seed, cut):
+    straight, broken = shops.VendorLearnerRig(), shops.VendorLearnerRig()
+    for rig in (straight, broken):
+        script(shops, rig, seed)
+        first = [
+            part._replace(high=part.low + min(cut, len(part.records)), records=part.records[:cut])
+            for part in rig.arrived()
+        ]
+        rig.take(list(rig.machine.ready(first)))
+    state = broken.machine.snapshot()
+    broken.machine = broken.fresh()
+    broken.machine.start(broken.genesis)
+    broken.machine.restore(state)
+    for rig in (straight, broken):
+        rig.fold()
+    assert broken.journal == straight.journal
+    assert broken.machine.snapshot() == straight.machine.snapshot()

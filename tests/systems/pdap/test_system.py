@@ -1,0 +1,158 @@
+"""P-DAP as it is declared: where content stands, what is said of it, and what cannot be deployed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts
+from hushstream.engine.values import ConfigurationError
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.statement import statement_of
+from hushstream.ops.verify import verify
+from hushstream.privacy.contents import Form
+from hushstream.replay.runners.direct import DirectDriver
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec
+from hushstream.systems.pdap.configuration import VendorConfig
+from hushstream.systems.pdap.contents import TRUSTED, ZONES, pdap_contents
+from hushstream.systems.pdap.system import KIND, declare
+
+SEEDS = (1, 2, 3)
+NONCE = bytes(range(32))
+
+
+def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in():
+    declared = {topic.name: topic.zone for topic in KIND.topics}
+    assert {name: declared[name] for name in ZONES} == dict(ZONES)
+    quiet = {topic.name for topic in KIND.topics} - set(ZONES)
+    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger")) for name in quiet)
+
+
+# What an onlooker of all topics can tell: the same events, but for one reward.
+
+
+def played(shops, placement, content, seed):
+    """A deployment in which one reward is ``content`` and all else is the same; under keys of this seed."""
+    system = declare(shops.make_system(release={"placement": placement, "first_window": 1000}, public_dataset=True))
+    clock = iter(range(10**12, 10**13, 100))
+    log = MemoryLog(lambda: next(clock))
+    driver = DirectDriver(log, all_machines(system, KeySource(seed=seed)), NONCE)
+
+    def put(topic, schema, **fields):
+        log.append(topic, 0, codec.encode(schema, fields))
+        driver.pump()
+
+    for number in range(60):
+        event, arm = f"e{number}", number % 7
+        at, only = np.array([number / 60, 0.4], "<f4").tobytes(), bytes([1 << arm])
+        put("contexts", "Context", event_id=event, user=f"u{number % 9}", line="one", context=at, eligible=only)
+        reward = float(content) if number == 0 else float(number % 3 == 0)
+        put("clicks", "Feedback", kind="shown", event_id=event, user=f"u{number % 9}", arm=arm, reward=0.0)
+        put("clicks", "Feedback", kind="reward", event_id=event, user=f"u{number % 9}", arm=arm, reward=reward)
+    for phase in range(2):
+        put("contexts", "Seal", phase=phase, origin=-1, config_digest=bytes(16), after_click=-1)
+    return system, log
+
+
+def values_on(log):
+    """Every field of every record by topic; columns also as the multiset of their entries: their order is keyed."""
+    found = {}
+    for (topic, _), records in log.partitions():
+        there = found.setdefault(topic, Counter())
+        for record in records:
+            schema, fields = codec.decode(record.value)
+            for name, value in fields.items():
+                there[schema, name, repr(value)] += 1
+                if isinstance(value, bytes):
+                    there[schema, name, repr(sorted(value[at : at + 4] for at in range(0, len(value), 4)))] += 1
+    return found
+
+
+@pytest.mark.parametrize("placement", ["serving", "home"])
+def test_a_reward_stands_unnoised_where_it_is_said_to_and_nowhere_else(shops, placement):
+    histories = {
+        (content, seed): values_on(played(shops, placement, content, seed)[1]) for content in (0, 1) for seed in SEEDS
+    }
+    unnoised = set()
+    for topic in {topic for found in histories.values() for topic in found}:
+        stays = [reduce(and_, (histories[content, seed].get(topic, Counter()) for seed in SEEDS)) for content in (0, 1)]
+        if stays[0] != stays[1]:
+            unnoised.add(topic)
+    assert unnoised == {content.topic for content in pdap_contents() if content.form is Form.CLEAR}
+    assert {ZONES[topic] for topic in unnoised} <= TRUSTED
+
+
+@pytest.mark.parametrize("placement", ["serving", "home"])
+def test_under_one_key_a_reward_moves_sums_and_keyed_digests_alone(shops, placement):
+    one, other = (values_on(played(shops, placement, content, 1)[1]) for content in (0, 1))
+    moved = {topic: {name for _, name, _ in (one[topic] - other[topic]) + (other[topic] - one[topic])} for topic in one}
+    assert moved["releases"] == {"sums"}
+    assert moved["outcomes"] == {"rewards"}
+    assert moved["journal-counter"] <= {"head", "history", "chain"}
+    assert moved["forwards"] == moved["ledger"] == set()
+    assert moved["decisions"] <= {"head", "chain"}
+    assert moved["models"] <= {"head", "chain", "digest", "tickets", "changed"}
+
+
+def test_what_such_a_deployment_leaves_follows_from_its_logs(shops):
+    system, log = played(shops, "home", 1, 1)
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 0, found
+
+
+# What is said, and what cannot be.
+
+
+def test_the_statement_says_whom_the_vendors_trust(shops, tmp_path):
+    for placement, who in (("serving", "the one trusted counter"), ("home", "each vendor's counter")):
+        config = shops.make_config(release={"placement": placement}, deployment=placement)
+        text = str(statement_of(prepare(tmp_path / placement, config)).as_json())
+        assert who in text
+        assert "replace one reward" in text
+
+
+def test_a_folder_gives_the_deployment_that_was_prepared(shops, tmp_path):
+    config = shops.make_config()
+    made = prepare(tmp_path, config)
+    assert load(tmp_path).digest == made.digest == shops.make_system().digest
+    assert made.partitions["outcomes"] == 1
+    assert made.partitions["forwards"] == 2
+    home = declare(shops.make_system(release={"placement": "home"}))
+    assert (home.partitions["outcomes"], home.partitions["journal-counter"], home.partitions["ledger"]) == (2, 2, 2)
+
+
+def test_a_replay_of_a_public_dataset_is_another_deployment(shops):
+    marked = Artefacts("here", {PUBLIC_DATASET: b'{"dataset": "vendors"}'})
+    system = KIND.assemble(shops.make_config(), marked)
+    assert system.public_dataset
+    assert system.digest != shops.make_system().digest
+
+
+@pytest.mark.parametrize(
+    ("arms", "most"), [(4000, 1876), (100_000, 948)], ids=["two bytes a ticket", "four bytes a ticket"]
+)
+def test_cells_whose_tickets_fit_no_record_are_refused_before_anything_runs(shops, arms, most):
+    vendors = (VendorConfig("one", arms),)
+    shops.make_system(vendors=vendors, cells={"cap": most})
+    with pytest.raises(ConfigurationError, match=f"cells.cap: expected at most {most} for {arms} arms"):
+        shops.make_system(vendors=vendors, cells={"cap": most + 1})
+
+
+def test_a_configuration_from_plain_values_names_its_items_by_vendor():
+    values = {"system": "pdap", "deployment": "d", "dimension": 2, "vendors": [{"name": "a", "arms": 3}]}
+    config = parse_config({**values, "vendors": [*values["vendors"], {"name": "b", "arms": 2}]})
+    assert [config.item(arm) for arm in range(5)] == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    with pytest.raises(ConfigurationError, match="arm: expected one below 5"):
+        config.item(5)
+
+
+def test_homes_close_windows_by_their_own_share_of_outcomes(shops):
+    serving, home = (shops.make_config(release={"placement": name, "first_window": 41}) for name in ("serving", "home"))
+    assert (serving.schedule.closes_at(0), home.schedule.closes_at(0)) == (41, 21)
