@@ -13,6 +13,7 @@ from hushstream.systems.catalogue import BUILTIN
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
 from hushstream.systems.pdap.system import KIND as PDAP
+from hushstream.systems.pdol.system import KIND as PDOL
 
 TOPICS = {
     "p2b": {
@@ -64,6 +65,17 @@ TOPICS = {
         "dead-letters-counter",
         "dead-letters-server",
     },
+    "pdol": {
+        "records",
+        "predictions",
+        "parameters",
+        "releases",
+        "models",
+        "ledger",
+        "marks-edge",
+        "dead-letters-edge",
+        "dead-letters-server",
+    },
 }
 OWN = {
     ("p2b", "edge"): "learner",
@@ -75,6 +87,8 @@ OWN = {
     ("pdap", "edge"): "learner",
     ("pdap", "counter"): "counter",
     ("pdap", "server"): "aggregator",
+    ("pdol", "edge"): "node",
+    ("pdol", "server"): "aggregator",
 }
 """Whose workers run in each zone."""
 
@@ -139,13 +153,13 @@ def test_a_journal_has_one_writer_and_begins_with_a_genesis_record(kind):
 
 def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone(kind):
     found = {who for topic in topics_in(kind, "edge") for who in readers(topic, kind.roles)}
-    assert found == {CLIENT, "learner", letter_reader("edge"), OPERATOR}
+    assert found == {CLIENT, OWN[kind.name, "edge"], letter_reader("edge"), OPERATOR}
 
 
 @pytest.mark.parametrize(("system", "zone"), [place for place in OWN if place[1] != "edge"])
 def test_what_a_zone_holds_is_read_by_its_own_role_alone(system, zone):
     """But for marks, of which the operator may read that there are some."""
-    kind = {"p2b": P2B, "colin": COLIN, "pdap": PDAP}[system]
+    kind = next(kind for kind in BUILTIN if kind.name == system)
     for topic in topics_in(kind, zone):
         beside = {OPERATOR} if topic.name.startswith("marks-") else {letter_reader(zone)}
         assert set(readers(topic, kind.roles)) <= {OWN[system, zone]} | beside, topic.name
@@ -190,6 +204,11 @@ def test_what_leaves_the_edge_holds_no_event_and_no_user(kind):
         (COLIN, "learner", ("contexts", "clicks", "decisions")),
         (COLIN, "counter", ("rewards", "journal-counter")),
         (COLIN, "lines", ("releases", "models")),
+        (PDAP, "learner", ("contexts", "clicks", "decisions")),
+        (PDAP, "counter", ("outcomes", "journal-counter")),
+        (PDAP, "lines", ("releases", "models")),
+        (PDOL, "learner", ("records", "predictions")),
+        (PDOL, "lines", ("releases", "models")),
     ],
 )
 def test_topics_that_meet_in_one_role_have_the_same_partitions(kind, count, names):
@@ -210,4 +229,4 @@ def test_the_prefix_stands_before_the_name_and_a_topic_that_is_not_declared_has_
 
 def test_a_topic_with_an_unknown_schema_is_refused(kind):
     with pytest.raises(HushstreamError, match="Nothing"):
-        dataclasses.replace(kind.topic("contexts"), schemas=("Context", "Nothing"))
+        dataclasses.replace(kind.topics[0], schemas=(*kind.topics[0].schemas, "Nothing"))
