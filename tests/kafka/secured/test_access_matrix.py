@@ -95,12 +95,15 @@ class Shape:
 
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "p2b": {
+        "arms": 3,
         "context": {"dimension": 3},
         "expected_slots": 20,
         "encoder": {"codes": 2},
         "partitions": {"learner": 1, "shuffler": 1},
     },
-    "colin": {"features": {"dimension": 3}, "partitions": {"learner": 1}},
+    "colin": {"arms": 3, "features": {"dimension": 3}, "partitions": {"learner": 1}},
+    "pdap": {"vendors": [{"name": "one", "arms": 2}, {"name": "two", "arms": 2}], "dimension": 2},
+    "pdol": {"nodes": 2, "records": {"dimension": 3}},
 }
 """A small deployment of each system."""
 
@@ -110,7 +113,7 @@ INPUTS: Mapping[str, Mapping[str, tuple[str, str]]] = {"colin": {"graph": ("grap
 
 def shape_of(system: str, deployment: str) -> Shape:
     """A small public deployment of a system."""
-    config = parse_config({"system": system, "deployment": deployment, "arms": 3, **SHAPES[system]})
+    config = parse_config({"system": system, "deployment": deployment, **SHAPES[system]})
     with TemporaryDirectory() as folder:
         return Shape(prepare(Path(folder), config, INPUTS.get(system), public_dataset="synthetic"))
 
