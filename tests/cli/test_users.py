@@ -41,7 +41,7 @@ def test_a_tombstone_that_nobody_has_folded_is_exit_code_one_unless_nobody_waits
     assert "ann-canary" not in waited.out
     sent = cli("forget", "ann-canary", *options, "--wait", "0", "--json")
     assert sent.code == 0
-    assert (sent.json["partition"], sent.json["offset"], sent.json["folded"]) == (0, 1, False)
+    assert (sent.json["places"], sent.json["folded"]) == ([[0, 1]], False)
     assert len(sent.json["stays"]) == 3
 
 

@@ -309,7 +309,10 @@ def test_principals_are_named_role_by_role() -> None:
         ("requeue-edge=User:learner", "a principal of its own for each role"),
         ("requeue-somewhere=User:bob", "requeue-edge, requeue-shuffler"),
         ("verify-learner=User:learner", "a principal of its own for each role"),
-        ("verify-client=User:bob", "verify-learner, verify-shuffler, verify-aggregator, verify-counter, export"),
+        (
+            "verify-client=User:bob",
+            "verify-shuffler, verify-aggregator, verify-counter, verify-node, export",
+        ),
     ],
 )
 def test_principals_that_are_misspelt_or_shared_are_refused(text: str, says: str) -> None:

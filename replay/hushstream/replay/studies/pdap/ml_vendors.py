@@ -84,7 +84,7 @@ def ml_vendors(
 
 @lru_cache(maxsize=2)
 def _fitted(least_ratings: int, factors: int, data_dir: str | None) -> tuple[Float32, Float64]:
-    ratings = read_ratings(locate("ml-100k", data_dir))
+    ratings = read_ratings(locate("ml-vendors", data_dir))
     rated, likes = _matrix(ratings, least_ratings)
     left, right = _factorise(rated, likes, factors)
     ranks = left[:, :2].argsort(axis=0).argsort(axis=0)

@@ -8,6 +8,7 @@ from hushstream.replay.audits.row import Recipe, made
 from hushstream.replay.studies.pdol.audits import audits
 from hushstream.replay.studies.pdol.bench import pdol_rows
 from hushstream.replay.studies.pdol.configured import audit_config
+from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
 from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, write_pdol_report
@@ -39,6 +40,7 @@ STUDY = Study(
         "ml-clicks": ml_clicks,
         "own-records": own_records,
     },
+    datasets=(TMC_BINARY, ML_CLICKS, SPARSE_SYNTHETIC),
     plays=lambda made: made is RecordStream,
     experiments=lambda: EXPERIMENTS,
     audits=_audits,

@@ -34,7 +34,7 @@ def tmc_binary(
         DatasetError: the files are absent or differ from the published ones.
         WorldError: there is no such label, or an option is out of range.
     """
-    words, labels, names = split_labels(read_corpus(locate("tmc2007", data_dir)))
+    words, labels, names = split_labels(read_corpus(locate("tmc-binary", data_dir)))
     if label not in names:
         raise WorldError(f"tmc-binary: label must be one of {names[0]} .. {names[-1]}, got {label!r}")
     order = permuted(len(words), seed)
@@ -118,7 +118,7 @@ def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str
         DatasetError: the files are absent or differ from the published ones.
         WorldError: an option is out of range.
     """
-    return clicks_of(read_ratings(locate("ml-100k", data_dir)), nodes, like_at, seed)
+    return clicks_of(read_ratings(locate("ml-clicks", data_dir)), nodes, like_at, seed)
 
 
 def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordStream:
