@@ -223,7 +223,8 @@ class Recovery:
         Raises:
             JournalTruncated: the journal no longer says what the state should be.
             OlderThanPaid: the zone's marks refuse the journal: the newer one, and this snapshot, may come back.
-            TopicsReplaced: there are no marks that could tell whether something was released from what is lost.
+            TopicsReplaced: the journal ends before the snapshot, and no operator went on with it; or there are no marks
+                that could tell whether something was released from what is lost.
         """
         journal = start.machine.journal
         where = f"{journal[0]}/{journal[1]}"
@@ -241,7 +242,14 @@ class Recovery:
             )
         reader.open({journal: 1})
         found = await reach(reader, start.machine, start.sequence, start.journal_offset)
-        self.marks.require(standing, journal[1], start.journal, found)
+        accepted = self.marks.require(standing, journal[1], start.journal, found)
+        if found < snapshot.sequence and not accepted and standing.accepted_at(start.journal) is None:
+            # Nothing was released from what is lost, but answers may have been given: an operator has to know.
+            raise TopicsReplaced(
+                f"{where}: the journal ends with record {found}, but the snapshot in the data directory stands on "
+                f"record {snapshot.sequence}; the topics were wiped or replaced, or are an older copy (remove the "
+                f"data directory only if that was intended)"
+            )
 
     async def _genesis(
         self, reader: LogReader, journal: tuple[str, int], first: int, snapshot: Snapshot | None
