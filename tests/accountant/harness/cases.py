@@ -19,7 +19,7 @@ from hushstream_test_accountant_oracle import Coin, Crowd, Gaussian, KNorm, Lapl
 from hushstream_test_accountant_settings import Found
 from scipy import stats
 
-from hushstream.counting import Plan
+from hushstream.counting import Concentrated, Plan
 from hushstream.counting.blt import BufferedToeplitz
 from hushstream.engine.budget import FILTER_NAMES, BudgetConfig, filter_of
 from hushstream.engine.system import DeploymentValues
@@ -40,6 +40,11 @@ from hushstream.systems.p2b.promise import (
     slot_terms_of,
     window_tree_of,
 )
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.noise import block_scales
+from hushstream.systems.pdap.promise import epoch_guarantee
+from hushstream.systems.pdol import counters as pdol_counters
+from hushstream.systems.pdol.configuration import PdolConfig
 
 NODES = 10
 LARGEST_FACTORISATION = 256
@@ -110,9 +115,28 @@ def _of_deployment(config: DeploymentValues) -> Iterator[Case]:
     if isinstance(config, CollaborativeConfig):
         yield from _of_rewards(config.release, config.features, config.budget)
         return
+    if isinstance(config, PdapConfig):
+        yield from _of_blocks(config)
+        return
+    if isinstance(config, PdolConfig):
+        yield from _of_gradients(config)
+        return
     yield from _of_slots(config)
     if config.lift.holdout:
         yield from _of_lift(config.lift, config.release.levels)
+
+
+def _of_blocks(config: PdapConfig) -> Iterator[Case]:
+    """An outcome is in one block: of the levels' laws the one with the least noise."""
+    scale = min(top / bottom for top, bottom in block_scales(config))
+    yield Case("blocks", epoch_guarantee(config).cost, Laplace(scale, config.release.reward_levels), PURE)
+
+
+def _of_gradients(config: PdolConfig) -> Iterator[Case]:
+    """A leaf moves a counter by rho, whose Gaussian law has the distance sqrt(2 rho)."""
+    plan = None if config.gossip is not None else pdol_counters.plan_of(config.sharing, config.records.dimension)
+    if plan is not None and isinstance(plan.budget, Concentrated):
+        yield Case("gradients", plan.guarantee().cost, Gaussian(math.sqrt(2 * float(plan.budget.rho))), CONCENTRATED)
 
 
 def _of_slots(config: P2BConfig) -> Iterator[Case]:

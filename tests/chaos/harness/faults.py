@@ -208,7 +208,7 @@ class Disturbed:
         await self._run.note_chains()
         await self._run.append(outputs)
         before = await self._run.output_ends()
-        await self._refused(self._run, "the topics were wiped or replaced")
+        await self._refused(self._run, "older copy")
         assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
         self._run.values["datadir"] = f"{datadir}-older"
 
