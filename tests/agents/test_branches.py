@@ -263,6 +263,26 @@ async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluste
     assert aside == (["0.other-version"] if kept == "snapshot" else [])
 
 
+async def test_users_that_lie_with_a_state_of_the_lost_branch_go_with_it(lift: Cluster) -> None:
+    """A learner's users are in one file with its snapshot: those of the lost branch would answer by lost rewards."""
+    first = await Worker(lift, "first").take_up()
+    await round_of(first, "before", 1.0)
+    ends = lift.ends()
+    for number in range(3):
+        await slots_alone(first, f"lost-{number}")
+    first.save()
+    await round_of(first, "lost", 1.0)
+    older = await lift.older(ends)
+    heir = await Worker(older, accept=(await word_of(older),)).take_up()
+    while heir.held.sequence <= first.held.sequence:
+        await round_of(heir, f"found-{heir.held.sequence}", 0.0)
+    again = await Worker(older, "first").take_up()
+    whole = await Worker(older).take_up()
+    assert again.held.sequence == whole.held.sequence == again.held.replayed
+    assert again.held.machine.snapshot() == whole.held.machine.snapshot()
+    assert [path.name for path in again.settings.datadir.rglob("*.other-version")] == ["0.other-version"]
+
+
 async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuffler: Cluster) -> None:
     """The snapshot holds a window that no record of the journal closes; nobody's word lets it count."""
     first, older, _ = await lost_windows(shuffler)
@@ -368,13 +388,13 @@ async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
     return np.frombuffer(record["sums"], "<i8") - rig.machine.lift._counter.exact
 
 
-async def slots_alone(worker: Worker) -> None:
+async def slots_alone(worker: Worker, prefix: str = "mid") -> None:
     """Slots leave, and raise the mark; nothing is debited."""
     rig, rigs = worker.rig, worker.cluster.role.rigs
     for number in range(2):
-        rig.decide(f"mid-{number}", "zoe", rigs.point(number), baseline=2)
+        rig.decide(f"{prefix}-{number}", f"zoe-{prefix}", rigs.point(number), baseline=2)
     rig.wait(25)
-    rig.decide("mid-x", "yan", rigs.point(0), baseline=2)
+    rig.decide(f"{prefix}-x", "yan", rigs.point(0), baseline=2)
     topics = {output.topic for step in rig.seen.steps for output in step.releases}
     assert topics == {"reports"}
     await worker.publish()
