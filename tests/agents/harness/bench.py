@@ -419,7 +419,7 @@ class Deployment:
                 if ready and any(step.journal is not None for step in machine.fold(ready)):
                     return False
         # A journal may be a whole send ahead of what it releases, however long a loaded machine takes for that.
-        written = await self.all_records(list(made))
+        written = await self.all_records(list(made)) if made else {}
         return all(
             {record.value for record in written[place]} >= {value for values in sources.values() for value in values}
             for place, sources in made.items()
