@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,16 +106,27 @@ def system(kind: Kind, folder: Path) -> System:
     return load(folder)
 
 
-def play(system: System, keys: KeySource) -> Played:
-    """An empty log that the machines of a deployment wait at."""
+def _play(system: System, keys: KeySource) -> Played:
     log = MemoryLog()
     return Played(system, log, DirectDriver(log, all_machines(system, keys), bytes(32)), keys)
+
+
+@pytest.fixture(scope="module")
+def play() -> Callable[[System, KeySource], Played]:
+    """Makes an empty log that the machines of a deployment wait at."""
+    return _play
+
+
+@pytest.fixture(scope="module")
+def values() -> Mapping[str, Any]:
+    """The configuration of a deployment."""
+    return VALUES
 
 
 @pytest.fixture
 def played(system: System) -> Played:
     """Two votes of each user: windows of both partitions close, and some votes wait."""
-    made = play(system, KeySource(seed=4))
+    made = _play(system, KeySource(seed=4))
     for number, user in enumerate(USERS):
         made.vote(user, number % 3)
         made.vote(user, (number + 1) % 3)

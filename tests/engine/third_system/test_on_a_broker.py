@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,11 @@ class Drinks:
 
 @pytest.fixture
 async def drinks(folder: Path, package: Path) -> AsyncIterator[Drinks]:
-    async with EmbeddedBroker() as broker:
-        yield Drinks(folder, load(folder), Connection(broker.bootstrap, "drinks."), package)
+    """On the embedded broker, or on the fresh one that HUSHSTREAM_TEST_BOOTSTRAP names."""
+    given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
+    async with AsyncExitStack() as stack:
+        bootstrap = given or (await stack.enter_async_context(EmbeddedBroker())).bootstrap
+        yield Drinks(folder, load(folder), Connection(bootstrap, "drinks."), package)
 
 
 async def until(drinks: Drinks, topic: str, count: int) -> None:
