@@ -28,8 +28,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "p2b, public, with a hold-out": {**P2B, "lift": {"holdout": 0.2}},
     "p2b, on devices": {**P2B, "kind": "edge"},
     "p2b, sealed": {**P2B, "slot": {"sealed": True}},
-    "colin, counted by a server": {**COLIN, "release": {"trust": "server"}},
-    "colin, counted at the edge": {**COLIN, "release": {"trust": "edge"}},
+    "colin, counted by a server": {**COLIN, "release": {"noise_at": "server"}},
+    "colin, counted at the edge": {**COLIN, "release": {"noise_at": "learner"}},
 }
 
 

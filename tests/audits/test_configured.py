@@ -103,7 +103,7 @@ def test_sampled_and_sealed_slots_are_attacked_as_they_are_released():
 
 
 @pytest.mark.parametrize(
-    ("trust", "mechanism", "noise"),
+    ("noise_at", "mechanism", "noise"),
     [
         ("server", "negative-digit", "laplace"),
         ("edge", "binary", "laplace"),
@@ -112,11 +112,11 @@ def test_sampled_and_sealed_slots_are_attacked_as_they_are_released():
         ("server", "blt", "gaussian"),
     ],
 )
-def test_users_counters_are_attacked_at_the_configured_horizon_and_epsilon(trust, mechanism, noise):
-    config = collaborative(trust=trust, mechanism=mechanism, noise=noise, epsilon=6.0)
+def test_users_counters_are_attacked_at_the_configured_horizon_and_epsilon(noise_at, mechanism, noise):
+    config = collaborative(noise_at=noise_at, mechanism=mechanism, noise=noise, epsilon=6.0)
     report = audit_config(config, 1_000)
     assert report.result.passed
-    assert (report.mechanism, report.settings["noise"], report.settings["trust"]) == (mechanism, noise, trust)
+    assert (report.mechanism, report.settings["noise"], report.settings["noise_at"]) == (mechanism, noise, noise_at)
     assert (report.settings["horizon"], report.settings["epsilon"]) == (100, 6.0)
     assert "of at most 100 steps of the counter" in report.as_text()
     assert report.result.strongest > 1
@@ -131,7 +131,7 @@ def test_users_counters_with_half_the_noise_are_found(mechanism, noise, factor, 
 
 
 def test_rewards_that_are_noised_at_once_are_attacked_at_any_length_of_features():
-    config = collaborative(FeatureConfig(3, norm=2.5), trust="edge", mechanism="noisy-reward", epsilon=2.5)
+    config = collaborative(FeatureConfig(3, norm=2.5), noise_at="learner", mechanism="noisy-reward", epsilon=2.5)
     report = audit_config(config, RUNS)
     assert report.result.passed
     assert 1.5 < report.result.strongest <= 2.5
@@ -169,7 +169,7 @@ def test_what_cannot_be_attacked_is_refused_by_name():
     exact = replace(collaborative(), release=ContinualConfig(mechanism="exact"))
     with pytest.raises(HushstreamError, match=r"release.mechanism that adds noise, got exact"):
         audit_config(exact)
-    wide = CollaborativeConfig("wide", 1, FeatureConfig(500), release=ContinualConfig(trust="edge"))
+    wide = CollaborativeConfig("wide", 1, FeatureConfig(500), release=ContinualConfig(noise_at="learner"))
     with pytest.raises(HushstreamError, match=r"at most \d+ runs of this configuration.*--runs"):
         audit_config(wide, 100_000)
     with pytest.raises(HushstreamError, match="100 to 1000000 runs"):

@@ -20,7 +20,7 @@ from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.studies.colin.experiments.mechanisms import CALIBRATIONS, Exposure
 from hushstream.replay.studies.p2b.audits.releases import p2b
 from hushstream.systems.catalogue import kinds
-from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseAt, NoiseLaw
 from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.p2b.configuration import ReleaseConfig, ReleaseMode, SumsRelease
 
@@ -110,9 +110,9 @@ def test_every_collaborative_release_has_a_row():
 
     def released(release):
         law = local_reward_of(release).law if release.mechanism == "noisy-reward" else release.noise
-        return release.trust, release.mechanism, law
+        return release.noise_at, release.mechanism, law
 
-    choices = {"trust": get_args(Trust), "mechanism": get_args(Mechanism), "noise": get_args(NoiseLaw)}
+    choices = {"noise_at": get_args(NoiseAt), "mechanism": get_args(Mechanism), "noise": get_args(NoiseLaw)}
     settings = accepted(ContinualConfig, **choices, epsilon=(1.0, 4.0))
     found = {released(release) for release in settings if release.mechanism != "exact"}
     assert len(found) == 22

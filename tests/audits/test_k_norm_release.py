@@ -22,7 +22,7 @@ from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 
-NAMES = ("server-negative-digit-k-norm", "edge-negative-digit-k-norm")
+NAMES = ("server-negative-digit-k-norm", "learner-negative-digit-k-norm")
 AUDITS = {audit.name: audit for audit in all_audits() if audit.name in NAMES}
 """Made before anything is mutated: their claims are the product's."""
 

@@ -268,7 +268,7 @@ def drawn_at(monkeypatch, price):
 COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("s", "e"))]
 
 
-@pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "edge-honaker-k-norm"])
+@pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "learner-honaker-k-norm"])
 def test_users_counters_with_half_the_noise_fail(name, monkeypatch):
     assert len(COLLABORATIVE) == 14
     drawn_at(monkeypatch, lambda plan: 4 if isinstance(plan.budget, Concentrated) else 2)
@@ -290,7 +290,7 @@ def test_a_users_buffered_counter_that_is_sized_by_one_draw_fails(monkeypatch):
 
 
 def test_a_users_counter_sized_by_l2_in_place_of_l1_fails(monkeypatch):
-    audit, honest = named("edge-negative-digit-laplace"), collaborative_release.lattice_sensitivity
+    audit, honest = named("learner-negative-digit-laplace"), collaborative_release.lattice_sensitivity
     unremembered = collaborative_release.plan_of.__wrapped__
     monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(unremembered))
     monkeypatch.setattr(collaborative_release, "lattice_sensitivity", lambda features, norm: honest(features, "L2"))

@@ -104,11 +104,11 @@ def test_two_places_that_share_noise_are_found(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "trust"), [("random-step-of-the-counter", "server"), ("random-step-at-the-edge", "edge")]
+    ("name", "noise_at"), [("random-step-of-the-counter", "server"), ("random-step-at-the-edge", "learner")]
 )
-def test_half_the_noise_at_random_steps_is_found(name, trust):
+def test_half_the_noise_at_random_steps_is_found(name, noise_at):
     """Both rates, mixed over the steps, at their 5e-7 quantiles on the bad side."""
-    plan, epsilon = plan_of(role_rows.target_release(trust), role_noise.FEATURES), role_rows.TARGET_EPSILON
+    plan, epsilon = plan_of(role_rows.target_release(noise_at), role_noise.FEATURES), role_rows.TARGET_EPSILON
     solved, runs = unmixed(plan, role_rows.TARGETS), AUDITS[name].runs
     rates = []
     for nodes in solved.holders.sum(axis=0).tolist():

@@ -27,7 +27,7 @@ STEPS = ("snapshot", "committed", *MARKS, "decoded", "folded", "journal_sent", "
 """Those that come at intervals first: when they come, several batches more have been folded."""
 KINDS = {
     "learner": ("server", "learner", 3, 10),
-    "edge learner": ("edge", "learner", 3, 10),
+    "edge learner": ("learner", "learner", 3, 10),
     "counter": ("server", "counter", 1, 4),
     "aggregator": ("server", "aggregator", 1, 1),
 }
@@ -36,7 +36,10 @@ KINDS = {
 
 @pytest.fixture(scope="session")
 def populations(related: Any, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    return {trust: related.freeze(tmp_path_factory.mktemp(f"related-{trust}"), trust) for trust in ("server", "edge")}
+    return {
+        noise_at: related.freeze(tmp_path_factory.mktemp(f"related-{noise_at}"), noise_at)
+        for noise_at in ("server", "learner")
+    }
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +47,8 @@ def deployed_related(populations: Any, related: Any, real_roles: Any, harness: A
     """Makes a `Deployment` of one kind of role over the frozen logs; ``logs`` may stand in their place."""
 
     def make(bench: Any, kind: str, name: str, logs: Any = None, **settings: Any) -> Any:
-        trust, role, homes, unit = KINDS[kind]
-        frozen = populations[trust]
+        noise_at, role, homes, unit = KINDS[kind]
+        frozen = populations[noise_at]
         arguments = {"name": role, "folder": str(frozen.folder), "seed": related.KEY_SEED}
         return harness.Deployment(
             bench,
@@ -69,12 +72,12 @@ async def calm(
     """What each kind of role leaves of the frozen logs when nothing happens to it."""
 
     async def left(kind: str) -> Any:
-        trust, role, *_ = KINDS[kind]
+        noise_at, role, *_ = KINDS[kind]
         async with deployed_related(bench, kind, "calm", **harness.CALM) as run:
             await run.finish()
             audit = await run.audit()
             assert audit.repeats == audit.off_chain == 0, kind
-            await related_promises.check(role, run, audit, populations[trust])
+            await related_promises.check(role, run, audit, populations[noise_at])
         return audit
 
     return dict(zip(KINDS, await asyncio.gather(*map(left, KINDS)), strict=True))
@@ -99,13 +102,13 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
     bench: Any, deployed_related: Any, populations: Any, related_promises: Any, calm: Mapping[str, Any]
 ) -> None:
     async def sweep(kind: str) -> None:
-        trust, role, *_ = KINDS[kind]
+        noise_at, role, *_ = KINDS[kind]
         async with deployed_related(bench, kind, "killed") as run:
             await run.crash_sweep(crashes(kind, calm[kind]))
             audit = await run.audit()
             assert audit == calm[kind], kind
             assert audit.off_chain == 0, kind
-            await related_promises.check(role, run, audit, populations[trust])
+            await related_promises.check(role, run, audit, populations[noise_at])
 
     async with asyncio.TaskGroup() as group:
         for kind in KINDS:
@@ -135,7 +138,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
     bench: Any, deployed_related: Any, populations: Any, related_promises: Any, calm: Mapping[str, Any]
 ) -> None:
     async def woken(kind: str, stage: str) -> None:
-        trust, role, *_ = KINDS[kind]
+        noise_at, role, *_ = KINDS[kind]
         # The heir cuts other batches: what the sleeper had folded would be told by its values.
         async with deployed_related(bench, kind, f"woken-{stage}", schedule="live") as run:
             run.pace_seconds = 0.01
@@ -151,7 +154,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
                 worker.kill(signal.SIGTERM)
                 assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
             audit = await run.audit()  # asserts that nothing off the chain was released
-            await related_promises.check(role, run, audit, populations[trust])
+            await related_promises.check(role, run, audit, populations[noise_at])
         if role != "learner":  # a learner's journal says which batches were cut, the others' do not
             assert (audit.journals, audit.releases) == (calm[kind].journals, calm[kind].releases)
 

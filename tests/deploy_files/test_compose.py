@@ -143,7 +143,7 @@ def at_the_edge(deploy: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "edge"
     shutil.copytree(deploy / "kubernetes" / "base" / "circle" / "deployment", folder)
     values = yaml.safe_load((folder / "deployment.yaml").read_text())
-    release = {**values.get("release", {}), "trust": "edge"}
+    release = {**values.get("release", {}), "noise_at": "learner"}
     (folder / "deployment.yaml").write_text(yaml.safe_dump({**values, "release": release}))
     return folder
 

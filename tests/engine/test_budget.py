@@ -195,10 +195,10 @@ def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
 
 
 def test_at_the_edge_too_the_headline_is_what_the_planned_epochs_cost(related):
-    system = related.make_system(release={**SMALL, "trust": "edge"}, budget=BudgetConfig(8.0, 1e-6))
+    system = related.make_system(release={**SMALL, "noise_at": "learner"}, budget=BudgetConfig(8.0, 1e-6))
     assert system.guarantee().renewals is None
     assert system.guarantee().epsilon_micro == 1_000_000
-    twice = related.make_system(release={**SMALL, "trust": "edge", "epochs": 2}, budget=BudgetConfig(8.0, 1e-6))
+    twice = related.make_system(release={**SMALL, "noise_at": "learner", "epochs": 2}, budget=BudgetConfig(8.0, 1e-6))
     assert twice.guarantee().renewals.most == 2
     assert twice.guarantee().epsilon_micro == 2_000_000
 

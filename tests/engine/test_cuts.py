@@ -16,7 +16,7 @@ from hushstream.agents.schedule import FixedSchedule, LiveSchedule
 from hushstream.schemas import codec
 
 SEEDS = range(12)
-TRUSTS = ("server", "edge", "noisy-reward")
+PLACES = ("server", "learner", "noisy-reward")
 EVENTS = 70
 SETTLE_SECONDS = 10.0
 
@@ -32,7 +32,7 @@ def system_of(rigs, related, kind):
     feedback = {"early_feedback": 2 * len(related.USERS), "remembered_events": 3}
     release = {"rows": 4, "horizon": 64, "rewards_per_user": 16}
     if kind != "server":
-        release["trust"] = "edge"
+        release["noise_at"] = "learner"
     if kind == "noisy-reward":
         release["mechanism"] = kind
     return related.make_system(settle_seconds=SETTLE_SECONDS, feedback=feedback, release=release)
@@ -161,7 +161,7 @@ def users_of(related, kind):
     return [f"user-{number}" for number in range(12)] if kind == "p2b" else related.USERS
 
 
-@pytest.fixture(params=["p2b", *TRUSTS])
+@pytest.fixture(params=["p2b", *PLACES])
 def world(rigs, related, request):
     system = system_of(rigs, related, request.param)
     return request.param, system, users_of(related, request.param), waits_of(system, request.param)

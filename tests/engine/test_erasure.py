@@ -25,13 +25,13 @@ MODES = {
     "honaker": {"mechanism": "honaker"},
     "blt": {"mechanism": "blt", "noise": "gaussian"},
     "exact": {"mechanism": "exact"},
-    "edge": {"trust": "edge"},
-    "edge binary": {"trust": "edge", "mechanism": "binary"},
-    "edge honaker": {"trust": "edge", "mechanism": "honaker"},
-    "noisy-reward": {"trust": "edge", "mechanism": "noisy-reward"},
+    "learner": {"noise_at": "learner"},
+    "edge binary": {"noise_at": "learner", "mechanism": "binary"},
+    "edge honaker": {"noise_at": "learner", "mechanism": "honaker"},
+    "noisy-reward": {"noise_at": "learner", "mechanism": "noisy-reward"},
 }
 NOISED = [mode for mode in MODES if mode != "exact"]
-SERVER = [mode for mode, release in MODES.items() if "trust" not in release]
+SERVER = [mode for mode, release in MODES.items() if "noise_at" not in release]
 EDGE = [mode for mode in MODES if mode not in SERVER]
 ANN, BOB = 0, 1
 """Numbers in the graph."""
@@ -208,7 +208,7 @@ def related_rows(related, *rows):
 # The learner.
 
 
-@pytest.mark.parametrize("mode", ["negative-digit", "edge"])
+@pytest.mark.parametrize("mode", ["negative-digit", "learner"])
 def test_he_is_answered_as_before_and_nothing_is_learned_from_him(related, mode):
     rig, twin = (related.RelatedLearnerRig(system_of(related, mode)) for _ in range(2))
     forget(rig)
@@ -249,11 +249,11 @@ def test_the_counter_is_told_by_the_learner_that_he_is_of(related):
     assert forget(rig, "nobody-of-the-graph").releases("rewards") == []
     assert [output.value for output in forget(rig).releases("rewards")] == [erasure(rig.system)]
     assert forget(rig, config_digest=bytes(16)).reasons == ["other_configuration"]
-    at_the_edge = related.RelatedLearnerRig(system_of(related, "edge"))
+    at_the_edge = related.RelatedLearnerRig(system_of(related, "learner"))
     assert forget(at_the_edge).outputs == []
 
 
-@pytest.mark.parametrize("mode", ["negative-digit", "edge", "noisy-reward"])
+@pytest.mark.parametrize("mode", ["negative-digit", "learner", "noisy-reward"])
 def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
     rig = related.RelatedLearnerRig(system_of(related, mode))
     for number in range(3):

@@ -369,7 +369,7 @@ def test_two_counters_that_doubt_at_the_same_place_share_no_noise(related):
 
 
 def learner_of(related, **release):
-    values = {"trust": "edge", "epsilon": 0.05, "epochs": 3, **release}
+    values = {"noise_at": "learner", "epsilon": 0.05, "epochs": 3, **release}
     lost = related.RelatedLearnerRig(related.edge_system(**values), related.SECRET)
     for number in range(3):
         lost.interact(f"before-{number}", related.USERS[number])

@@ -37,8 +37,8 @@ pytestmark = pytest.mark.slow
 USERS, ROUNDS, PHASES = 6, 12, 3
 KEYS = KeySource(seed=11)
 RELEASES: dict[str, dict[str, Any]] = {
-    "server": {"trust": "server"},
-    "edge": {"trust": "edge", "noise": "k-norm"},
+    "server": {"noise_at": "server"},
+    "learner": {"noise_at": "learner", "noise": "k-norm"},
 }
 
 
@@ -46,23 +46,23 @@ RELEASES: dict[str, dict[str, Any]] = {
 class Both:
     """The same loop on both runners."""
 
-    trust: str
+    noise_at: str
     system: System
     direct: Recording[CollaborativePlayed]
     stream: Recording[CollaborativePlayed]
 
 
-async def both(folder: Path, trust: str) -> Both:
+async def both(folder: Path, noise_at: str) -> Both:
     world = make_world("colin", seed=11, users=USERS, rounds=ROUNDS, arms=5, dimension=4, pool=40)
     longest = float(np.ceil(world.largest_feature_norm(2) * 1e6) / 1e6)
     values = {
         "system": "colin",
-        "deployment": f"equal-{trust}",
+        "deployment": f"equal-{noise_at}",
         "arms": world.arms,
         "features": {"dimension": world.feature_dimension, "norm": longest},
         "settle_seconds": 10.0**7,
         "feedback": {"attribution_window_seconds": 10.0**7},
-        "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[trust]},
+        "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[noise_at]},
         "partitions": {"learner": 2},
     }
     config = parse_config(values)
@@ -73,13 +73,13 @@ async def both(folder: Path, trust: str) -> Both:
         return await play(system, Place(runner, folder, None, 11), loop.run)
 
     direct, stream = await asyncio.gather(on("direct"), on("stream"))
-    return Both(trust, system, direct, stream)
+    return Both(noise_at, system, direct, stream)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
-    found = await asyncio.gather(*(both(tmp_path_factory.mktemp(trust), trust) for trust in RELEASES))
-    return {made.trust: made for made in found}
+    found = await asyncio.gather(*(both(tmp_path_factory.mktemp(noise_at), noise_at) for noise_at in RELEASES))
+    return {made.noise_at: made for made in found}
 
 
 @pytest.fixture(params=list(RELEASES))
@@ -152,7 +152,7 @@ def test_releases_are_the_same_bytes(run: Both) -> None:
     ours, theirs = last_sums(run.direct), last_sums(run.stream)
     assert ours == theirs
     assert set(ours) == set(range(USERS))
-    if run.trust == "server":
+    if run.noise_at == "server":
         values = [
             [codec.encode("Release", fields) for fields in decoded(recording, "releases", "Release")]
             for recording in (run.direct, run.stream)
@@ -166,7 +166,7 @@ def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
         sorted(entry["debit"]["scope"] for entry in decoded(recording, "ledger", "LedgerEntry"))
         for recording in (run.direct, run.stream)
     )
-    assert ours == theirs == (["epoch/0/0"] if run.trust == "server" else ["epoch/0/0", "epoch/1/0"])
+    assert ours == theirs == (["epoch/0/0"] if run.noise_at == "server" else ["epoch/0/0", "epoch/1/0"])
     for recording in (run.direct, run.stream):
         assert {e["debit"]["epsilon_micro"] for e in decoded(recording, "ledger", "LedgerEntry")} == {4_000_000}
 
@@ -195,7 +195,7 @@ def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
     logs = run.stream.logs
     # Marks say when a worker sent what: nothing to compute again. Whoever takes a partition up refuses altered ones.
     sources = [source for source, part in logs.parts.items() if part.records and not source[0].startswith("marks-")]
-    own = {"rewards", "journal-counter"} if run.trust == "server" else set()
+    own = {"rewards", "journal-counter"} if run.noise_at == "server" else set()
     assert {topic for topic, _ in sources} == {"contexts", "clicks", "decisions", "releases", "ledger", "models", *own}
     for source in sources:
         records = list(logs.part(source).records)

@@ -65,7 +65,7 @@ class TestCalibrations:
         own = [
             12 * relation.row_norms(1)[u] * 1.7 / (relation.row_norms(2)[u] * math.log(2500) / 2.0) for u in range(4)
         ]
-        assert paper_true_epsilon(exposure, "edge", 2.0) == pytest.approx(max(own))
+        assert paper_true_epsilon(exposure, "learner", 2.0) == pytest.approx(max(own))
 
     def test_the_true_epsilon_is_attained_by_a_far_outcome(self):
         # Likelihood ratio of one reward's 1 against 0 at an outcome beyond the shifted nodes: exactly the price.
@@ -79,10 +79,10 @@ class TestCalibrations:
         assert paper_true_epsilon(exposure, "server", 3.0) == pytest.approx(ratio)
 
     @pytest.mark.parametrize("calibration", CALIBRATIONS, ids=lambda one: one.key)
-    @pytest.mark.parametrize("trust", ["server", "edge"])
-    def test_each_says_what_it_promises_for_a_reward_and_for_a_person(self, calibration, trust):
+    @pytest.mark.parametrize("noise_at", ["server", "learner"])
+    def test_each_says_what_it_promises_for_a_reward_and_for_a_person(self, calibration, noise_at):
         exposure = _exposure(_relation())
-        promise = guarantee_of(calibration, exposure, trust, 2.0)
+        promise = guarantee_of(calibration, exposure, noise_at, 2.0)
         assert REPRODUCIBLE in promise.marks
         assert promise.unit == "one reward"
         assert promise.lifetime.slots == 100
@@ -110,31 +110,31 @@ class TestCalibrations:
 
     def test_a_tree_of_one_event_has_no_calibration_of_the_papers(self):
         with pytest.raises(CalibrationError, match="at least 2 events"):
-            paper_true_epsilon(_exposure(_relation(), 4), "edge", 1.0)
+            paper_true_epsilon(_exposure(_relation(), 4), "learner", 1.0)
 
 
 class TestNoise:
     @pytest.mark.parametrize(
-        ("key", "trust", "seeds", "bound"),
+        ("key", "noise_at", "seeds", "bound"),
         [
             (PAPER, "server", 16, 0.24),
-            (PAPER, "edge", 24, 0.24),
+            (PAPER, "learner", 24, 0.24),
             ("laplace-l1", "server", 16, 0.24),
             ("k-norm", "server", 16, 0.24),
-            ("gaussian", "edge", 16, 0.24),
-            ("user-laplace", "edge", 40, 0.44),
-            ("user-k-norm", "edge", 40, 0.44),
-            ("user-blt", "edge", 16, 0.24),
+            ("gaussian", "learner", 16, 0.24),
+            ("user-laplace", "learner", 40, 0.44),
+            ("user-k-norm", "learner", 40, 0.44),
+            ("user-blt", "learner", 16, 0.24),
         ],
     )
-    def test_its_level_is_the_one_that_the_calibration_states(self, key, trust, seeds, bound):
+    def test_its_level_is_the_one_that_the_calibration_states(self, key, noise_at, seeds, bound):
         # Standard errors of the mean over seeds, measured: at most 4 % (user-laplace and user-k-norm: 7.3 %). So a
         # false alarm is six of them away, probability below 1e-8. Half the noise is off by 75 %, one of 7 levels
         # forgotten by 27 % (the trees of a user here have one level).
         relation, calibration = Relation("linucb", np.eye(4)), find_calibration(key)
         exposure = _exposure(relation, 80)
-        squares = [raw_noise(calibration, exposure, relation, trust, 2.0, seed).level ** 2 for seed in range(seeds)]
-        expected = _mean_square(key, trust, exposure)
+        squares = [raw_noise(calibration, exposure, relation, noise_at, 2.0, seed).level ** 2 for seed in range(seeds)]
+        expected = _mean_square(key, noise_at, exposure)
         assert abs(np.mean(squares) / expected - 1) < bound
 
     @pytest.mark.parametrize("key", [PAPER, "k-norm", "user-laplace", "user-blt"])
@@ -150,18 +150,18 @@ class TestNoise:
         relation, calibration = _relation(), find_calibration("user-laplace")
         exposure = _exposure(relation, 40)
         first, again, other = (
-            raw_noise(calibration, exposure, relation, "edge", 1.0, seed).added for seed in (1, 1, 2)
+            raw_noise(calibration, exposure, relation, "learner", 1.0, seed).added for seed in (1, 1, 2)
         )
         assert np.array_equal(first, again)
         assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.5
 
-    @pytest.mark.parametrize("trust", ["server", "edge"])
-    def test_noise_on_projected_sums_scores_as_the_textbook_estimator_says(self, trust):
+    @pytest.mark.parametrize("noise_at", ["server", "learner"])
+    def test_noise_on_projected_sums_scores_as_the_textbook_estimator_says(self, noise_at):
         # With the identity for a relation, raw noise is the projected noise itself.
         relation, calibration = _relation(), find_calibration("laplace-l1")
         exposure, identity = _exposure(relation, 40), Relation("linucb", np.eye(4))
-        noise = raw_noise(calibration, exposure, relation, trust, 2.0, 0).added[-1]
-        projected = raw_noise(calibration, exposure, identity, trust, 2.0, 0).added[-1]
+        noise = raw_noise(calibration, exposure, relation, noise_at, 2.0, 0).added[-1]
+        projected = raw_noise(calibration, exposure, identity, noise_at, 2.0, 0).added[-1]
         sparse, textbook = CollaborativeState(relation, 3, 1.0), TextbookCollaborative(relation, 3, 1.0)
         for event, features in enumerate(np.random.default_rng(0).random((40, 3)) / 2):
             sparse.observe(event % 4, features)
@@ -177,17 +177,17 @@ class TestNoise:
             assert abs(noised.mean() - 0.25) < 6 * noised.std() / math.sqrt(noised.size)
 
 
-def _mean_square(key: str, trust: str, exposure: Exposure) -> float:
+def _mean_square(key: str, noise_at: str, exposure: Exposure) -> float:
     """Mean square of a coordinate, averaged over all events, from the closed forms of the plans."""
     calibration = find_calibration(key)
-    horizon = exposure.horizon(calibration.sums, trust)
+    horizon = exposure.horizon(calibration.sums, noise_at)
     gaussian = calibration.law == "gaussian"
     unit = 1 << 20
     plan = plan_for(calibration, Concentrated(0.5, 1e-6) if gaussian else PureEpsilon(1), horizon, 1, unit)
     squares = np.array([plan.mean_square(count) * count for count in range(1, horizon + 1)]) / unit**2
     each = np.diff(squares, prepend=0.0)
     norm = "k-norm" if key == PAPER else calibration.law
-    far = exposure.sensitivities(calibration.sums, norm, trust)[0]
+    far = exposure.sensitivities(calibration.sums, norm, noise_at)[0]
     share = 2 * float(Concentrated.for_epsilon(2.0, 1e-6).rho) if gaussian else 4.0
     factor = far**2 / share
     if key == PAPER:
@@ -196,7 +196,7 @@ def _mean_square(key: str, trust: str, exposure: Exposure) -> float:
     dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
     if calibration.law == "k-norm":
         factor *= (dimension + 1) / 2
-    if calibration.sums == "projected" and trust == "server":
+    if calibration.sums == "projected" and noise_at == "server":
         return float(each.mean() * factor)
     # User u's k-th release is there from event (k-1) N + u on, for N events.
     users = exposure.users
@@ -207,20 +207,22 @@ def _mean_square(key: str, trust: str, exposure: Exposure) -> float:
 
 class TestRuns:
     def test_a_run_is_a_function_of_its_task(self):
-        task = Task(_world(), "goblin", "user-gaussian", "edge", 1.0, Tuning(0.1, 1.0, 2.0))
+        task = Task(_world(), "goblin", "user-gaussian", "learner", 1.0, Tuning(0.1, 1.0, 2.0))
         first, again = play(task), play(task)
         assert np.array_equal(first.regret, again.regret)
         assert first.ridge == again.ridge > 1.0
 
     def test_processes_do_not_change_results(self):
-        tasks = [Task(_world(80, seed), "colin", "user-laplace", "edge", 2.0) for seed in (0, 1)]
+        tasks = [Task(_world(80, seed), "colin", "user-laplace", "learner", 2.0) for seed in (0, 1)]
         alone, together = play_tasks(tasks, processes=1), play_tasks(tasks, processes=2)
         assert list(alone) == list(together)
         assert all(np.array_equal(alone[task].regret, together[task].regret) for task in tasks)
 
     def test_who_keeps_his_own_counter_has_one_run_for_both_trusts(self):
         for calibration in CALIBRATIONS:
-            both = {canonical(Task(_world(), "colin", calibration.key, trust, 1.0)) for trust in ("server", "edge")}
+            both = {
+                canonical(Task(_world(), "colin", calibration.key, noise_at, 1.0)) for noise_at in ("server", "learner")
+            }
             assert len(both) == (1 if calibration.paired else 2)
 
     def test_learners_without_privacy_find_the_best_arm_and_random_does_not(self):
@@ -285,7 +287,7 @@ def _rows(world: WorldSetting) -> list[dict]:
     """Rows as the table has them, with figures that are made up: only their form is tested."""
     block = colin_table1.Block("table", "uniform", 3, world.events, CALIBRATIONS, (1.0, 2.0))
     rows = [
-        {"part": "table", "variant": "uniform", "d": 3, "calibration": "none", "algorithm": name, "trust": ""}
+        {"part": "table", "variant": "uniform", "d": 3, "calibration": "none", "algorithm": name, "noise_at": ""}
         for name in ("random", "LinUCB", "CoLin", "GOBLin")
     ]
     for calibration in CALIBRATIONS:

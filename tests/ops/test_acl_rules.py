@@ -176,21 +176,21 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
 
 def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(related: Any) -> None:
     found = {
-        trust: rules_of(declare_colin(related.releasing(trust=trust)), PREFIX, Principals.of())
-        for trust in ("server", "edge")
+        noise_at: rules_of(declare_colin(related.releasing(noise_at=noise_at)), PREFIX, Principals.of())
+        for noise_at in ("server", "learner")
     }
     roles = ("client", "learner", "counter", "aggregator", "operator")
     read, written = (
-        {trust: {role: topics(rules, role, right) for role in roles} for trust, rules in found.items()}
+        {noise_at: {role: topics(rules, role, right) for role in roles} for noise_at, rules in found.items()}
         for right in ("Read", "Write")
     )
     assert [role for role in roles if "rewards" in read["server"][role]] == ["counter"]
     assert written["server"]["learner"] == {"decisions", "rewards", "marks-edge", "dead-letters-edge"}
-    assert written["edge"]["learner"] == {"decisions", "releases", "ledger", "marks-edge", "dead-letters-edge"}
-    assert read["edge"]["counter"] == written["edge"]["counter"] == set()
-    for trust in found:
-        assert read[trust]["client"] == {"decisions"}
-        assert read[trust]["aggregator"] == {"releases", "models"}
+    assert written["learner"]["learner"] == {"decisions", "releases", "ledger", "marks-edge", "dead-letters-edge"}
+    assert read["learner"]["counter"] == written["learner"]["counter"] == set()
+    for noise_at in found:
+        assert read[noise_at]["client"] == {"decisions"}
+        assert read[noise_at]["aggregator"] == {"releases", "models"}
 
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:

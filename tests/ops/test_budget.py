@@ -259,7 +259,7 @@ def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_h
 
 
 def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -> None:
-    changes: dict[str, Any] = {"release": {**related.DEFAULTS["release"], "trust": "edge"}, "budget": WIDE}
+    changes: dict[str, Any] = {"release": {**related.DEFAULTS["release"], "noise_at": "learner"}, "budget": WIDE}
     system = related.make_system(partitions={"learner": 2}, **changes)
     rigs = [related.RelatedLearnerRig(system, partition=partition) for partition in (0, 1)]
     at_home = {partition_of(user, 2): user for user in ("ann", "bob")}

@@ -53,11 +53,11 @@ SHUFFLED = {
     if kind == "hosted" or not (lift or public)
 }
 RELEASES: Mapping[str, Mapping[str, Any]] = {
-    f"{trust}, {mechanism}, {noise}": {"trust": trust, "mechanism": mechanism, "noise": noise}
-    for trust, mechanism, noise in (
-        *product(("server", "edge"), ("negative-digit", "binary", "honaker"), ("laplace", "k-norm", "gaussian")),
-        *product(("server", "edge"), ("blt",), ("gaussian",)),
-        ("edge", "noisy-reward", "laplace"),
+    f"{noise_at}, {mechanism}, {noise}": {"noise_at": noise_at, "mechanism": mechanism, "noise": noise}
+    for noise_at, mechanism, noise in (
+        *product(("server", "learner"), ("negative-digit", "binary", "honaker"), ("laplace", "k-norm", "gaussian")),
+        *product(("server", "learner"), ("blt",), ("gaussian",)),
+        ("learner", "noisy-reward", "laplace"),
         ("server", "exact", "laplace"),
     )
 }

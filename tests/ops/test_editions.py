@@ -93,8 +93,8 @@ def p2b() -> System:
     return declare_p2b(P2BSystem.fitted(config, public_dataset=True))
 
 
-def related(trust: str) -> System:
-    release = ContinualConfig(trust=trust, rows=4, horizon=256, rewards_per_user=64)
+def related(noise_at: str) -> System:
+    release = ContinualConfig(noise_at=noise_at, rows=4, horizon=256, rewards_per_user=64)
     partitions = PartitionConfig(learner=PARTITIONS)
     config = CollaborativeConfig(
         "related", ARMS, features=FeatureConfig(dimension=DIMENSION), release=release, partitions=partitions
@@ -105,7 +105,7 @@ def related(trust: str) -> System:
 SYSTEMS: dict[str, Callable[[], System]] = {
     "p2b": p2b,
     "colin": lambda: related("server"),
-    "colin-edge": lambda: related("edge"),
+    "colin-edge": lambda: related("learner"),
 }
 
 

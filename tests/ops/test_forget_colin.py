@@ -25,11 +25,11 @@ from hushstream.systems.colin.system import declare
 CANARY = "ann-canary"
 USERS = (CANARY, "bob")
 KEYS = KeySource(seed=7)
-MODES = ("server", "edge", "noisy")
+MODES = ("server", "learner", "noisy")
 RELEASES = {
     "server": {},
-    "edge": {"trust": "edge"},
-    "noisy": {"trust": "edge", "mechanism": "noisy-reward"},
+    "learner": {"noise_at": "learner"},
+    "noisy": {"noise_at": "learner", "mechanism": "noisy-reward"},
 }
 
 

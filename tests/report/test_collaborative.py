@@ -47,7 +47,7 @@ def made():
         config_digest=system.digest.hex(),
         algorithm="colin",
         mechanism="negative-digit",
-        trust="server",
+        noise_at="server",
         users=2,
         privacy=StatedGuarantee.of(system.promises().releases.under_key(reproducible=True)),
         rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
@@ -179,15 +179,15 @@ def test_a_run_gives_a_rising_curve_every_record_verified_and_says_that_its_key_
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
-    def run(seed, trust="server"):
+    def run(seed, noise_at="server"):
         options = CollaborativeOptions(
-            seed=seed, world=SMALL, rounds_per_phase=3, config={"release": {"trust": trust}}, verify=False
+            seed=seed, world=SMALL, rounds_per_phase=3, config={"release": {"noise_at": noise_at}}, verify=False
         )
         return run_collaborative(options)
 
     one = run(1)
     assert run(1).rows == one.rows != run(2).rows
-    assert run(1, "edge").trust == "edge"
+    assert run(1, "learner").noise_at == "learner"
 
 
 @pytest.mark.parametrize(

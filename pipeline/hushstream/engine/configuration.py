@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from hushstream.engine.values import REFUSE_UNKNOWN, seconds, whole
 
-_WIRE = "wire"
+_WIRE, _WIRE_VALUES = "wire", "wire_values"
 """Metadata of a setting that has another name in the canonical form: every digest is over that."""
 
 LARGEST_EPSILON = 20.0
 """Of one release; more protects nobody."""
 
 
-def renamed(wire: str, default: Any) -> Any:
-    """A setting that was called ``wire`` once, and is still where a configuration's digest is computed from."""
-    return field(default=default, metadata={_WIRE: wire})
+def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) -> Any:
+    """A setting that was called ``wire`` once, and is still where a configuration's digest is computed from.
+
+    Args:
+        wire: its name there.
+        default: its value where none is given.
+        values: what some of its values were called, and are still there.
+    """
+    return field(default=default, metadata={_WIRE: wire, _WIRE_VALUES: dict(values or {})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,15 @@ def _renames(config: type) -> Iterator[tuple[str, str]]:
             yield from _renames(one.default_factory)
 
 
+def _value_on_wire(one: Field[Any], config: Any) -> Any:
+    value = getattr(config, one.name)
+    names = one.metadata.get(_WIRE_VALUES)
+    return names.get(value, value) if names else value
+
+
 def _wire(value: Any) -> Any:
     if is_dataclass(value):
-        return {one.metadata.get(_WIRE, one.name): _wire(getattr(value, one.name)) for one in fields(value)}
+        return {one.metadata.get(_WIRE, one.name): _wire(_value_on_wire(one, value)) for one in fields(value)}
     if isinstance(value, dict):
         return {key: _wire(item) for key, item in value.items()}
     return [_wire(item) for item in value] if isinstance(value, tuple | list) else value

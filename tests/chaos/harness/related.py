@@ -71,30 +71,30 @@ class Related:
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
 
-def configuration(trust: str) -> CollaborativeConfig:
+def configuration(noise_at: str) -> CollaborativeConfig:
     """Steps that close on a count, on log time and on seals; allowances that end; short memories."""
     return CollaborativeConfig(
-        deployment=f"related-{trust}",
+        deployment=f"related-{noise_at}",
         arms=ARMS,
         features=FeatureConfig(DIMENSION),
         settle_seconds=15.0,
         feedback=FeedbackConfig(attribution_window_seconds=15.0, early_feedback=6, remembered_events=300),
         release=ContinualConfig(
-            trust=trust,  # type: ignore[arg-type]
+            noise_at=noise_at,  # type: ignore[arg-type]
             horizon=64,
             rewards_per_user=30,
             rows=9,
-            seconds=12.0 if trust == "server" else None,
-            epochs=3 if trust == "server" else 1,
+            seconds=12.0 if noise_at == "server" else None,
+            epochs=3 if noise_at == "server" else 1,
         ),
         partitions=PartitionConfig(LEARNERS),
     )
 
 
-def freeze(folder: Path, trust: str, seed: int = 1) -> Related:
+def freeze(folder: Path, noise_at: str, seed: int = 1) -> Related:
     """Play the population and keep what each role read, with bad records between."""
     ties = [(one, other, 1.0) for one, other in pairwise(USERS)]
-    system = prepare(folder, configuration(trust), inputs_of(SocialGraph.of_edges(ties, USERS)))
+    system = prepare(folder, configuration(noise_at), inputs_of(SocialGraph.of_edges(ties, USERS)))
     frozen = Related(folder, system)
     ticks = count(START_MS, CLOCK_STEP_MS)
     log = MemoryLog(lambda: next(ticks))

@@ -71,7 +71,7 @@ def releasing(**changes: Any) -> CollaborativeSystem:
 
 def edge_system(partitions: Mapping[str, int] | None = None, **changes: Any) -> CollaborativeSystem:
     """The small deployment with its counters at the edge, and another way of releasing."""
-    return make_system(release={"trust": "edge", **changes}, partitions=dict(partitions or {}))
+    return make_system(release={"noise_at": "learner", **changes}, partitions=dict(partitions or {}))
 
 
 def vector(*values: float) -> NDArray[np.float32]:

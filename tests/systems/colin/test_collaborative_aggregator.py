@@ -140,7 +140,7 @@ def test_a_bad_release_is_a_dead_letter_with_its_reason_and_gives_no_version(rel
 
 
 def edge_system(related, **release):
-    values = {**related.DEFAULTS["release"], "trust": "edge", "rows": 5, **release}
+    values = {**related.DEFAULTS["release"], "noise_at": "learner", "rows": 5, **release}
     return related.make_system(release=values, partitions={"learner": 2})
 
 
@@ -208,11 +208,11 @@ def spoiled(related, system, seed):
 
 @CASES
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 4))
-@pytest.mark.parametrize("trust", ["server", "edge"])
-def test_where_a_batch_was_cut_and_restores_change_no_byte(related, trust, seed, cut):
+@pytest.mark.parametrize("noise_at", ["server", "learner"])
+def test_where_a_batch_was_cut_and_restores_change_no_byte(related, noise_at, seed, cut):
     system = related.make_system()
     values = spoiled(related, system, seed)
-    if trust == "edge":
+    if noise_at == "learner":
         edge = edge_system(related, rows=8)
         values = edge_releases(related, edge, 0, "bob") + edge_releases(related, edge, 1, "ann")
         system = edge

@@ -50,7 +50,7 @@ BAD = {
     "learner.self_weight": [-0.1, NAN, INF, "1"],
     "learner.tie_weight": [-0.1, NAN, INF, "1", None],
     "learner.failure": [0, 1, -0.5, NAN, "small"],
-    "release.trust": ["nobody", "", None],
+    "release.noise_at": ["nobody", "", None],
     "release.mechanism": ["tree", "", None],
     "release.noise": ["uniform", "", None],
     "release.epsilon": [0, -1, 1e-9, 9.9e-7, 20.1, NAN, INF, -INF, "1", None],
@@ -115,14 +115,14 @@ def test_every_field_has_its_impossible_values_tested():
 @pytest.mark.parametrize(
     ("values", "field"),
     [
-        ({"mechanism": "noisy-reward"}, "release.trust"),
-        ({"mechanism": "noisy-reward", "trust": "edge", "noise": "gaussian"}, "release.noise"),
-        ({"mechanism": "noisy-reward", "trust": "edge", "noise": "k-norm"}, "release.noise"),
+        ({"mechanism": "noisy-reward"}, "release.noise_at"),
+        ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "gaussian"}, "release.noise"),
+        ({"mechanism": "noisy-reward", "noise_at": "learner", "noise": "k-norm"}, "release.noise"),
         ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
-        ({"mechanism": "exact", "trust": "edge"}, "release.trust"),
+        ({"mechanism": "exact", "noise_at": "learner"}, "release.noise_at"),
         ({"mechanism": "blt"}, "release.noise"),
         ({"horizon": 100, "rewards_per_user": 101}, "release.rewards_per_user"),
-        ({"trust": "edge", "seconds": 60}, "release.seconds"),
+        ({"noise_at": "learner", "seconds": 60}, "release.seconds"),
     ],
 )
 def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
@@ -258,7 +258,7 @@ def test_a_role_without_its_zones_key_or_of_another_system_is_refused(tmp_path):
         role_work("counter", system, KeySource(tmp_path))
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(learner, counter, aggregator\)"):
         role_work("shuffler", system, KeySource(seed=1))
-    edge = declared(release=ContinualConfig(trust="edge"))
+    edge = declared(release=ContinualConfig(noise_at="learner"))
     with pytest.raises(
         HushstreamError, match=r"expected a role of deployment small \(learner, aggregator\), got 'counter'"
     ):
@@ -296,7 +296,7 @@ OTHERS = {
     "feedback.attribution_window_seconds": 1.0,
     "feedback.early_feedback": 5,
     "feedback.remembered_events": 5,
-    "release.trust": "edge",
+    "release.noise_at": "learner",
     "release.mechanism": "binary",
     "release.noise": "gaussian",
     "release.epsilon": 0.5,
@@ -363,8 +363,8 @@ def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():
 
 
 def test_noise_at_the_edge_is_promised_there():
-    assert guarantee(trust="edge").zone == "edge"
-    noisy = guarantee(trust="edge", mechanism="noisy-reward", epsilon=2.0)
+    assert guarantee(noise_at="learner").zone == "learner"
+    noisy = guarantee(noise_at="learner", mechanism="noisy-reward", epsilon=2.0)
     assert noisy.zone == "edge"
     assert noisy.epsilon_micro == 2_000_000
 

@@ -15,14 +15,14 @@ CASES = settings(max_examples=12, deadline=None)
 TRUSTS = ("server", "edge", "noisy-reward")
 
 
-def system_of(related, trust):
+def system_of(related, noise_at):
     """Short memories and small allowances, so that each of them is reached."""
     feedback = {"early_feedback": 3, "remembered_events": 5}
     release = {"rows": 4, "horizon": 64, "rewards_per_user": 6}
-    if trust != "server":
-        release["trust"] = "edge"
-    if trust == "noisy-reward":
-        release["mechanism"] = trust
+    if noise_at != "server":
+        release["noise_at"] = "learner"
+    if noise_at == "noisy-reward":
+        release["mechanism"] = noise_at
     return related.make_system(feedback=feedback, release=release)
 
 
@@ -112,7 +112,7 @@ def test_any_cut_of_the_contexts_gives_the_same_decisions_rows_and_refusals(rela
     assert pieces.seen.counts == whole.seen.counts
     sent = [[output for step in rig.seen.steps for output in step.releases] for rig in (pieces, whole)]
     assert sent[0] == sent[1]
-    if system.config.release.trust == "edge":
+    if system.config.release.noise_at == "learner":
         assert pieces.machine.noised_sums.dump() == whole.machine.noised_sums.dump()
         every = np.arange(3)
         moved = every[whole.machine.taken > 0]
@@ -150,9 +150,9 @@ def test_its_journal_replayed_gives_the_same_outputs(related, deployment, seed):
     assert fresh.float_ties == 0
 
 
-@pytest.mark.parametrize("trust", TRUSTS)
-def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_sent(related, trust):
-    system = system_of(related, trust)
+@pytest.mark.parametrize("noise_at", TRUSTS)
+def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_sent(related, noise_at):
+    system = system_of(related, noise_at)
     rig = related.RelatedLearnerRig(system)
     rig.interact("e", reward=1.0)
     rig.seal()

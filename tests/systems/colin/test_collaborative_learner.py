@@ -220,18 +220,20 @@ def leaving(related, system, rewarded_early):
     return rig.fold()
 
 
-@pytest.mark.parametrize("trust", ["server", "edge", "noisy"])
-def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(related, trust):
+@pytest.mark.parametrize("noise_at", ["server", "learner", "noisy"])
+def test_one_reward_before_its_context_decides_of_no_row_whether_it_leaves(related, noise_at):
     """25 places: one reward more must not take the place of what was shown, nor of another reward."""
     places = {"early_feedback": 25 * len(related.USERS)}
     system = {
         "server": lambda: related.make_system(feedback=places),
-        "edge": lambda: related.make_system(feedback=places, release={"trust": "edge"}),
-        "noisy": lambda: related.make_system(feedback=places, release={"trust": "edge", "mechanism": "noisy-reward"}),
-    }[trust]()
+        "learner": lambda: related.make_system(feedback=places, release={"noise_at": "learner"}),
+        "noisy": lambda: related.make_system(
+            feedback=places, release={"noise_at": "learner", "mechanism": "noisy-reward"}
+        ),
+    }[noise_at]()
     one, more = (leaving(related, system, early) for early in (False, True))
     assert [record["slots"] for record in one.journals] == [record["slots"] for record in more.journals] == [25]
-    if trust == "server":
+    if noise_at == "server":
         rig = related.RelatedLearnerRig(system)
         assert rig.rows(one) == rig.rows(more)
         assert [row[2] for row in rig.rows(one)] == [0.0, *[0.5] * 24]
@@ -291,13 +293,13 @@ def without(fields, *names):
     return {name: value for name, value in fields.items() if name not in names}
 
 
-@pytest.mark.parametrize("trust", ["server", "edge", "noisy"])
-def test_only_contents_move_with_the_rewards(related, trust):
+@pytest.mark.parametrize("noise_at", ["server", "learner", "noisy"])
+def test_only_contents_move_with_the_rewards(related, noise_at):
     system = {
         "server": lambda: related.make_system(),
         "edge": lambda: related.edge_system(rewards_per_user=5),
         "noisy": lambda: related.edge_system(rewards_per_user=5, mechanism="noisy-reward", reward_levels=1, epsilon=4),
-    }[trust]()
+    }[noise_at]()
     found = []
     for flip in (False, True):
         rig = related.played(system, flip)

@@ -48,7 +48,7 @@ def test_for_counters_it_is_one_and_three_times_the_noise_on_a_projected_sum(alg
 
 
 def test_for_noisy_rewards_it_is_one_and_ten_times_the_variance_of_one():
-    system = make(release={"trust": "edge", "mechanism": "noisy-reward", "epsilon": 2.0})
+    system = make(release={"noise_at": "learner", "mechanism": "noisy-reward", "epsilon": 2.0})
     assert system.ridge == 1 + 10 * local_reward_of(system.config.release).variance
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form
+from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form, renamed
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -31,7 +31,7 @@ ALGORITHMS: tuple[Algorithm, ...] = ("linucb", "colin", "goblin")
 Mechanism = Literal["negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact"]
 MECHANISMS: tuple[Mechanism, ...] = ("negative-digit", "binary", "honaker", "blt", "noisy-reward", "exact")
 
-Trust = Literal["server", "edge"]
+NoiseAt = Literal["server", "learner"]
 NoiseLaw = Literal["laplace", "k-norm", "gaussian"]
 NOISE_LAWS: tuple[NoiseLaw, ...] = ("laplace", "k-norm", "gaussian")
 
@@ -120,8 +120,8 @@ class ContinualConfig:
     """What leaves the zone that holds rewards, and how often.
 
     Attributes:
-        trust: who adds the noise: server (a trusted counter role) or edge (each user's own counter in the learner;
-            nobody else sees a reward).
+        noise_at: who adds the noise: server (a trusted counter role) or learner (each user's own counter there; nobody
+            else sees a reward).
         mechanism: a counter (negative-digit, binary, honaker or blt), noisy-reward (each reward is noised once, at the
             edge), or exact (no noise: for replays of public datasets, refused by a live worker).
         noise: laplace (pure epsilon, sized by the features' L1 length), k-norm (pure epsilon, by their L2 length: less
@@ -140,7 +140,7 @@ class ContinualConfig:
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    trust: Trust = "server"
+    noise_at: NoiseAt = renamed("trust", "server", {"learner": "edge"})
     mechanism: Mechanism = "negative-digit"
     noise: NoiseLaw = "laplace"
     epsilon: float = 1.0
@@ -154,14 +154,14 @@ class ContinualConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.trust in ("server", "edge"), "release.trust", "server or edge", self.trust)
+        require(self.noise_at in get_args(NoiseAt), "release.noise_at", " or ".join(get_args(NoiseAt)), self.noise_at)
         require(self.mechanism in MECHANISMS, "release.mechanism", " or ".join(MECHANISMS), self.mechanism)
         require(self.noise in NOISE_LAWS, "release.noise", " or ".join(NOISE_LAWS), self.noise)
         if self.mechanism == "noisy-reward":
-            require(self.trust == "edge", "release.trust", "edge for noisy-reward (noise is added there)", self.trust)
+            require(self.noise_at == "learner", "release.noise_at", "learner for noisy-reward", self.noise_at)
             require(self.noise == "laplace", "release.noise", "laplace for noisy-reward", self.noise)
         if self.mechanism == "exact":
-            require(self.trust == "server", "release.trust", "server for exact", self.trust)
+            require(self.noise_at == "server", "release.noise_at", "server for exact", self.noise_at)
         if self.mechanism == "blt":
             require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
         object.__setattr__(self, "epsilon", price("release.epsilon", self.epsilon, LARGEST_EPSILON))
@@ -176,7 +176,12 @@ class ContinualConfig:
         whole("release.epochs", self.epochs, 1, 1000)
         if self.seconds is not None:
             object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
-            require(self.trust == "server", "release.seconds", "none at the edge (no step is open there)", self.seconds)
+            require(
+                self.noise_at == "server",
+                "release.seconds",
+                "none at the learner (no step is open there)",
+                self.seconds,
+            )
 
     @property
     def leaves(self) -> int:

@@ -35,7 +35,7 @@ def _edge() -> Iterator[Content]:
 
 
 def _released(release: ContinualConfig) -> Iterator[Content]:
-    if release.trust == "server":
+    if release.noise_at == "server":
         yield _content("rewards", "each reward, with the user's number and the features shown", Form.CLEAR)
     form = Form.CLEAR if release.mechanism == "exact" else Form.NOISED
     yield _content("releases", "each user's sums of feature times reward, by the user's number", form)

@@ -87,13 +87,13 @@ class CollaborativeSystem:
     @property
     def counted(self) -> bool:
         """Whether a counter is trusted with rewards; otherwise the learner workers add the noise."""
-        return self.config.release.trust == "server"
+        return self.config.release.noise_at == "server"
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions: one counter, as the relation couples all users; each home that releases is a scope."""
         learners = self.config.partitions.learner
-        scopes = learners if self.config.release.trust == "edge" else 1
+        scopes = learners if self.config.release.noise_at == "learner" else 1
         return {"learner": learners, "counter": 1, "lines": 1, "scopes": scopes}
 
     @property

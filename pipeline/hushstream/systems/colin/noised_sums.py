@@ -370,4 +370,4 @@ def open_noised_sums(
         return ExactMoments(nodes, features.dimension)
     if release.mechanism == "noisy-reward":
         return NoisyRewards(release, nodes, features.dimension, key, address)
-    return CounterMoments(plan_of(release, features), nodes, key, address, single_leaves=release.trust == "edge")
+    return CounterMoments(plan_of(release, features), nodes, key, address, single_leaves=release.noise_at == "learner")

@@ -84,7 +84,7 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
 def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     """What a counter's releases in one epoch promise for one reward, and for all rewards of one user."""
     plan = plan_of(release, features)
-    zone = "counter" if release.trust == "server" else "edge"
+    zone = "counter" if release.noise_at == "server" else "edge"
     promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
     return replace(
         promise,

@@ -21,7 +21,7 @@ from hushstream.systems.colin.roles import ROLES, roles_of
 from hushstream.systems.colin.topics import REWARDS, TOPICS, topics_of
 
 _TRUST = {
-    "edge": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
+    "learner": "central, at the learners; hosted: the operator's learner workers see rewards in clear; everybody after "
     "them sees noised values",
     "server": "central, at the counter; hosted: the operator's learner workers, then the trusted counter, see rewards "
     "in clear; everybody after them sees noised sums",
@@ -77,7 +77,7 @@ def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
 def _words(config: CollaborativeConfig) -> Words:
     exact = "none: rewards are public data, and their sums are published without noise"
     return Words(
-        trust=exact if config.release.mechanism == "exact" else _TRUST[config.release.trust],
+        trust=exact if config.release.mechanism == "exact" else _TRUST[config.release.noise_at],
         erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; what "
         "was released stays, and no release names the user again; the erasure stays known, by the user's number in the "
         "public graph",

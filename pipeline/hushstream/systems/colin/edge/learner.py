@@ -80,7 +80,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
     def start(self, genesis: bytes) -> None:
         """See `Machine.start`."""
         super().start(genesis)
-        if self.system.config.release.trust == "edge":
+        if self.system.config.release.noise_at == "learner":
             self.noised_sums = self.open_noised_sums()
 
     def open_noised_sums(self) -> NoisedRewardSums:

@@ -57,7 +57,7 @@ class CollaborativeResult:
         config_digest: 32 hexadecimal digits.
         algorithm: linucb, colin or goblin.
         mechanism: how releases are noised.
-        trust: who adds the noise.
+        noise_at: who adds the noise.
         users: how many there are.
         privacy: the guarantee.
         rows: the regret curve, rising in events.
@@ -75,7 +75,7 @@ class CollaborativeResult:
     config_digest: str
     algorithm: str
     mechanism: str
-    trust: str
+    noise_at: str
     users: int
     privacy: StatedGuarantee
     rows: tuple[RegretRow, ...]
@@ -113,7 +113,7 @@ class CollaborativeResult:
     @property
     def title(self) -> str:
         """What was run, in a line."""
-        return f"{self.algorithm} on {self.dataset}: {self.mechanism}, noise at the {self.trust}"
+        return f"{self.algorithm} on {self.dataset}: {self.mechanism}, noise at the {self.noise_at}"
 
     @property
     def verify_text(self) -> str:
@@ -137,7 +137,7 @@ class CollaborativeResult:
             "config_digest": self.config_digest,
             "algorithm": self.algorithm,
             "mechanism": self.mechanism,
-            "trust": self.trust,
+            "noise_at": self.noise_at,
             "users": self.users,
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "marks": list(self.privacy.marks),

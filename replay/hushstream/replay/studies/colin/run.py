@@ -171,7 +171,7 @@ def _result(
         config_digest=system.digest.hex(),
         algorithm=system.config.learner.algorithm,
         mechanism=release.mechanism,
-        trust=release.trust,
+        noise_at=release.noise_at,
         users=world.users,
         privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
         rows=_rows(played),

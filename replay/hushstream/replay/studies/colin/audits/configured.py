@@ -45,7 +45,7 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
     settings: dict[str, Any] = {
         "system": config.system,
         "epsilon": release.epsilon,
-        "trust": release.trust,
+        "noise_at": release.noise_at,
         "noise": release.noise,
         "dimension": bounds.dimension,
         "users": system.nodes,

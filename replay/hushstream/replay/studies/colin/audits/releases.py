@@ -103,7 +103,7 @@ def runs_abreast(system: CollaborativeSystem) -> int:
     release, bounds = system.config.release, system.features
     moved, _ = farthest_features(bounds, release.noise)
     # All entries of a K-norm vector share their noise.
-    apart = release.trust == "server" and release.noise != "k-norm"
+    apart = release.noise_at == "server" and release.noise != "k-norm"
     return system.nodes * (bounds.dimension // moved if apart else 1)
 
 

@@ -42,7 +42,7 @@ def audit_target_leaf(release: ContinualConfig) -> Run:
     system = collaborative(replace(release, rows=USERS), FEATURES, USERS)
     plan, leaves = plan_of(system.config.release, FEATURES), release.leaves
     solved, key = unmixed(plan, leaves), fresh_key()
-    play = played_rows if release.trust == "edge" else played_rewards
+    play = played_rows if release.noise_at == "learner" else played_rewards
     moved = STEP / solved.unit
 
     def scores(present: bool) -> NDArray[np.float64]:

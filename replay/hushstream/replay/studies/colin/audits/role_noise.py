@@ -51,7 +51,7 @@ def counter_users(release: ContinualConfig, users: int = USERS) -> Run:
     key = fresh_key()
 
     def journal() -> NDArray[np.float64]:
-        if release.trust == "edge":
+        if release.noise_at == "learner":
             return _of_partitions(system, key, STEPS)[None]
         return played_rewards(system, key, UNIT, np.zeros((STEPS, users)))[None]
 

@@ -9,7 +9,7 @@ from hushstream.replay.audits.role_noise import LEAVES
 from hushstream.replay.audits.role_rows import attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits import role_attacks, role_noise
-from hushstream.systems.colin.configuration import ContinualConfig, Trust
+from hushstream.systems.colin.configuration import ContinualConfig, NoiseAt
 
 EPSILON = 8.0
 """Of one reward, so that few runs see it."""
@@ -47,13 +47,18 @@ def _counters() -> tuple[Recipe, ...]:
 
 def _edge() -> tuple[Recipe, ...]:
     noisy = _release(
-        trust="edge", mechanism="noisy-reward", epsilon=3.0, reward_levels=4, horizon=TARGETS, rewards_per_user=TARGETS
+        noise_at="learner",
+        mechanism="noisy-reward",
+        epsilon=3.0,
+        reward_levels=4,
+        horizon=TARGETS,
+        rewards_per_user=TARGETS,
     )
     return (
         noise_row(
             "edge-counters-each-user",
             "users, entries, steps",
-            partial(role_noise.counter_users, _release(trust="edge")),
+            partial(role_noise.counter_users, _release(noise_at="learner")),
         ),
         noise_row("noisy-rewards-each-user", "users, rewards", partial(role_noise.noisy_rewards, noisy)),
     )
@@ -73,7 +78,7 @@ def _attacks() -> tuple[Recipe, ...]:
             "random-step-at-the-edge",
             step.format("learner"),
             4_000,
-            partial(role_attacks.audit_target_leaf, target_release("edge")),
+            partial(role_attacks.audit_target_leaf, target_release("learner")),
             factor=1,
         ),
         attack_row(
@@ -96,10 +101,10 @@ ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
 """Of these few steps a counter has one level, and negative digits: its noise is drawn ahead."""
 
 
-def target_release(trust: Trust) -> ContinualConfig:
+def target_release(noise_at: NoiseAt) -> ContinualConfig:
     """A counter of which every step may be attacked."""
     return ContinualConfig(
-        trust=trust, mechanism="binary", epsilon=TARGET_EPSILON, horizon=TARGETS, rewards_per_user=TARGETS
+        noise_at=noise_at, mechanism="binary", epsilon=TARGET_EPSILON, horizon=TARGETS, rewards_per_user=TARGETS
     )
 
 

@@ -1,4 +1,4 @@
-"""The audits of collaborative bandits: every counter and noise under both trusts, noisy rewards, the paper's tree."""
+"""The audits of collaborative bandits: every counter and noise under both places of the noise, noisy rewards, the paper's tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hushstream.replay.audits.row import HORIZON, Audit, Recipe, made
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.audits import releases as collaborative
 from hushstream.replay.studies.colin.audits.role_rows import role_rows
-from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseLaw, Trust
+from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseAt, NoiseLaw
 
 FEATURES = 4
 """Entries of a reward's features, all equal: the furthest that a reward moves L1 sums."""
@@ -34,12 +34,12 @@ K_NORM_RUNS = 600
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system: each counter that a configuration may name, under both trusts, with each noise."""
+    """Every audit of the system: each counter that a configuration may name, under both places of the noise, with each noise."""
     counters = [
-        Recipe(f"{trust}-{mechanism}-{noise}", partial(_continual, trust, mechanism, noise))
+        Recipe(f"{noise_at}-{mechanism}-{noise}", partial(_continual, noise_at, mechanism, noise))
         for noise, kinds in COUNTERS.items()
         for mechanism in kinds
-        for trust in get_args(Trust)
+        for noise_at in get_args(NoiseAt)
     ]
     return (
         *counters,
@@ -62,10 +62,10 @@ def _paper() -> Audit:
     )
 
 
-def _continual(trust: Trust, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
+def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
     horizon = COUNTERS[noise][mechanism]
     release = ContinualConfig(
-        trust=trust,
+        noise_at=noise_at,
         mechanism=mechanism,
         noise=noise,
         epsilon=COLLABORATIVE_EPSILON,
@@ -73,18 +73,18 @@ def _continual(trust: Trust, mechanism: Mechanism, noise: NoiseLaw) -> Audit:
         rewards_per_user=horizon,
     )
     # Rewards of one step are one leaf under a trusted server, so there many fit side by side.
-    abreast = 25 if trust == "server" and noise != "k-norm" else 1
+    abreast = 25 if noise_at == "server" and noise != "k-norm" else 1
     features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
     run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
     about = "a reward of 1 against 0, all releases seen"
     runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)
-    return Audit(f"{trust}-{mechanism}-{noise}", "release", about, runs, run, factor, subjects=(release,))
+    return Audit(f"{noise_at}-{mechanism}-{noise}", "release", about, runs, run, factor, subjects=(release,))
 
 
 def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
     """At a small epsilon the law is one bit, at a larger one Laplace noise."""
     release = ContinualConfig(
-        trust="edge",
+        noise_at="learner",
         mechanism="noisy-reward",
         epsilon=epsilon,
         horizon=HORIZON,

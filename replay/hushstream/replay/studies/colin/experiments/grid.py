@@ -30,8 +30,8 @@ DP_ALGORITHMS: Mapping[str, tuple[Policy, str]] = {
     "DP-LinUCB": ("linucb", "server"),
     "DP-CoLin": ("colin", "server"),
     "DP-GOBLin": ("goblin", "server"),
-    "LDP-CoLin": ("colin", "edge"),
-    "LDP-GOBLin": ("goblin", "edge"),
+    "LDP-CoLin": ("colin", "learner"),
+    "LDP-GOBLin": ("goblin", "learner"),
 }
 """The paper's private algorithms: the learner, and who adds the noise."""
 
@@ -41,7 +41,7 @@ NONPRIVATE_ALGORITHMS: Mapping[str, Policy] = {"LinUCB": "linucb", "CoLin": "col
 def canonical(task: Task) -> Task:
     """The same run under one name: where DP and LDP versions are the same, both are the LDP one."""
     if task.calibration != NONPRIVATE and find_calibration(task.calibration).paired:
-        return replace(task, trust="edge")
+        return replace(task, noise_at="learner")
     return task
 
 
@@ -81,7 +81,7 @@ def play_tasks(
 
 def _ordered(tasks: Sequence[Task]) -> list[Task]:
     """Runs that share noise next to each other, so that it is drawn once."""
-    return sorted(tasks, key=lambda task: (task.calibration, task.trust, task.policy, task.epsilon))
+    return sorted(tasks, key=lambda task: (task.calibration, task.noise_at, task.policy, task.epsilon))
 
 
 def _play_bundle(tasks: Sequence[Task]) -> list[Played]:

@@ -45,7 +45,7 @@ from hushstream.systems.colin.configuration import GRID_BITS
 from hushstream.systems.colin.relation import Relation
 from hushstream.systems.colin.release import NEIGHBOURS, NOT_PROTECTED
 
-Trust = Literal["server", "edge"]
+NoiseAt = Literal["server", "learner"]
 Law = Literal["laplace", "k-norm", "gaussian"]
 Sums = Literal["projected", "raw", "reward"]
 CounterKind = Literal["binary", "negative-digit", "blt"]
@@ -144,18 +144,18 @@ class Exposure:
         """T/N."""
         return self.events // self.users
 
-    def horizon(self, sums: Sums, trust: Trust) -> int:
+    def horizon(self, sums: Sums, noise_at: NoiseAt) -> int:
         """Leaves of one counter."""
-        return self.events if sums == "projected" and trust == "server" else self.events_of_user
+        return self.events if sums == "projected" and noise_at == "server" else self.events_of_user
 
-    def sensitivities(self, sums: Sums, law: Law, trust: Trust) -> tuple[float, ...]:
+    def sensitivities(self, sums: Sums, law: Law, noise_at: NoiseAt) -> tuple[float, ...]:
         """How far one reward moves the leaf of each user's counter, in the law's norm; one value if it is shared."""
         longest = self.longest_l1 if law == "laplace" else self.longest_l2
         if sums == "raw":
             return (longest,) * self.users
         rows = self.rows_l1 if law == "laplace" else self.rows_l2
         moved = tuple(longest * row for row in rows)
-        return (max(moved),) if trust == "server" else moved
+        return (max(moved),) if noise_at == "server" else moved
 
 
 def find_calibration(key: str) -> Calibration:
@@ -183,25 +183,25 @@ def levels_of(calibration: Calibration, horizon: int) -> int:
     return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
 
 
-def paper_scale(exposure: Exposure, trust: Trust, epsilon: float) -> tuple[float, ...]:
+def paper_scale(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> tuple[float, ...]:
     """The scale of the paper's Laplace noise on a node, Delta_2 ln T / epsilon, of each counter.
 
     Raises:
         CalibrationError: a horizon of one event, whose logarithm is 0.
     """
-    horizon = exposure.horizon("projected", trust)
+    horizon = exposure.horizon("projected", noise_at)
     if horizon < 2:
         raise CalibrationError(f"paper: expected at least 2 events in a tree, got {horizon}")
     return tuple(
-        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", "k-norm", trust)
+        distance * math.log(horizon) / epsilon for distance in exposure.sensitivities("projected", "k-norm", noise_at)
     )
 
 
-def paper_true_epsilon(exposure: Exposure, trust: Trust, epsilon: float) -> float:
+def paper_true_epsilon(exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> float:
     """The exact epsilon of the paper's calibration for one reward; see the module."""
-    levels = levels_of(find_calibration(PAPER), exposure.horizon("projected", trust))
-    moved = exposure.sensitivities("projected", "laplace", trust)
-    return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, trust, epsilon), strict=True))
+    levels = levels_of(find_calibration(PAPER), exposure.horizon("projected", noise_at))
+    moved = exposure.sensitivities("projected", "laplace", noise_at)
+    return max(levels * far / scale for far, scale in zip(moved, paper_scale(exposure, noise_at, epsilon), strict=True))
 
 
 def node_epsilon_share(calibration: Calibration, epsilon: float) -> float:
@@ -220,7 +220,7 @@ def reward_law(epsilon: float) -> LocalReward:
 
 
 @lru_cache(maxsize=512)
-def guarantee_of(calibration: Calibration, exposure: Exposure, trust: Trust, epsilon: float) -> Guarantee:
+def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
     """What a run promises for one reward; its lifetime is all T/N rewards of one user.
 
     Figures come from seeded keys, so it is marked as reproducible.
@@ -237,26 +237,26 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, trust: Trust, eps
         "gaussian": lambda: Concentrated.for_epsilon(epsilon, DELTA),
     }
     budget = laws[calibration.law]()
-    farthest = max(exposure.sensitivities(calibration.sums, calibration.law, trust))
+    farthest = max(exposure.sensitivities(calibration.sums, calibration.law, noise_at))
     dimension = exposure.dimension * (exposure.users if calibration.sums == "projected" else 1)
-    horizon = exposure.horizon(calibration.sums, trust)
+    horizon = exposure.horizon(calibration.sums, noise_at)
     units = math.ceil(farthest * _MARGIN * (1 << GRID_BITS))
     plan = plan_for(calibration, budget, horizon, dimension, units)
-    zone = "counter" if trust == "server" and not calibration.paired else "edge"
+    zone = "counter" if noise_at == "server" and not calibration.paired else "edge"
     stated = plan.guarantee(NEIGHBOURS, exposure.events_of_user, "hosted", zone)
     stated = replace(stated, not_protected=(*NOT_PROTECTED, *stated.not_protected))
     if not calibration.as_stated:
-        stated = _with_claim(stated, exposure, trust, epsilon)
+        stated = _with_claim(stated, exposure, noise_at, epsilon)
     return stated.under_key(reproducible=True)
 
 
-def _with_claim(stated: Guarantee, exposure: Exposure, trust: Trust, epsilon: float) -> Guarantee:
-    true = Cost(math.ceil(paper_true_epsilon(exposure, trust, epsilon) * MICRO), stated.cost.delta_units)
+def _with_claim(stated: Guarantee, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
+    true = Cost(math.ceil(paper_true_epsilon(exposure, noise_at, epsilon) * MICRO), stated.cost.delta_units)
     life = Cost(true.epsilon_micro * exposure.events_of_user, stated.lifetime.cost.delta_units)
-    theorem = "Theorem 1" if trust == "server" else "Theorem 3"
+    theorem = "Theorem 1" if noise_at == "server" else "Theorem 3"
     return replace(
         stated,
-        mechanism=f"binary tree, Laplace noise of scale {max(paper_scale(exposure, trust, epsilon)):.6g} on each node",
+        mechanism=f"binary tree, Laplace noise of scale {max(paper_scale(exposure, noise_at, epsilon)):.6g} on each node",
         cost=true,
         replace_one=true,
         lifetime=replace(stated.lifetime, cost=life),

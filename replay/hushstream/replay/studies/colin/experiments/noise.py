@@ -29,7 +29,7 @@ from hushstream.replay.studies.colin.experiments.mechanisms import (
     REWARD_LEVELS,
     Calibration,
     Exposure,
-    Trust,
+    NoiseAt,
     find_calibration,
     levels_of,
     node_epsilon_share,
@@ -66,7 +66,7 @@ class RawNoise:
 
 
 def raw_noise(
-    calibration: Calibration, exposure: Exposure, relation: Relation, trust: Trust, epsilon: float, seed: int
+    calibration: Calibration, exposure: Exposure, relation: Relation, noise_at: NoiseAt, epsilon: float, seed: int
 ) -> RawNoise:
     """The noise of one run, users served in turn.
 
@@ -74,17 +74,17 @@ def raw_noise(
         calibration: any whose noise is on sums.
         exposure: of the run.
         relation: of its algorithm.
-        trust: who runs the counter.
+        noise_at: who runs the counter.
         epsilon: for one reward.
         seed: of the key.
     """
-    scales = _scales(calibration, exposure, trust, epsilon)
+    scales = _scales(calibration, exposure, noise_at, epsilon)
     shape = (exposure.events, exposure.users, exposure.dimension)
     if calibration.sums == "raw":
         unit = _of_users(calibration, exposure.events_of_user, exposure.dimension, exposure.users, seed)
         added = _in_turn(unit * scales[:, None, None])
         return RawNoise(added, _level(added))
-    if trust == "server":
+    if noise_at == "server":
         unit = _of_counter(calibration, exposure.events, shape[1] * shape[2], -1, seed)
         projected = (unit * scales[0]).reshape(shape)
     else:
@@ -114,13 +114,13 @@ def forget_noise() -> None:
     _unit_noise.cache_clear()
 
 
-def _scales(calibration: Calibration, exposure: Exposure, trust: Trust, epsilon: float) -> Float64:
+def _scales(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Float64:
     """What the unit noise of each counter is multiplied by."""
     if calibration.key == PAPER:
-        levels = levels_of(calibration, exposure.horizon("projected", trust))
-        return np.array(paper_scale(exposure, trust, epsilon)) / levels
+        levels = levels_of(calibration, exposure.horizon("projected", noise_at))
+        return np.array(paper_scale(exposure, noise_at, epsilon)) / levels
     share = node_epsilon_share(calibration, epsilon)
-    return np.array(exposure.sensitivities(calibration.sums, calibration.law, trust)) / share
+    return np.array(exposure.sensitivities(calibration.sums, calibration.law, noise_at)) / share
 
 
 def _level(noise: Float64) -> float:

@@ -19,7 +19,7 @@ from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.studies.colin.experiments.mechanisms import (
     Calibration,
     Exposure,
-    Trust,
+    NoiseAt,
     find_calibration,
     reward_law,
 )
@@ -79,7 +79,7 @@ class Task:
         world: where.
         policy: the learner, or ``random``.
         calibration: a calibration's key, or `NONPRIVATE`.
-        trust: who adds the noise.
+        noise_at: who adds the noise.
         epsilon: for one reward; 0 without privacy.
         tuning: of the learner.
     """
@@ -87,7 +87,7 @@ class Task:
     world: WorldSetting
     policy: Policy
     calibration: str = NONPRIVATE
-    trust: Trust = "server"
+    noise_at: NoiseAt = "server"
     epsilon: float = 0.0
     tuning: Tuning = Tuning()
 
@@ -212,7 +212,7 @@ def play(task: Task) -> Played:
         ridge = noise_aware_ridge(reward_law(task.epsilon).variance, task.tuning.ridge_per_noise)
         rewards = noised_rewards(stage.rewards, task.epsilon, task.world.seed)
         return _loop(stage, relation, task.tuning.alpha, ridge, rewards, None, marks)
-    noise = raw_noise(calibration, exposure, relation, task.trust, task.epsilon, task.world.seed)
+    noise = raw_noise(calibration, exposure, relation, task.noise_at, task.epsilon, task.world.seed)
     ridge = ridge_for(calibration, noise.level, relation, task.tuning.ridge_per_noise)
     return _loop(stage, relation, task.tuning.alpha, ridge, stage.rewards, noise.added, marks)
 

@@ -32,7 +32,7 @@ from hushstream.replay.studies.colin.experiments.mechanisms import (
     PAPER,
     SOUND_PAPER_TREE,
     Calibration,
-    Trust,
+    NoiseAt,
     find_calibration,
     guarantee_of,
 )
@@ -122,8 +122,8 @@ def tuning_of(calibration: str, policy: Policy) -> Tuning:
 
 def private_task(world: WorldSetting, algorithm: str, calibration: Calibration, epsilon: float) -> Task:
     """A run of one of the paper's private algorithms."""
-    policy, trust = DP_ALGORITHMS[algorithm]
-    trusted: Trust = "edge" if trust == "edge" else "server"
+    policy, noise_at = DP_ALGORITHMS[algorithm]
+    trusted: NoiseAt = "learner" if noise_at == "learner" else "server"
     return Task(world, policy, calibration.key, trusted, epsilon, tuning_of(calibration.key, policy))
 
 
@@ -214,7 +214,8 @@ def regret_columns(tasks: Sequence[Task], played: Mapping[Task, Played]) -> Row:
 def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:
     """The guarantee with the largest epsilon over seeds, whose graphs and features differ."""
     found = [
-        guarantee_of(find_calibration(task.calibration), exposure_for(task), task.trust, task.epsilon) for task in tasks
+        guarantee_of(find_calibration(task.calibration), exposure_for(task), task.noise_at, task.epsilon)
+        for task in tasks
     ]
     return max(found, key=lambda one: one.epsilon_micro)
 
