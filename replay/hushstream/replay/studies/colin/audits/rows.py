@@ -1,4 +1,4 @@
-"""The audits of collaborative bandits: every counter and noise under both places of the noise, noisy rewards, the paper's tree."""
+"""The audits of collaborative bandits: every counter and noise at both places, noisy rewards, the paper's tree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ K_NORM_RUNS = 600
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system: each counter that a configuration may name, under both places of the noise, with each noise."""
+    """Every audit of the system: each counter that a configuration may name, at both places, with each noise."""
     counters = [
         Recipe(f"{noise_at}-{mechanism}-{noise}", partial(_continual, noise_at, mechanism, noise))
         for noise, kinds in COUNTERS.items()

@@ -253,10 +253,11 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt
 def _with_claim(stated: Guarantee, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
     true = Cost(math.ceil(paper_true_epsilon(exposure, noise_at, epsilon) * MICRO), stated.cost.delta_units)
     life = Cost(true.epsilon_micro * exposure.events_of_user, stated.lifetime.cost.delta_units)
+    scale = max(paper_scale(exposure, noise_at, epsilon))
     theorem = "Theorem 1" if noise_at == "server" else "Theorem 3"
     return replace(
         stated,
-        mechanism=f"binary tree, Laplace noise of scale {max(paper_scale(exposure, noise_at, epsilon)):.6g} on each node",
+        mechanism=f"binary tree, Laplace noise of scale {scale:.6g} on each node",
         cost=true,
         replace_one=true,
         lifetime=replace(stated.lifetime, cost=life),
