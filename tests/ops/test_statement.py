@@ -38,8 +38,8 @@ SYSTEMS = {
     "paper": lambda rigs: shuffled(rigs, release={"mode": "paper", "sampling": 0.5}),
     "trusted counter": lambda _: collaborative(),
     "gaussian": lambda _: collaborative(noise="gaussian"),
-    "local": lambda _: collaborative(trust="edge"),
-    "noisy rewards": lambda _: collaborative(trust="edge", mechanism="noisy-reward"),
+    "local": lambda _: collaborative(noise_at="learner"),
+    "noisy rewards": lambda _: collaborative(noise_at="learner", mechanism="noisy-reward"),
 }
 
 

@@ -363,7 +363,7 @@ def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():
 
 
 def test_noise_at_the_edge_is_promised_there():
-    assert guarantee(noise_at="learner").zone == "learner"
+    assert guarantee(noise_at="learner").zone == "edge"
     noisy = guarantee(noise_at="learner", mechanism="noisy-reward", epsilon=2.0)
     assert noisy.zone == "edge"
     assert noisy.epsilon_micro == 2_000_000

@@ -12,7 +12,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 CASES = settings(max_examples=12, deadline=None)
-TRUSTS = ("server", "edge", "noisy-reward")
+PLACES = ("server", "learner", "noisy-reward")
 
 
 def system_of(related, noise_at):
@@ -92,7 +92,7 @@ def cuts_of(slices, cut):
     return pieces
 
 
-@pytest.fixture(scope="module", params=TRUSTS)
+@pytest.fixture(scope="module", params=PLACES)
 def deployment(related, request):
     system = system_of(related, request.param)
     return system, models_of(related, system)
@@ -150,7 +150,7 @@ def test_its_journal_replayed_gives_the_same_outputs(related, deployment, seed):
     assert fresh.float_ties == 0
 
 
-@pytest.mark.parametrize("noise_at", TRUSTS)
+@pytest.mark.parametrize("noise_at", PLACES)
 def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_sent(related, noise_at):
     system = system_of(related, noise_at)
     rig = related.RelatedLearnerRig(system)

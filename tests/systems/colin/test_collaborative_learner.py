@@ -297,7 +297,7 @@ def without(fields, *names):
 def test_only_contents_move_with_the_rewards(related, noise_at):
     system = {
         "server": lambda: related.make_system(),
-        "edge": lambda: related.edge_system(rewards_per_user=5),
+        "learner": lambda: related.edge_system(rewards_per_user=5),
         "noisy": lambda: related.edge_system(rewards_per_user=5, mechanism="noisy-reward", reward_levels=1, epsilon=4),
     }[noise_at]()
     found = []
