@@ -24,6 +24,7 @@ from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter, Sender
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.metrics import Metrics
+from hushstream.agents.named_waits import EndOffsets, NamedWait
 from hushstream.agents.recovery import Held, Observe
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.settings import WorkerSettings
@@ -56,7 +57,7 @@ class Tools:
     marks: ReleaseMarks | None
     metrics: Metrics
     observe: Observe
-    end_offsets: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+    end_offsets: EndOffsets
     fetched_end: Callable[[TopicPartition], int | None]
     read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
     notify_room: Callable[[], None]
@@ -89,6 +90,9 @@ class PartitionDriver:
         self.inputs = self._make_buffers(held.machine.inputs)
         self.broadcasts = self._make_buffers(held.machine.broadcasts)
         self._schedule = self._make_schedule()
+        self._named = NamedWait(
+            held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
+        )
         self._writer = JournalWriter(
             tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
         )
@@ -232,8 +236,11 @@ class PartitionDriver:
         if not batch:
             return False
         ready = self._machine.ready(batch)
+        awaited = self._named.awaited
+        if await self._named.end():
+            return True
         if not ready:
-            return self._schedule.held_back()
+            return self._schedule.held_back(awaited)
         started = time.monotonic()
         observe, partition = self._tools.observe, self.partition
         observe("decoded", partition, self._sequence + 1)
@@ -331,9 +338,9 @@ class PartitionDriver:
                 self._drained.set()
 
     async def _wait_for_input(self) -> None:
-        interval = self._settings.tick_interval_seconds
+        limits = (self._settings.tick_interval_seconds, self._named.seconds_left())
         try:
-            await asyncio.wait_for(self._arrived.wait(), interval)
+            await asyncio.wait_for(self._arrived.wait(), min(limit for limit in limits if limit is not None))
         except TimeoutError:
             await self._tick(time.monotonic() - self._last_arrival)
 

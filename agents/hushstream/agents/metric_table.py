@@ -105,6 +105,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Records refused, by reason.",
     ),
     MetricSpec(
+        "hushstream_edge_waits_in_vain_total",
+        "counter",
+        "zone-private",
+        ("role",),
+        "Times a partition waited for a click that a context names and that is not there.",
+    ),
+    MetricSpec(
         "hushstream_partitions_declared",
         "gauge",
         "slot-public",

@@ -145,6 +145,10 @@ class Metrics:
             reason = self._reason_of(output.value) if self._reason_of is not None else OTHER
             self._of("hushstream_dead_letters_total", reason=self._known(reason, self._labels.reasons)).inc()
 
+    def waited_in_vain(self) -> None:
+        """A partition waited for a click that a context names and that is not there."""
+        self._of("hushstream_edge_waits_in_vain_total").inc()
+
     def recovered(self, seconds: float) -> None:
         """One partition was brought to the end of its journal."""
         self._of(self._work + "recovery_seconds").observe(seconds)
