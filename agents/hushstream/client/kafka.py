@@ -13,6 +13,7 @@ from hushstream.agents.acl_check import READ, WRITE, check_rights
 from hushstream.agents.broker_check import why_unreachable
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.security import Cluster, Security
+from hushstream.agents.unopened import unopened
 from hushstream.client.client import Client
 from hushstream.engine.conversation import DECISIONS, Conversation
 from hushstream.schemas.catalogue import FIRST_EDITION
@@ -70,6 +71,7 @@ class KafkaEventLog:
         self._producer = self._make_producer()
         self._consumer = AIOKafkaConsumer(
             auto_offset_reset="latest",
+            key_deserializer=unopened,
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             **self._cluster.client_options(),

@@ -320,6 +320,13 @@ class Deployment:
             assert time.monotonic() < deadline, self._complaint()
             await asyncio.sleep(0.3)
 
+    async def ends_at_least(self, ends: Mapping[Place, int], timeout_seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until outputs are at least so long."""
+        deadline = time.monotonic() + timeout_seconds
+        while any((await self.output_ends())[place] < end for place, end in ends.items()):
+            assert time.monotonic() < deadline, self._complaint()
+            await asyncio.sleep(0.1)
+
     def _complaint(self) -> str:
         return "not folded in time:\n" + "\n".join(w.log.read_text()[-2500:] for w in self._workers[-2:])
 
