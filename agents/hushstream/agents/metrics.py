@@ -157,6 +157,16 @@ class Metrics:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
         self._beaten = self._clock()
 
+    def signs(self, **values: float) -> None:
+        """What tells an outage, by the names of its gauges without their prefix (`hushstream.agents.vital_signs`)."""
+        for name, value in values.items():
+            self._of(f"hushstream_{name}").set(value)
+
+    def dark(self, partition: int, seconds: float) -> None:
+        """How long records of a partition have waited without one of them being folded."""
+        self._shown.add(partition)
+        self._of("hushstream_partition_dark_seconds", partition=self._partition(partition)).set(seconds)
+
     def partitions(self, assigned: int, held: int, stopped: int) -> None:
         """How many home partitions the group gave to this worker, how many of them run, and how many were stopped."""
         self._of("hushstream_partitions_declared").set(self._labels.partitions)

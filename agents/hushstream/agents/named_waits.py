@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
 
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.input_ends import EndOffsets
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.quiet import Quiet
-from hushstream.engine.machine import Awaited, Machine, TopicPartition, Waits
+from hushstream.engine.machine import Awaited, Machine, Waits
 
 logger = logging.getLogger(__name__)
-
-EndOffsets = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
 
 
 class NamedWait:
