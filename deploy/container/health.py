@@ -1,6 +1,6 @@
 """Whether the worker of this container does its work: exit 0, or 1 with the reason.
 
-    python health.py          # ready: it runs every partition that it was given, and at least one
+    python health.py          # ready: it runs every partition that it was given, at least one, and brokers answer
     python health.py --live   # alive: its event loop turns; only a restart mends a worker of which this is not true
 
 It knows nothing but the public metrics on ``HUSHSTREAM_METRICS_PORT``, and needs the standard library alone.
@@ -19,6 +19,9 @@ TIMEOUT_SECONDS = 4.0
 HUNG_SECONDS = 60.0
 """A batch, a snapshot and the replay of a journal record each take far less."""
 _BEAT = "hushstream_heartbeat_age_seconds"
+CUT_OFF_SECONDS = 30.0
+"""Three times the group's session: by then others have its partitions, if they can be reached."""
+_CONTACT = ("hushstream_fetch_age_seconds", "hushstream_group_heartbeat_age_seconds")
 _ASSIGNED, _HELD, _STOPPED = (f"hushstream_partitions_{name}" for name in ("assigned", "held", "stopped"))
 
 
@@ -40,6 +43,9 @@ def fault(port: int, live: bool = False) -> str | None:
 
 def _unready(found: Mapping[str, float]) -> str | None:
     assigned, held, stopped = (found.get(name, 0.0) for name in (_ASSIGNED, _HELD, _STOPPED))
+    silent = max(found.get(name, 0.0) for name in _CONTACT)
+    if silent >= CUT_OFF_SECONDS:
+        return f"no broker has answered for {silent:.0f} s"
     if stopped:
         return f"{stopped:.0f} partitions were stopped; the worker's log says why"
     if not assigned:

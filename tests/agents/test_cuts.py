@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from hushstream.agents import cuts
-from hushstream.agents.driver import PartitionDriver, Tools
+from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.tools import Tools
 from hushstream.agents.user_store import UsersLost
 from hushstream.engine.machine import InputRecord, Output
 

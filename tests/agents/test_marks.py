@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents.driver import PartitionDriver, Tools
+from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.logs import LogReader
@@ -27,6 +27,7 @@ from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.recovery import Held, Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.tools import Tools
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.marks import Standing

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.machine import Awaited, InputRecord, InputSlice
 
 LEAD, LEFT, RIGHT = ("lead", 0), ("left", 0), ("right", 0)
 UNKNOWN = 1 << 62
@@ -65,17 +65,32 @@ def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_
     assert ranges(live([lead, right], 9, {RIGHT: 2}).next_batch()) == [("lead", 0, 1), ("right", 0, 1)]
 
 
-def test_live_takes_an_awaited_log_beyond_the_leading_one_record_by_record_while_that_is_held_back() -> None:
-    lead, left, right = buffer(LEAD, [1, 2, 9]), buffer(LEFT, [3]), buffer(RIGHT, [3, 4])
-    schedule = live([lead, left, right], 2)
-    assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
-    assert schedule.held_back(), "the first may wait for one of the other log's"
-    assert ranges(schedule.next_batch()) == [("lead", 0, 2), ("right", 0, 1)]
-    assert schedule.held_back()
-    assert ranges(schedule.next_batch()) == [("lead", 0, 2), ("right", 0, 2)]
-    assert not schedule.held_back()
+def test_live_takes_an_awaited_log_beyond_the_leading_one_as_far_as_the_record_that_it_waits_for() -> None:
+    lead, left, right = buffer(LEAD, [1, 2, 2, 9]), buffer(LEFT, [3]), buffer(RIGHT, [3, 4, 4])
+    schedule = live([lead, left, right], 3)
+    assert ranges(schedule.next_batch()) == [("lead", 0, 3)]
+    awaited = Awaited(0, RIGHT, 1, 99)
+    assert schedule.held_back(awaited)
+    assert ranges(schedule.next_batch()) == [("lead", 0, 3), ("right", 0, 2)]
+    assert not schedule.held_back(awaited), "no more of it is wanted"
     schedule.folded()
-    assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
+    assert ranges(schedule.next_batch()) == [("lead", 0, 3)]
+
+
+def test_live_takes_an_awaited_log_no_further_than_to_a_record_that_is_too_late() -> None:
+    schedule = live([buffer(LEAD, [1, 2, 2, 9]), buffer(RIGHT, [3, 7, 8])], 3)
+    schedule.next_batch()
+    assert schedule.held_back(Awaited(0, RIGHT, 10**9, 6))
+    assert ranges(schedule.next_batch())[1:] == [("right", 0, 2)]
+
+
+def test_live_offers_nothing_more_to_what_waits_for_nothing_or_for_what_has_not_come() -> None:
+    schedule = live([buffer(LEAD, [1, 9]), buffer(RIGHT, [3])], 9)
+    schedule.next_batch()
+    assert not schedule.held_back(None)
+    whole = live([buffer(LEAD, [4]), buffer(RIGHT, [3])], 9)
+    whole.next_batch()
+    assert not whole.held_back(Awaited(0, RIGHT, 7, 99))
 
 
 TIMES = st.lists(st.integers(0, 9), max_size=12)
@@ -190,7 +205,7 @@ def test_fixed_offers_more_when_the_machine_holds_everything_back() -> None:
     schedule = FixedSchedule([buffer(LEAD, range(10))], LEAD, 2)
     schedule.set_ends({LEAD: 10})
     assert ranges(schedule.next_batch()) == [("lead", 0, 2)]
-    assert schedule.held_back()
+    assert schedule.held_back(None)
     assert ranges(schedule.next_batch()) == [("lead", 0, 4)]
     schedule.folded()
     assert ranges(schedule.next_batch()) == [("lead", 0, 2)]

@@ -105,6 +105,35 @@ async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines
     assert "metrics cannot be served on 127.0.0.1" in only_line(worker)
 
 
+@pytest.mark.parametrize("schedule", ["live", "fixed"])
+async def test_a_record_that_names_what_is_not_there_is_refused_and_its_partition_goes_on(
+    bench: Any, harness: Any, machines: Any, schedule: str
+) -> None:
+    left = [[1, 0], [2, 10**9], [4, 1], [8, 10**6], [16, 0]]
+    logs = {
+        ("left", 0): [(1_000_000 + number, machines.pack(value)) for number, value in enumerate(left)],
+        ("right", 0): [(999_000, b"0"), (999_001, b"0")],
+    }
+    run = harness.Deployment(
+        bench, f"named-{schedule}", f"{machines.__file__}:joining", {}, machines.joining(), logs, 1,
+        {"schedule": schedule, "named_wait_seconds": 0.5}, {"rules": 1},
+    )  # fmt: skip
+    async with run:
+        worker = await run.start()
+        await run.ends_at_least({("joined", 0): 3})
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+        await run.audit()  # what the journal holds is folded again, without a clock and without asking
+        joined = await run.values_of(("joined", 0))
+        dead = await run.values_of(("dead", 0))
+    assert [machines.json.loads(value)[1] for value in joined] == [0, 2, 4]
+    assert [machines.json.loads(value)[2:] for value in dead] == [[1, "not_there"], [3, "not_there"]]
+    lines = [line for line in worker.log.read_text().splitlines() if "names one of" in line]
+    assert len(lines) == 1, lines
+    assert "names one of right that is not there" in lines[0]
+    assert "1000000" not in lines[0]
+
+
 async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partition(
     bench: Any, harness: Any, machines: Any
 ) -> None:

@@ -70,6 +70,59 @@ def test_a_click_that_comes_late_but_comes_is_waited_for(rig):
     assert not seen.letters
 
 
+def test_where_the_log_of_clicks_is_known_to_end_nothing_waits_for_what_lies_beyond(rig):
+    rig.context("e1", after_click=10**9)
+    rig.context("e2", user="bob", after_click=3)
+    rig.seal(0, after_click=3)
+    rig.context("e3", user="cleo")
+    assert not rig.fold().steps
+    waited = rig.machine.awaited
+    assert (waited.at, waited.source, waited.offset) == (0, ("clicks", 0), 10**9)
+    rig.machine.ends_at(4, 0)
+    rig.context("late", user="dan", after_click=3)
+    seen = rig.fold()
+    assert seen.reasons == ["after_click_unreachable"] * 3
+    assert list(seen.arms) == ["e3"]
+    assert rig.machine.awaited.at == 4, "what came after the log was asked waits for a while of its own"
+
+
+def test_a_click_that_came_after_the_log_was_asked_is_taken_all_the_same(rig):
+    rig.context("e1", after_click=0)
+    assert not rig.fold().steps
+    rig.machine.ends_at(1, 0)
+    rig.shown("other", 0)
+    assert list(rig.fold().arms) == ["e1"]
+
+
+def test_the_refusal_follows_from_the_journaled_batch_alone(rig, rigs):
+    rig.context("e1", after_click=10**9)
+    rig.context("e2", user="bob")
+    assert not rig.fold().steps
+    rig.machine.ends_at(2, 0)
+    assert rig.fold().reasons == ["after_click_unreachable"]
+    fresh = rigs.LearnerRig().machine
+    again = rig.replayed(fresh)
+    assert again.reasons == ["after_click_unreachable"]
+    assert fresh.snapshot() == rig.machine.snapshot()
+
+
+def test_a_context_is_decoded_once_however_long_it_waits_and_whatever_comes_meanwhile(rig):
+    decoded = []
+    decode = rig.machine._decoded._decode
+    rig.machine._decoded._decode = lambda part: decoded.extend(r.offset for r in part.records) or decode(part)
+    rig.context("e1", after_click=10**9)
+    for number in range(20):
+        rig.context(f"e{number}", user="bob", after_click=number // 2)
+        rig.put("contexts", b"garbage")
+        if number % 2:
+            rig.shown("other", 0)
+        rig.fold()
+    rig.machine.ends_at(41, 10)
+    rig.fold()
+    assert rig.machine.positions()["contexts", 0] == 41
+    assert decoded == list(range(41))
+
+
 def test_a_seal_waits_for_the_click_that_it_names(rig):
     arm = rig.interact("ann", 2) and rig.decide("ann:2")
     rig.seal(0, after_click=2)

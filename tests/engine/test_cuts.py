@@ -135,7 +135,7 @@ def catch_up(rig, draw):
         while batch := schedule.next_batch():
             ready = machine.ready(batch)
             if not ready:
-                if schedule.held_back():
+                if schedule.held_back(machine.awaited):
                     continue
                 break
             rig.take(ready)

@@ -29,6 +29,7 @@ from hushstream.agents.intake import Intake
 from hushstream.agents.logs import as_records
 from hushstream.agents.security import CLIENT_ID
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
+from hushstream.agents.unopened import unopened
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
         return AIOKafkaConsumer(
             **settings.client_options(),
             group_id=conf.id,
+            key_deserializer=unopened,
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
             auto_offset_reset="earliest",

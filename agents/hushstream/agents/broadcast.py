@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.logs import as_records
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.unopened import unopened
 from hushstream.engine.machine import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class BroadcastReader:
             consumer = AIOKafkaConsumer(
                 **self._settings.client_options(),
                 group_id=None,
+                key_deserializer=unopened,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 fetch_max_wait_ms=self._settings.fetch_wait_milliseconds,

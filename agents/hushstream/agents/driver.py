@@ -11,6 +11,7 @@ import asyncio
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,48 +20,21 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.branches import sequence_of
 from hushstream.agents.cuts import Cuts, Reached
-from hushstream.agents.errors import from_client, replaced
+from hushstream.agents.errors import from_client
+from hushstream.agents.input_ends import wiped
 from hushstream.agents.intake import InputBuffer
-from hushstream.agents.journal import Append, JournalWriter, Sender
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.metrics import Metrics
-from hushstream.agents.recovery import Held, Observe
+from hushstream.agents.journal import Append, JournalWriter
+from hushstream.agents.named_waits import NamedWait
+from hushstream.agents.recovery import Held
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
-from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.snapshots import Snapshot
+from hushstream.agents.tools import Tools
 from hushstream.agents.waiting import turn_loop, within
 from hushstream.engine.machine import Spends, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.privacy.ledger import Exhausted
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What a driver needs from its worker.
-
-    Attributes:
-        marks: how far journals have released; None for a role that needs none.
-        observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
-        end_offsets: where input logs end now.
-        fetched_end: where an input log ended when it was last fetched; None where that is not known.
-        read_journal: reads (offset, value) of a journal from an offset to its end.
-        notify_room: tells the fetcher that a buffer was emptied.
-        lost: told when the partition cannot go on, with the reason.
-    """
-
-    settings: WorkerSettings
-    sender: Sender
-    snapshots: SnapshotStore
-    marks: ReleaseMarks | None
-    metrics: Metrics
-    observe: Observe
-    end_offsets: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
-    fetched_end: Callable[[TopicPartition], int | None]
-    read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
-    notify_room: Callable[[], None]
-    lost: Callable[[int, BaseException], None]
 
 
 @dataclass(slots=True)
@@ -89,6 +63,9 @@ class PartitionDriver:
         self.inputs = self._make_buffers(held.machine.inputs)
         self.broadcasts = self._make_buffers(held.machine.broadcasts)
         self._schedule = self._make_schedule()
+        self._named = NamedWait(
+            held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
+        )
         self._writer = JournalWriter(
             tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
         )
@@ -110,6 +87,8 @@ class PartitionDriver:
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
+        self._appended: deque[float] = deque()
+        self._saved = time.monotonic()
 
     def start(self) -> None:
         """Begin to fold what arrives."""
@@ -193,22 +172,20 @@ class PartitionDriver:
         return sys.maxsize if end is None else end
 
     async def check_inputs(self) -> None:
-        """Stop this partition if an input log ends before what was folded of it: it was wiped while we were at work.
+        """Stop this partition if an input log was wiped while we were at work."""
+        reason = await wiped(self.inputs, self._tools.fetched_end, self._tools.end_offsets)
+        if reason is not None:
+            self._fail(reason)
 
-        What a fetch tells may lag behind for a moment where another broker has become the leader, so that is asked.
-        """
-        ends = {buffer.source: self._tools.fetched_end(buffer.source) for buffer in self.inputs}
-        short = [b for b in self.inputs if (end := ends[b.source]) is not None and end < b.low]
-        if not short:
-            return
-        try:
-            now = await self._tools.end_offsets([buffer.source for buffer in short])
-        except (KafkaError, ConnectionError, TimeoutError) as error:
-            logger.warning("partition %d: where its inputs end is not known (%s)", self.partition, type(error).__name__)
-            return
-        for buffer in short:
-            if now[buffer.source] < buffer.low:
-                self._fail(replaced(buffer.source, buffer.low, now[buffer.source]))
+    @property
+    def append_wait(self) -> float:
+        """Seconds for which the oldest append has waited for its acknowledgement; 0 where none waits."""
+        return time.monotonic() - self._appended[0] if self._appended else 0.0
+
+    @property
+    def snapshot_age(self) -> float:
+        """Seconds since the state was saved, or was found to be as it was saved."""
+        return time.monotonic() - self._saved
 
     def _on_arrival(self) -> None:
         self._last_arrival = time.monotonic()
@@ -232,8 +209,11 @@ class PartitionDriver:
         if not batch:
             return False
         ready = self._machine.ready(batch)
+        awaited = self._named.awaited
+        if await self._named.end():
+            return True
         if not ready:
-            return self._schedule.held_back()
+            return self._schedule.held_back(awaited)
         started = time.monotonic()
         observe, partition = self._tools.observe, self.partition
         observe("decoded", partition, self._sequence + 1)
@@ -267,6 +247,7 @@ class PartitionDriver:
         append = None
         if step.journal is not None:
             self._sequence += 1
+            self._appended.append(time.monotonic())
             append = await self._writer.append(step.journal, self._sequence)
             self._tools.observe("journal_sent", self.partition, self._sequence)
         self._outstanding += 1
@@ -281,6 +262,7 @@ class PartitionDriver:
                 work.journal_offset = self._journal_offset
             elif work.append is not None:
                 self._journal_offset = await self._writer.confirm(work.append) + 1
+                self._appended.popleft()
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
             self._release.put_nowait(work)
@@ -331,9 +313,9 @@ class PartitionDriver:
                 self._drained.set()
 
     async def _wait_for_input(self) -> None:
-        interval = self._settings.tick_interval_seconds
+        limits = (self._settings.tick_interval_seconds, self._named.seconds_left())
         try:
-            await asyncio.wait_for(self._arrived.wait(), interval)
+            await asyncio.wait_for(self._arrived.wait(), min(limit for limit in limits if limit is not None))
         except TimeoutError:
             await self._tick(time.monotonic() - self._last_arrival)
 
@@ -349,6 +331,8 @@ class PartitionDriver:
         cut = self._cuts.begin(self._sequence)
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
+        elif self._cuts.idle.is_set():
+            self._saved = time.monotonic()
 
     async def _cut_last(self) -> None:
         await self._cuts.idle.wait()
@@ -357,6 +341,7 @@ class PartitionDriver:
 
     async def _save(self, snapshot: Snapshot) -> None:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
+        self._saved = time.monotonic()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.broadcast import BroadcastReader
 from hushstream.agents.commits import committed_marks, pack_mark
-from hushstream.agents.driver import PartitionDriver, Tools
+from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import DENIED, JournalLost, PartitionError, WorkerError, from_client
 from hushstream.agents.high_water import HighWater
 from hushstream.agents.intake import Intake
@@ -23,6 +23,7 @@ from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.stream import Stream
+from hushstream.agents.tools import Tools
 from hushstream.engine.machine import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 

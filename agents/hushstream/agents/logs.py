@@ -14,6 +14,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.unopened import unopened
 from hushstream.engine.machine import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")
@@ -32,6 +33,7 @@ class LogReader:
         self._consumer = AIOKafkaConsumer(
             **settings.client_options(),
             group_id=None,
+            key_deserializer=unopened,
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=settings.fetch_wait_milliseconds,

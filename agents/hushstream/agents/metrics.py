@@ -145,6 +145,10 @@ class Metrics:
             reason = self._reason_of(output.value) if self._reason_of is not None else OTHER
             self._of("hushstream_dead_letters_total", reason=self._known(reason, self._labels.reasons)).inc()
 
+    def waited_in_vain(self) -> None:
+        """A partition waited for a click that a context names and that is not there."""
+        self._of("hushstream_edge_waits_in_vain_total").inc()
+
     def recovered(self, seconds: float) -> None:
         """One partition was brought to the end of its journal."""
         self._of(self._work + "recovery_seconds").observe(seconds)
@@ -152,6 +156,16 @@ class Metrics:
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
         self._beaten = self._clock()
+
+    def signs(self, **values: float) -> None:
+        """What tells an outage, by the names of its gauges without their prefix (`hushstream.agents.vital_signs`)."""
+        for name, value in values.items():
+            self._of(f"hushstream_{name}").set(value)
+
+    def dark(self, partition: int, seconds: float) -> None:
+        """How long records of a partition have waited without one of them being folded."""
+        self._shown.add(partition)
+        self._of("hushstream_partition_dark_seconds", partition=self._partition(partition)).set(seconds)
 
     def partitions(self, assigned: int, held: int, stopped: int) -> None:
         """How many home partitions the group gave to this worker, how many of them run, and how many were stopped."""

@@ -13,7 +13,7 @@ from heapq import merge
 from typing import Protocol
 
 from hushstream.agents.intake import InputBuffer
-from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
+from hushstream.engine.machine import Awaited, InputRecord, InputSlice, TopicPartition
 
 Turn = tuple[int, bool, TopicPartition]
 """Log time, whether it is of the leading input, source: in this order records of several logs come.
@@ -28,8 +28,12 @@ class Schedule(Protocol):
     def next_batch(self) -> Sequence[InputSlice]:
         """What may be folded next (possibly nothing); removes nothing from the buffers."""
 
-    def held_back(self) -> bool:
-        """The machine folded nothing of the last batch; whether a larger one can be offered at once."""
+    def held_back(self, awaited: Awaited | None) -> bool:
+        """The machine folded nothing of the last batch; whether a larger one can be offered at once.
+
+        Args:
+            awaited: what it waits for, as far as that is known.
+        """
 
     def folded(self) -> None:
         """The machine folded some of the last batch."""
@@ -76,8 +80,8 @@ class LiveSchedule:
         self._records = batch_records
         self._bytes = batch_bytes
         self._cut = False
-        self._beyond = 0
-        """Records of an awaited input that are offered before their turn."""
+        self._reach: Awaited | None = None
+        """What is offered of an awaited input before its turn."""
 
     def next_batch(self) -> Sequence[InputSlice]:
         """See `Schedule`."""
@@ -93,17 +97,19 @@ class LiveSchedule:
                 batch.append(part)
         return batch
 
-    def held_back(self) -> bool:
-        """Yes, by one record that was cut off: the first context may name a click of a later log time.
+    def held_back(self, awaited: Awaited | None) -> bool:
+        """Yes, if some was cut off of what is awaited: the first context may name a click of a later log time.
 
         Then all clicks up to that one come before it, so each is folded in its turn.
         """
-        self._beyond += self._cut
-        return self._cut
+        if not self._cut or awaited is None or awaited == self._reach:
+            return False
+        self._reach = awaited
+        return True
 
     def folded(self) -> None:
         """Every log in its turn again."""
-        self._beyond = 0
+        self._reach = None
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Never asked for."""
@@ -123,8 +129,8 @@ class LiveSchedule:
         count = next(
             (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > turn), None
         )
-        if count is not None and source in self._awaited:
-            count += self._beyond
+        if count is not None and self._reach is not None and source == self._reach.source:
+            count = _reached(part.records, count, self._reach)
         if count is None or count >= len(part.records):
             return part
         self._cut |= source in self._awaited
@@ -175,7 +181,7 @@ class FixedSchedule:
             self._ends = None
         return [_prefix(buffer, taken[buffer.source]) for buffer in self._buffers if taken[buffer.source]]
 
-    def held_back(self) -> bool:
+    def held_back(self, awaited: Awaited | None) -> bool:
         """Offer one more unit next time, unless all was offered; the cut stays a function of the logs."""
         if self._ends is None:
             return False
@@ -204,6 +210,16 @@ class FixedSchedule:
         for record in buffer.peek():
             last_ms = max(last_ms, record.timestamp_ms)
             yield last_ms, buffer.source == self._leading, buffer.source
+
+
+def _reached(records: Sequence[InputRecord], count: int, reach: Awaited) -> int:
+    """How many records come up to what is awaited, ``count`` or more; or to one that shows that it never comes."""
+    for number in range(count, len(records)):
+        if records[number].offset > reach.offset:
+            return number
+        if records[number].timestamp_ms > reach.until_ms:
+            return number + 1
+    return len(records)
 
 
 def _prefix(buffer: InputBuffer, count: int) -> InputSlice:

@@ -34,6 +34,7 @@ class WorkerSettings(BaseModel):
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
+        named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
     """
@@ -71,6 +72,7 @@ class WorkerSettings(BaseModel):
     commit_interval_seconds: float = Field(default=0.5, gt=0)
     snapshot_interval_seconds: float = Field(default=30.0, gt=0)
     tick_interval_seconds: float = Field(default=1.0, gt=0)
+    named_wait_seconds: float = Field(default=2.0, gt=0)
 
     schedule: Literal["live", "fixed"] = "live"
     fixed_records: int = Field(default=64, ge=1)

@@ -28,6 +28,7 @@ from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.recovery import MachineFactory, Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
+from hushstream.agents.vital_signs import VitalSigns
 from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
@@ -102,6 +103,7 @@ class RoleWorker:
         self._homes: Homes
         self._stream: Stream
         self._metrics: Metrics
+        self._signs: VitalSigns
 
     @property
     def starting(self) -> bool:
@@ -139,6 +141,9 @@ class RoleWorker:
             self._settings, self._make_machine, self._topics,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
+        self._signs = VitalSigns(
+            self._settings, self._app, self._homes, intake, self._metrics, self._reporting.private_lag
+        )
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
 
@@ -218,6 +223,7 @@ class RoleWorker:
             await asyncio.sleep(_GAUGE_SECONDS)
             self._metrics.beat()
             self._metrics.keep_partitions(self._homes.drivers.keys())
+            self._signs.look(self._stream.fetched_end)
             for partition, driver in list(self._homes.drivers.items()):
                 for buffer in driver.inputs:
                     end = self._stream.fetched_end(buffer.source)

@@ -12,7 +12,9 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from hushstream.agents.acl_check import READ, WRITE, check_rights
 from hushstream.agents.broker_check import why_unreachable
 from hushstream.agents.errors import DENIED, AccessDenied
+from hushstream.agents.quiet import Quiet, quieten
 from hushstream.agents.security import Cluster, Security
+from hushstream.agents.unopened import unopened
 from hushstream.client.client import Client
 from hushstream.engine.conversation import DECISIONS, Conversation
 from hushstream.schemas.catalogue import FIRST_EDITION
@@ -20,6 +22,9 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
 _WHY_SECONDS = 5.0
+
+_START_SECONDS = 30.0
+"""A broker that answers, and does not answer all that is asked, is given up after so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ class KafkaEventLog:
         self._consumer: AIOKafkaConsumer | None = None
         self._reader: asyncio.Task[None] | None = None
         self._partitions = 0
+        self._quiet = Quiet(_log)
 
     async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
         """Connect, and deliver decisions from now on.
@@ -67,17 +73,26 @@ class KafkaEventLog:
             AccessDenied: the client's access rules are missing.
             HushstreamError: no broker answers, or the deployment's topics do not exist there.
         """
+        quieten("aiokafka")
         self._producer = self._make_producer()
         self._consumer = AIOKafkaConsumer(
             auto_offset_reset="latest",
+            key_deserializer=unopened,
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             **self._cluster.client_options(),
         )
         try:
-            await self._producer.start()
-            await self._consumer.start()
-            await self._assign()
+            async with asyncio.timeout(_START_SECONDS):
+                await self._producer.start()
+                await self._consumer.start()
+                await self._assign()
+        except TimeoutError:
+            await self.stop()
+            raise HushstreamError(
+                f"client: expected {self._cluster.bootstrap} to answer within {_START_SECONDS:g} s, it did not; its "
+                f"brokers may be out of reach at the addresses that they name, or a partition has no leader"
+            ) from None
         except KafkaConnectionError as error:
             await self.stop()
             why = await why_unreachable(self._cluster, _WHY_SECONDS)
@@ -128,7 +143,7 @@ class KafkaEventLog:
             try:
                 await fresh.start()
             except KafkaError:
-                _log.warning("client: no broker answers a fresh producer; the next record tries again")
+                self._quiet.warning("client: no broker answers a fresh producer; the next record tries again")
                 return
             self._producer = fresh
             task = asyncio.create_task(stop())
@@ -161,6 +176,7 @@ class KafkaEventLog:
                 f"check the deployment's name, or create its topics with `hushstream topics apply`"
             )
         self._partitions = len(await self._producer.partitions_for(name))
+        await self._check_partitions()
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
@@ -172,13 +188,26 @@ class KafkaEventLog:
         for partition in assigned:
             await self._consumer.position(partition)
 
+    async def _check_partitions(self) -> None:
+        """Refuse topics of which one was given more partitions: of those the others have none."""
+        assert self._producer is not None
+        asked = self._topics.asked
+        for topic in (*self._topics.told, *filter(None, [self._topics.answers])):
+            found = len(await self._producer.partitions_for(physical(self._prefix, topic)))
+            if found != self._partitions:
+                raise HushstreamError(
+                    f"client: expected as many partitions of {topic} as of {asked}, found {found} and "
+                    f"{self._partitions}; partitions of a deployment are frozen, `hushstream topics check` names those "
+                    f"that were added"
+                )
+
     async def _read(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
         assert self._consumer is not None
         while True:
             try:
                 batches = await self._consumer.getmany(timeout_ms=1000)
             except KafkaError as error:
-                _log.warning("client: reading decisions failed (%s), trying again", type(error).__name__)
+                self._quiet.warning("client: reading decisions failed (%s), trying again", type(error).__name__)
                 await asyncio.sleep(0.5)
                 continue
             for partition, records in batches.items():

@@ -36,6 +36,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.batches import FLOAT32, FLOAT64, INT32, INT64
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import physical
 
 _DOING = "requeue"
@@ -94,6 +95,11 @@ async def requeue_async(connection: Connection, system: System, letter: Letter, 
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
     """
+    if letter.reason == Reason.COMPRESSED:
+        raise HushstreamError(
+            f"{_DOING}: expected a record that was not compressed, got one that was, and nobody unpacks it; have its "
+            f"writer send it again, without compression"
+        )
     known = {topic.name: topic for topic in system.topics}
     if letter.topic not in known or known[letter.topic].is_journal:
         raise HushstreamError(

@@ -24,8 +24,9 @@ from hushstream.engine.chain import (
 from hushstream.engine.deciding_fold import DecisionFold, Journaled
 from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import NoiseEpoch
-from hushstream.engine.intake import MAX_ROWS, DecodedContexts, cut, ready_below
+from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
+    Awaited,
     InputRange,
     InputSlice,
     JournalEntry,
@@ -35,6 +36,7 @@ from hushstream.engine.machine import (
     TopicPartition,
 )
 from hushstream.engine.models import ModelReader
+from hushstream.engine.named_clicks import NamedClicks
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.engine.system import DecidingCore
@@ -127,7 +129,8 @@ class DecisionRole(ABC):
         self.epoch = NoiseEpoch()
         self._writing = 0
         """The journal record that covers the batch that is folded."""
-        self._decoded: DecodedContexts | None = None
+        self._decoded = DecodedOnce(self._decode)
+        self._named = NamedClicks(("clicks", partition))
 
     @abstractmethod
     def _decode(self, part: InputSlice) -> DecodedContexts:
@@ -237,6 +240,15 @@ class DecisionRole(ABC):
 
     # Which part of what arrived may be folded.
 
+    @property
+    def awaited(self) -> Awaited | None:
+        """See `Waits.awaited`: a click."""
+        return self._named.awaited
+
+    def ends_at(self, before: int, end: int) -> None:
+        """See `Waits.ends_at`."""
+        self._named.ends_at(before, end)
+
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: contexts wait for the click that they name, and a fold has at most `MAX_ROWS`.
 
@@ -247,33 +259,39 @@ class DecisionRole(ABC):
             return slices
         contexts = self._ready_contexts(given["contexts"], given.get("clicks"))
         parts = [contexts if part.topic == "contexts" else part for part in slices]
-        if contexts.high < given["contexts"].high and len(self.decode(contexts).columns.offsets) >= MAX_ROWS:
+        if contexts.high < given["contexts"].high and self._rows_in(contexts) >= MAX_ROWS:
             parts = [self._not_beyond(contexts, part) for part in parts]
         return [part for part in parts if part.high > part.low]
+
+    def _rows_in(self, part: InputSlice) -> int:
+        return sum(len(piece.rows_of(part)) for piece in self.decode(part))
 
     def _not_beyond(self, contexts: InputSlice, part: InputSlice) -> InputSlice:
         """The part of a slice that comes before the end of a slice of contexts."""
         until_ms = max(self.now_ms, *(record.timestamp_ms for record in contexts.records))
-        named = max(self.decode(contexts).columns.after_clicks) if part.topic == "clicks" else -1
+        named = self._last_named(contexts) if part.topic == "clicks" else -1
         later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
         return part if part.topic == "contexts" else cut(part, next(later, part.high))
 
-    def _ready_contexts(self, part: InputSlice, clicks: InputSlice | None) -> InputSlice:
-        columns = self.decode(part).columns
-        click_high = clicks.high if clicks else self.read["clicks", self.partition]
-        latest = max(self.last_click_ms, clicks.records[-1].timestamp_ms if clicks and clicks.records else 0)
-        high = ready_below(columns, part.high, click_high, latest)
-        if high == part.high:
-            return part
-        self._decoded = None
-        return cut(part, high)
+    def _last_named(self, contexts: InputSlice) -> int:
+        pieces = self.decode(contexts)
+        return max(piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
 
-    def decode(self, part: InputSlice) -> DecodedContexts:
-        """A slice of contexts as columns; decoded once, though `ready` and `fold` both ask."""
-        held = self._decoded
-        if held is None or (held.low, held.high) != (part.low, part.high):
-            held = self._decoded = self._decode(part)
-        return held
+    def _ready_contexts(self, part: InputSlice, clicks: InputSlice | None) -> InputSlice:
+        click_high = clicks.high if clicks else self.read["clicks", self.partition]
+        latest_ms = max(self.last_click_ms, clicks.records[-1].timestamp_ms if clicks and clicks.records else 0)
+        if self._named.still_holds(part.low, click_high, latest_ms):
+            return cut(part, part.low)
+        pieces = self.decode(part)
+        high = self._named.ready_below(pieces, part, click_high, latest_ms)
+        offsets = [piece.columns.offsets[row] for piece in pieces for row in piece.rows_of(part)]
+        if len(offsets) > MAX_ROWS:
+            high = min(high, max(offsets[MAX_ROWS], offsets[0] + 1))
+        return part if high == part.high else cut(part, high)
+
+    def decode(self, part: InputSlice) -> Sequence[DecodedContexts]:
+        """A slice of contexts as columns, in pieces; decoded once, though it is asked for again."""
+        return self._decoded.over(part)
 
     def settled(self, due_ms: int, now_ms: int) -> bool:
         """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
@@ -322,7 +340,7 @@ class DecisionRole(ABC):
         self._writing = sequence
         fold = self._batch(sequence, journaled)
         fold.run(covered)
-        self._decoded = None
+        self._decoded.forget(self.read["contexts", self.partition])
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
         head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
         return fold, {"head": head, **fold.fields()}

@@ -201,22 +201,33 @@ class DecisionFold(ABC, Generic[LearnerT]):
 
     # Contexts.
 
-    def _decide_slice(self, part: InputSlice, decoded: DecodedContexts) -> None:
-        columns = decoded.columns
-        for reject in columns.rejects:
-            self._refuse(reject.reason, part, reject.offset, reject.row)
-        for offset in decoded.oversized:
-            self._refuse(Refusal.TOO_MANY_ROWS, part, offset, WHOLE_RECORD)
-        done = 0
+    def _decide_slice(self, part: InputSlice, pieces: Sequence[DecodedContexts]) -> None:
+        covered = range(part.low, part.high)
+        for piece in pieces:
+            for reject in piece.columns.rejects:
+                if reject.offset in covered:
+                    self._refuse(reject.reason, part, reject.offset, reject.row)
+        for piece in pieces:
+            for offset in piece.oversized:
+                if offset in covered:
+                    self._refuse(Refusal.TOO_MANY_ROWS, part, offset, WHOLE_RECORD)
+        for piece in pieces:
+            self._decide_piece(part, piece)
+
+    def _decide_piece(self, part: InputSlice, decoded: DecodedContexts) -> None:
+        columns, rows = decoded.columns, decoded.rows_of(part)
+        done = rows.start
         marks: list[SealMark | ForgetMark] = [*columns.seals, *columns.forgets]
         for mark in sorted(marks, key=attrgetter("offset")):
+            if not part.low <= mark.offset < part.high:
+                continue
             self._decide_rows(decoded, done, mark.position, part)
             done = mark.position
             if isinstance(mark, SealMark):
                 self._seal(mark, part)
             else:
                 self._forget(mark, part)
-        self._decide_rows(decoded, done, len(columns.event_ids), part)
+        self._decide_rows(decoded, done, rows.stop, part)
 
     def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:
         machine, oversized = self._machine, decoded.oversized

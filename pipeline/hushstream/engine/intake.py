@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,35 @@ class DecodedContexts:
     oversized: list[int] = field(default_factory=list)
     """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
 
+    def rows_of(self, part: InputSlice) -> range:
+        """Which of the rows are of records of a slice."""
+        offsets = self.columns.offsets
+        return range(bisect_left(offsets, part.low), bisect_left(offsets, part.high))
+
+
+class DecodedOnce:
+    """What has arrived of a log, decoded piece by piece: each record once, however often it is offered."""
+
+    def __init__(self, decode: Callable[[InputSlice], DecodedContexts]) -> None:
+        """Begin with nothing; ``decode`` makes a piece."""
+        self._decode = decode
+        self._pieces: list[DecodedContexts] = []
+
+    def over(self, part: InputSlice) -> Sequence[DecodedContexts]:
+        """The pieces that a slice lies in, in log order; the first and the last may reach beyond it."""
+        self.forget(part.low)
+        if self._pieces and self._pieces[0].low > part.low:
+            self._pieces.clear()
+        reached = self._pieces[-1].high if self._pieces else part.low
+        if reached < part.high:
+            fresh = part.records[bisect_left(part.records, reached, key=lambda record: record.offset) :]
+            self._pieces.append(self._decode(part._replace(low=reached, records=fresh)))
+        return [piece for piece in self._pieces if piece.low < part.high]
+
+    def forget(self, position: int) -> None:
+        """Drop the pieces below an offset: they were folded."""
+        self._pieces = [piece for piece in self._pieces if piece.high > position]
+
 
 def decode_checked(
     part: InputSlice,
@@ -54,28 +84,6 @@ def decode_checked(
     for row in np.flatnonzero(~good(columns.contexts)):
         decoded.refused[int(row)] = refusal
     return decoded
-
-
-def ready_below(columns: ContextColumns, high: int, click_high: int, latest_click_ms: int) -> int:
-    """Up to which offset a slice of contexts may be folded now; ``high`` when nothing in it has to wait.
-
-    Args:
-        columns: the decoded slice, which ends at ``high``.
-        high: the next offset after the slice.
-        click_high: the next offset of clicks that will not have been folded.
-        latest_click_ms: log time of the youngest click below it.
-    """
-    for row, after in enumerate(columns.after_clicks):
-        if after >= click_high and not click_is_missing(columns.timestamps_ms[row], latest_click_ms):
-            high = columns.offsets[row]
-            break
-    for mark in columns.seals:
-        if mark.after_click >= click_high and not click_is_missing(mark.timestamp_ms, latest_click_ms):
-            high = min(high, mark.offset)
-            break
-    if len(columns.offsets) > MAX_ROWS:
-        high = min(high, max(columns.offsets[MAX_ROWS], columns.offsets[0] + 1))
-    return high
 
 
 def click_is_missing(log_time_ms: int, latest_click_ms: int) -> bool:

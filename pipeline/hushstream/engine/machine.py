@@ -145,6 +145,35 @@ class Spends(Protocol):
         """Why the next release would be withheld; None while the budget has room for it."""
 
 
+class Awaited(NamedTuple):
+    """What a record that is held back waits for."""
+
+    at: int
+    """Its own offset, in the first of the inputs."""
+    source: TopicPartition
+    offset: int
+    """Of the record of ``source`` that must come first."""
+    until_ms: int
+    """A record of ``source`` of a later log time shows that this one never comes."""
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A machine whose records may name what must come before them."""
+
+    @property
+    def awaited(self) -> Awaited | None:
+        """What the first record waits for that the last `ready` held back; None where none is."""
+
+    def ends_at(self, before: int, end: int) -> None:
+        """Wait no more for what is not there.
+
+        Args:
+            before: of the first input, all records below this offset were there,
+            end: when the log that one of them waits for ended here.
+        """
+
+
 @runtime_checkable
 class Portioned(Protocol):
     """A machine whose snapshot is packed a little at a time, while it goes on folding."""

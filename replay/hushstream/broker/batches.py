@@ -4,6 +4,7 @@ Layout: Apache Kafka documentation, section "Record Batch".
 """
 
 import struct
+import zlib
 from dataclasses import dataclass
 
 from aiokafka.record.memory_records import MemoryRecords
@@ -24,6 +25,10 @@ _PLACEMENT = struct.Struct(">qii")
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+_CODEC, _GZIP = 0x07, 1
+_GZIP_WINDOW = 31
+_UNPACKED_LIMIT = 16 * 1024 * 1024
+"""What a compressed batch may come to when the broker must look inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,9 @@ def first_record_from(batch: bytes, timestamp_ms: int) -> tuple[int, int]:
     The caller knows that there is one (the batch's largest timestamp is not smaller).
 
     Raises:
-        RequestRefused: the batch is compressed with a codec that is not installed here.
+        RequestRefused: the batch is compressed with another codec than gzip, or is too large unpacked.
     """
+    _require_openable(batch)
     try:
         opened = MemoryRecords(batch).next_batch()
         assert opened is not None
@@ -102,3 +108,21 @@ def first_record_from(batch: bytes, timestamp_ms: int) -> tuple[int, int]:
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot look inside the batch: {type(error).__name__}"
         ) from None
     raise RequestRefused(ErrorCode.CORRUPT_MESSAGE, "no record of the batch reaches its largest timestamp")
+
+
+def _require_openable(batch: bytes) -> None:
+    """Refuse a compressed batch before it is unpacked, unless it is known what it comes to."""
+    codec = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big") & _CODEC
+    if not codec:
+        return
+    if codec != _GZIP:
+        raise RequestRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot look inside a batch of codec {codec}")
+    opened, left = zlib.decompressobj(_GZIP_WINDOW), batch[HEADER_BYTES:]
+    try:
+        unpacked = len(opened.decompress(left, _UNPACKED_LIMIT + 1))
+    except zlib.error:
+        raise RequestRefused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "cannot look inside: this is no gzip") from None
+    if unpacked > _UNPACKED_LIMIT:
+        raise RequestRefused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"cannot look inside a batch of more than {_UNPACKED_LIMIT} bytes"
+        )

@@ -22,6 +22,9 @@ MAX_VALUE_BYTES = 1 << 20
 """No value above this size is written or decoded."""
 
 MAGIC = b"\xc3\x01"
+COMPRESSED = b"\xc3\x00compressed"
+"""What readers take in place of a compressed batch, which nobody unpacks; it is no value of ours."""
+
 HEADER_BYTES = 10
 """Two bytes of magic and eight of fingerprint."""
 
@@ -271,6 +274,8 @@ class Codec:
 
 
 def _header_fault(value: bytes) -> Reason:
+    if value == COMPRESSED:
+        return Reason.COMPRESSED
     if len(value) < HEADER_BYTES or value[:2] != MAGIC:
         return Reason.NOT_SINGLE_OBJECT
     return Reason.UNKNOWN_FINGERPRINT

@@ -320,6 +320,17 @@ class Deployment:
             assert time.monotonic() < deadline, self._complaint()
             await asyncio.sleep(0.3)
 
+    async def ends_at_least(self, ends: Mapping[Place, int], timeout_seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until outputs are at least so long."""
+        deadline = time.monotonic() + timeout_seconds
+        while any(found < end for found, end in zip(await self._ends_of(ends), ends.values(), strict=True)):
+            assert time.monotonic() < deadline, self._complaint()
+            await asyncio.sleep(0.1)
+
+    async def _ends_of(self, places: Iterable[Place]) -> list[int]:
+        ends = await self.output_ends()
+        return [ends[place] for place in places]
+
     def _complaint(self) -> str:
         return "not folded in time:\n" + "\n".join(w.log.read_text()[-2500:] for w in self._workers[-2:])
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hushstream.agents.preflight import RoleTopics
 from hushstream.engine.machine import (
+    Awaited,
     InputRange,
     InputSlice,
     JournalEntry,
@@ -210,7 +211,10 @@ class Counting(ChainedMachine):
 
 
 class Joining(ChainedMachine):
-    """Left records wait for a right offset; both are scaled by the last rule that was broadcast."""
+    """Left records wait for a right offset; both are scaled by the last rule that was broadcast.
+
+    A left record whose right offset is not in its batch is refused.
+    """
 
     role = "joining"
 
@@ -219,6 +223,11 @@ class Joining(ChainedMachine):
         self.inputs = (("left", partition), ("right", partition))
         self.broadcasts = (("rules", 0),)
         self._state = {"rule": 1, "right": 0, "total": 0}
+        self.awaited: Awaited | None = None
+        self._known = (0, 0)
+
+    def ends_at(self, before: int, end: int) -> None:
+        self._known = (before, end)
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         right = next((s for s in slices if s.topic == "right"), None)
@@ -226,18 +235,24 @@ class Joining(ChainedMachine):
         chosen = []
         for part in slices:
             if part.topic == "left":
-                keep = 0
-                while keep < len(part.records) and json.loads(part.records[keep].value)[1] < seen:
-                    keep += 1
-                if keep == 0:
-                    continue
-                if keep < len(part.records):
-                    part = part._replace(high=part.records[keep].offset, records=part.records[:keep])
-            chosen.append(part)
+                part = self._ready_left(part, seen)
+            if part.records:
+                chosen.append(part)
         return sorted(chosen, key=lambda s: ("rules", "right", "left").index(s.topic))
 
+    def _ready_left(self, part: InputSlice, seen: int) -> InputSlice:
+        self.awaited = None
+        before, end = self._known
+        for number, record in enumerate(part.records):
+            named = json.loads(record.value)[1]
+            if named >= seen and not (record.offset < before and named >= end):
+                self.awaited = Awaited(record.offset, self.inputs[1], named, 1 << 62)
+                return part._replace(high=record.offset, records=part.records[:number])
+        return part
+
     def _apply(self, slices: Sequence[InputSlice]) -> tuple[tuple[Output, ...], tuple[Output, ...], Mapping[str, int]]:
-        state, outputs = self._state, []
+        state, outputs, dead = self._state, [], []
+        seen = max([self._positions.get(self.inputs[1], 0), *(part.high for part in slices if part.topic == "right")])
         for part in slices:
             for record in part.records:
                 value = json.loads(record.value)
@@ -245,13 +260,15 @@ class Joining(ChainedMachine):
                     state["rule"] = value
                 elif part.topic == "right":
                     state["right"] += value
+                elif value[1] >= seen:
+                    dead.append(Output("dead", 0, pack([self.role, self.partition, record.offset, "not_there"])))
                 else:
                     state["total"] += value[0] * state["rule"] + state["right"]
                     # The rule is not part of what must be equal between runs when rules race with inputs.
                     outputs.append(
                         Output("joined", self.partition, pack([self.partition, record.offset, state["total"]]))
                     )
-        return tuple(outputs), (), {"decided": len(outputs)}
+        return tuple(outputs), tuple(dead), {"decided": len(outputs), "rejected": len(dead)}
 
 
 class Window(ChainedMachine):
@@ -356,7 +373,7 @@ def counting(deployment: str = "test", targets: int = 2) -> Making:
 
 
 def joining(deployment: str = "test") -> Making:
-    topics = made_topics(("left", "right"), "joining", ("joined",), ("rules",))
+    topics = made_topics(("left", "right"), "joining", ("joined", "dead"), ("rules",))
     return Maker(lambda partition: Joining(partition, deployment)), topics
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.machine import InputSlice, Machine, OffChain, Step
+from hushstream.engine.machine import InputSlice, Machine, OffChain, Step, Waits
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas.codec import CodecError
 
@@ -61,10 +61,18 @@ class DirectDriver:
         ]
         slices = [part for part in machine.ready(arrived) if part.high > part.low] if arrived else []
         if not slices:
-            return False
+            return self._wait_no_more(machine)
         for step in machine.fold(slices):
             self._release(machine, step)
         return True
+
+    def _wait_no_more(self, machine: Machine) -> bool:
+        """A log in memory ends where it ends: whether what a record waits for is not in it, so that it need not."""
+        if not isinstance(machine, Waits) or (awaited := machine.awaited) is None:
+            return False
+        end = self._log.end(*awaited.source)
+        machine.ends_at(self._log.end(*machine.inputs[0]), end)
+        return awaited.offset >= end
 
     def _release(self, machine: Machine, step: Step) -> None:
         if step.journal is not None:

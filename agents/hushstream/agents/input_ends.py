@@ -1,0 +1,36 @@
+"""Whether the input logs of a partition that is at work still hold what was folded of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.errors import TopicsReplaced, replaced
+from hushstream.agents.intake import InputBuffer
+from hushstream.engine.machine import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+EndOffsets = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, int]]]
+
+
+async def wiped(
+    buffers: Sequence[InputBuffer], fetched_end: Callable[[TopicPartition], int | None], end_offsets: EndOffsets
+) -> TopicsReplaced | None:
+    """Why a partition must stop: an input log ends before what was folded of it, so it was wiped while we were at work.
+
+    What a fetch tells may lag behind for a moment where another broker has become the leader, so that is asked.
+    """
+    ends = {buffer.source: fetched_end(buffer.source) for buffer in buffers}
+    short = [b for b in buffers if (end := ends[b.source]) is not None and end < b.low]
+    if not short:
+        return None
+    try:
+        now = await end_offsets([buffer.source for buffer in short])
+    except (KafkaError, ConnectionError, TimeoutError) as error:
+        logger.warning("%s: where its inputs end is not known (%s)", short[0].source, type(error).__name__)
+        return None
+    found = next((buffer for buffer in short if now[buffer.source] < buffer.low), None)
+    return None if found is None else replaced(found.source, found.low, now[found.source])

@@ -1,0 +1,82 @@
+"""How long one partition waits for a record that another one names, and how that ends.
+
+A context may name a click, and waits for it. Where the log of clicks is asked after such a context has arrived, and
+ends before the click, the context names what never was: it goes on without waiting, and the machine refuses it. The
+log is asked when the first context has waited for a while, as a broker that has just become the leader may not show
+the last records yet; what arrived behind it by then does not wait for a while of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.input_ends import EndOffsets
+from hushstream.agents.intake import InputBuffer
+from hushstream.agents.metrics import Metrics
+from hushstream.agents.quiet import Quiet
+from hushstream.engine.machine import Awaited, Machine, Waits
+
+logger = logging.getLogger(__name__)
+
+
+class NamedWait:
+    """What the first record of one partition waits for, and since when."""
+
+    def __init__(
+        self, machine: Machine, leading: InputBuffer, seconds: float, end_offsets: EndOffsets, metrics: Metrics
+    ) -> None:
+        """Wait for nothing.
+
+        Args:
+            machine: of the partition.
+            leading: what has arrived of its first input.
+            seconds: how long a record waits until the awaited log is asked where it ends.
+            end_offsets: asks that.
+            metrics: count the waits that were in vain.
+        """
+        self._machine = machine if isinstance(machine, Waits) else None
+        self._leading = leading
+        self._seconds = seconds
+        self._end_offsets = end_offsets
+        self._metrics = metrics
+        self._awaited: Awaited | None = None
+        self._since = 0.0
+        self._quiet = Quiet(logger)
+
+    @property
+    def awaited(self) -> Awaited | None:
+        """What the machine waits for now; called after each `Machine.ready`."""
+        awaited = None if self._machine is None else self._machine.awaited
+        if awaited != self._awaited:
+            self._awaited, self._since = awaited, time.monotonic()
+        return awaited
+
+    def seconds_left(self) -> float | None:
+        """Until the log is to be asked; None where nothing waits."""
+        return None if self._awaited is None else max(0.0, self._since + self._seconds - time.monotonic())
+
+    async def end(self) -> bool:
+        """If it waited long enough, ask; whether something need not wait any more."""
+        awaited, machine = self._awaited, self._machine
+        if awaited is None or machine is None or self.seconds_left():
+            return False
+        self._since = time.monotonic()
+        arrived = self._leading.next_offset
+        topic, partition = awaited.source
+        try:
+            end = (await self._end_offsets([awaited.source]))[awaited.source]
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            self._quiet.warning("%s/%d: where it ends is not known (%s)", topic, partition, type(error).__name__)
+            return False
+        if awaited.offset < end:
+            return False
+        machine.ends_at(arrived, end)
+        self._metrics.waited_in_vain()
+        self._quiet.warning(
+            "partition %d: a record names one of %s that is not there; after %g s it is refused, with all others that "
+            "do by now", partition, topic, self._seconds,
+        )  # fmt: skip
+        return True

@@ -1,0 +1,42 @@
+"""What the driver of a home partition is given by its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hushstream.agents.input_ends import EndOffsets
+from hushstream.agents.journal import Sender
+from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.metrics import Metrics
+from hushstream.agents.recovery import Observe
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import SnapshotStore
+from hushstream.engine.machine import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a driver needs from its worker.
+
+    Attributes:
+        marks: how far journals have released; None for a role that needs none.
+        observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
+        end_offsets: where input logs end now.
+        fetched_end: where an input log ended when it was last fetched; None where that is not known.
+        read_journal: reads (offset, value) of a journal from an offset to its end.
+        notify_room: tells the fetcher that a buffer was emptied.
+        lost: told when the partition cannot go on, with the reason.
+    """
+
+    settings: WorkerSettings
+    sender: Sender
+    snapshots: SnapshotStore
+    marks: ReleaseMarks | None
+    metrics: Metrics
+    observe: Observe
+    end_offsets: EndOffsets
+    fetched_end: Callable[[TopicPartition], int | None]
+    read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
+    notify_room: Callable[[], None]
+    lost: Callable[[int, BaseException], None]

@@ -1,0 +1,82 @@
+"""Compressed record batches are not unpacked: a megabyte on the wire may be a gigabyte in memory.
+
+Nothing of a deployment is sent compressed (`hushstream.schemas.topics`: sizes would tell what is in a record), so
+whoever compresses is no writer of ours. The codec stands in the header of a batch, in clear. In place of a compressed
+batch one record is read, at its last offset, whose value is `codec.COMPRESSED`: every reader sees the same, so what
+follows from a log does not depend on who reads it; decoding refuses that value, and the log goes on behind it.
+
+A topic with ``compression.type=uncompressed`` would not help: the broker then unpacks, in its own memory.
+
+The hook is private API of aiokafka 0.14 (`PRIVATE_API`); it acts on consumers that ask for it, by their
+``key_deserializer``, and leaves those of an application alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aiokafka.consumer import fetcher
+from aiokafka.record.default_records import DefaultRecord
+
+from hushstream.schemas.codec import COMPRESSED
+
+_Original = fetcher.PartitionRecords
+
+PRIVATE_API: Mapping[str, Any] = {
+    "PartitionRecords.__init__": _Original.__init__,
+    "PartitionRecords._unpack_records": _Original._unpack_records,
+    "Fetcher._proc_fetch_request": fetcher.Fetcher._proc_fetch_request,
+}
+"""What is relied upon; a test compares its source with what was read."""
+
+
+def unopened(key: bytes | None) -> bytes | None:
+    """The key as it is; as a consumer's ``key_deserializer`` it says that compressed batches stay closed."""
+    return key
+
+
+class _Closed:
+    """A compressed batch, as the fetcher asks a batch, which holds one record in place of those that it packs."""
+
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = self._batch
+        yield DefaultRecord(batch.next_offset - 1, batch.max_timestamp, batch.timestamp_type, None, COMPRESSED, [])
+
+
+class _ClosedBatches:
+    """The batches of a fetch, those that are compressed as `_Closed`."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+
+    def has_next(self) -> bool:
+        return bool(self._records.has_next())
+
+    def next_batch(self) -> Any:
+        batch = self._records.next_batch()
+        return _Closed(batch) if batch.compression_type else batch
+
+
+class _PartitionRecords(_Original):  # type: ignore[misc, valid-type]  # the library declares no types for it
+    """Of a consumer with `unopened`: nothing is unpacked; of any other: as it was."""
+
+    def __init__(
+        self, place: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *others: Any
+    ) -> None:
+        if key_deserializer is unopened:
+            records = _ClosedBatches(records)
+        super().__init__(place, records, aborted, offset, key_deserializer, *others)
+
+
+fetcher.PartitionRecords = _PartitionRecords

@@ -1,0 +1,166 @@
+"""What tells an outage from a quiet hour: when brokers last answered, what waits, whether state can still be saved.
+
+A worker that is cut off holds its partitions, its lag stands still and its event loop turns; so none of that can tell.
+Ages are given in whole fives of seconds: of an outage they tell, of a batch (of clicks, perhaps) they do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from faust.types import TP
+
+from hushstream.agents.driver import PartitionDriver
+from hushstream.agents.homes import Homes
+from hushstream.agents.intake import Intake
+from hushstream.agents.metrics import Metrics
+from hushstream.agents.quiet import Quiet
+from hushstream.agents.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+STEP_SECONDS = 5.0
+_OUTAGE_SECONDS = 5.0
+"""Without an answer for so long a line in the log says so."""
+
+
+class Contact:
+    """When the brokers last answered this worker's consumer."""
+
+    def __init__(self, consumer_thread: Callable[[], Any]) -> None:
+        """Ask the thread that fetches, once there is one."""
+        self._thread = consumer_thread
+        self._began = time.monotonic()
+        self._beating: Any = None
+        self._beaten = self._began
+
+    def fetch_age(self, sources: Iterable[TP]) -> float:
+        """Seconds since the oldest of the last answers to fetches of these partitions; 0 for none."""
+        consumer = self._consumer()
+        if consumer is None:
+            return time.monotonic() - self._began
+        assigned, now = consumer.assignment(), time.time()
+        ages = [self._age_of(consumer.last_poll_timestamp(place), now) for place in assigned.intersection(sources)]
+        return max(ages, default=0.0)
+
+    def heartbeat_age(self) -> float:
+        """Seconds since the group's coordinator last took a heartbeat."""
+        consumer = self._consumer()
+        coordinator = getattr(consumer, "_coordinator", None)
+        if coordinator is not None and coordinator is not self._beating:
+            self._listen(coordinator)
+        return time.monotonic() - self._beaten
+
+    def _consumer(self) -> Any:
+        thread = self._thread()
+        return None if thread is None else thread._consumer
+
+    def _age_of(self, polled_ms: int | None, now: float) -> float:
+        since_start = time.monotonic() - self._began
+        return since_start if polled_ms is None else min(since_start, max(0.0, now - polled_ms / 1000))
+
+    def _listen(self, coordinator: Any) -> None:
+        beat = coordinator._do_heartbeat
+
+        async def noted() -> bool:
+            taken = bool(await beat())
+            if taken:
+                self._beaten = time.monotonic()
+            return taken
+
+        coordinator._do_heartbeat = noted
+        self._beating, self._beaten = coordinator, time.monotonic()
+
+
+class Darkness:
+    """How long records of a partition's first input have waited without one of them being folded."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self._since: dict[int, tuple[int, float]] = {}
+
+    def seconds(self, partition: int, folded_to: int, end: int) -> float:
+        """Look at a partition that is folded up to an offset, of a log that ends at another."""
+        low, since = self._since.get(partition, (folded_to, time.monotonic()))
+        if low != folded_to or end <= folded_to:
+            since = time.monotonic()
+        self._since[partition] = (folded_to, since)
+        return time.monotonic() - since
+
+    def keep(self, partitions: Collection[int]) -> None:
+        """Forget the partitions that are elsewhere now."""
+        self._since = {partition: seen for partition, seen in self._since.items() if partition in partitions}
+
+
+class VitalSigns:
+    """Looks at all of it now and then, and shows it."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        app: Any,
+        homes: Homes,
+        intake: Intake,
+        metrics: Metrics,
+        private_lag: Collection[str],
+    ) -> None:
+        """Look at one worker; of an input in ``private_lag`` it is not told whether records wait."""
+        self._datadir = settings.datadir
+        self._app = app
+        self._homes = homes
+        self._intake = intake
+        self._metrics = metrics
+        self._private = private_lag
+        self._contact = Contact(lambda: getattr(app.consumer, "_thread", None))
+        self._darkness = Darkness()
+        self._quiet = Quiet(logger)
+        self._out = False
+
+    def look(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
+        """Show how it is; ``ends`` says where an input log ended when it was last fetched."""
+        fetched = self._contact.fetch_age(TP(*source) for source in self._intake.open_sources())
+        drivers = list(self._homes.drivers.values())
+        self._metrics.signs(
+            fetch_age_seconds=_stepped(fetched),
+            group_heartbeat_age_seconds=_stepped(self._contact.heartbeat_age()),
+            append_wait_seconds=_stepped(max((driver.append_wait for driver in drivers), default=0.0)),
+            snapshot_age_seconds=_stepped(max((driver.snapshot_age for driver in drivers), default=0.0)),
+            state_disk_free_ratio=_free(self._datadir),
+        )
+        self._darkness.keep(self._homes.drivers.keys())
+        for driver in drivers:
+            self._show_dark(driver, ends)
+        self._say(fetched)
+
+    def _show_dark(self, driver: PartitionDriver, ends: Callable[[tuple[str, int]], int | None]) -> None:
+        leading = driver.inputs[0]
+        if leading.source[0] in self._private:
+            return
+        end = max(leading.next_offset, ends(leading.source) or 0)
+        seconds = self._darkness.seconds(driver.partition, leading.low, end)
+        self._metrics.dark(driver.partition, _stepped(seconds))
+
+    def _say(self, fetch_age_seconds: float) -> None:
+        if fetch_age_seconds >= _OUTAGE_SECONDS:
+            self._out = True
+            self._quiet.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)
+        elif self._out:
+            self._out = False
+            logger.info("brokers answer fetches again")
+
+
+def _stepped(seconds: float) -> float:
+    return seconds // STEP_SECONDS * STEP_SECONDS
+
+
+def _free(folder: Path) -> float:
+    """Share of the disk that is free, of a folder or of the next one above it that is there."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    found = shutil.disk_usage(folder)
+    return found.free / found.total

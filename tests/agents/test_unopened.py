@@ -1,0 +1,142 @@
+"""A compressed batch stays closed: one record stands for it, is refused, and the log goes on behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import signal
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.conn import create_conn
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c, encode_varint
+
+from hushstream.agents.logs import LogReader
+from hushstream.agents.unopened import PRIVATE_API
+from hushstream.schemas.codec import COMPRESSED, CodecError, decode
+
+READ_SOURCE = {
+    "Fetcher._proc_fetch_request": "59bf948fff47eed5",
+    "PartitionRecords.__init__": "8ec1c2ae6ea1af87",
+    "PartitionRecords._unpack_records": "b803e6d46480732c",
+}
+BOMB_BYTES = 384 << 20
+MEMORY_LIMIT_BYTES = 300 << 20
+
+
+@pytest.mark.parametrize("name", sorted(PRIVATE_API))
+def test_private_api_of_the_fetcher_is_what_was_read(name: str) -> None:
+    source = inspect.getsource(PRIVATE_API[name])
+    assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ_SOURCE[name], (
+        f"{name} has changed: read it again, check hushstream.agents.unopened, then record it here"
+    )
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    encode_varint(value, out.append)
+    return bytes(out)
+
+
+def record_of(value_bytes: int) -> Iterator[bytes]:
+    """One record of zeros, piece by piece."""
+    head = b"\0" + varint(0) + varint(0) + varint(-1) + varint(value_bytes)
+    yield varint(len(head) + value_bytes + 1) + head
+    for _ in range(value_bytes >> 20):
+        yield bytes(1 << 20)
+    yield varint(0)
+
+
+def gzip_bomb(value_bytes: int) -> bytes:
+    """A record batch of one record, as Kafka's own clients compress it."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+    packed = b"".join([*(packer.compress(piece) for piece in record_of(value_bytes)), packer.flush()])
+    now_ms = int(time.time() * 1000)
+    rest = struct.pack(">hiqqqhii", 1, 0, now_ms, now_ms, -1, -1, -1, 1) + packed
+    return struct.pack(">qiibI", 0, 9 + len(rest), -1, 2, calc_crc32c(rest)) + rest
+
+
+async def produce_raw(bootstrap: str, topic: str, batch: bytes) -> None:
+    host, _, port = bootstrap.rpartition(":")
+    connection = await create_conn(host, int(port), request_timeout_ms=30_000)
+    try:
+        answer = await connection.send(ProduceRequest(None, -1, 30_000, [(topic, [(0, batch)])]))
+    finally:
+        connection.close()
+    assert answer.topics[0][1][0][1] == 0, answer
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process has had."""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its_partition_goes_on(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    bomb = await asyncio.to_thread(gzip_bomb, BOMB_BYTES)
+    assert len(bomb) < 1 << 20
+    events = [(1_000_000 + number, b"k%d" % number) for number in range(3)]
+    run = harness.Deployment(
+        bench, "bomb", f"{machines.__file__}:counting", {"targets": 1}, machines.counting(targets=1),
+        {("events", 0): events}, 1, {"schedule": "live"},
+    )  # fmt: skip
+    async with run:
+        await produce_raw(bench.bootstrap, run.settings.physical("events"), bomb)
+        await run.append({("events", 0): events})
+        worker = await run.start()
+        await run.folded_all()
+        peak = peak_bytes(worker.pid)
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0
+        await run.audit()
+        dead = [machines.json.loads(value) for value in await run.values_of(("dead", 0))]
+        counted = [machines.json.loads(value) for value in await run.values_of(("counts", 0))]
+    assert dead == [["counting", 0, 3, "not_a_key"]]
+    assert sorted(counted)[-1] == [0, "k2", 2]
+    assert peak < MEMORY_LIMIT_BYTES, f"{peak >> 20} MB at a value of {BOMB_BYTES >> 20} MB"
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_one_record_stands_for_a_closed_batch_at_its_last_offset_for_every_reader_of_ours_and_for_nobody_else(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    run = harness.Deployment(
+        bench, "closed", f"{machines.__file__}:counting", {"targets": 1}, machines.counting(targets=1),
+        {("events", 0): [(1_000_000, b"k0")]}, 1,
+    )  # fmt: skip
+    async with run:
+        topic = run.settings.physical("events")
+        builder = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 20)
+        for number in range(3):
+            builder.append(number, 1_000_001, None, b"k1", [])
+        await produce_raw(bench.bootstrap, topic, bytes(builder.build()))
+        await run.append({("events", 0): [(1_000_002, b"k2")]})
+        async with LogReader(run.settings) as reader:
+            for low in (0, 2):
+                reader.open({("events", 0): low})
+                found = [(r.offset, r.value) for r in await reader.read(("events", 0), low, 5)]
+                assert found == [(0, b"k0")] * (low == 0) + [(3, COMPRESSED), (4, b"k2")]
+        theirs = AIOKafkaConsumer(bootstrap_servers=bench.bootstrap)
+        await theirs.start()
+        theirs.assign([TopicPartition(topic, 0)])
+        await theirs.seek_to_beginning()
+        values = [(await theirs.getone()).value for _ in range(5)]
+        await theirs.stop()
+    assert values == [b"k0", b"k1", b"k1", b"k1", b"k2"]
+
+
+def test_what_stands_for_a_closed_batch_is_refused_by_its_own_reason() -> None:
+    with pytest.raises(CodecError) as refused:
+        decode(COMPRESSED)
+    assert refused.value.reason == "compressed"
