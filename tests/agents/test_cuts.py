@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.tools import Tools
 from hushstream.agents.user_store import UsersLost
 from hushstream.engine.machine import InputRecord, Output
+from patience import Patience
 
 PATIENCE_SECONDS = 60.0
 
@@ -125,9 +125,9 @@ async def running(machines: Any, folder: Path, interval: float = 0.01) -> AsyncI
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    waiting = Patience(PATIENCE_SECONDS)
     while not reached():
-        assert time.monotonic() < deadline
+        assert not waiting.over
         await asyncio.sleep(0.002)
 
 

@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from hushstream.agents.metrics import Labels, Metrics
+from patience import patience
 
 
 def listening(port: int | None) -> set[str]:
@@ -53,7 +54,7 @@ def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(
     try:
         assert (listening(public), listening(zone)) == ({"127.0.0.1"}, {"127.0.0.2"})
         pages = [
-            urllib.request.urlopen(f"http://{place}/metrics", timeout=5).read().decode()
+            urllib.request.urlopen(f"http://{place}/metrics", timeout=patience(5)).read().decode()
             for place in (f"127.0.0.1:{public}", f"127.0.0.2:{zone}")
         ]
     finally:

@@ -4,6 +4,7 @@ import asyncio
 
 from hushstream.agents.intake import InputBuffer, Intake
 from hushstream.engine.machine import InputRecord, InputSlice
+from patience import patience
 
 SOURCE = ("events", 0)
 
@@ -109,4 +110,4 @@ async def test_a_waiting_fetcher_is_woken_by_room() -> None:
     waiting = asyncio.create_task(intake.wait_for_room(30))
     await asyncio.sleep(0)
     intake.notify_room()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, patience(1))

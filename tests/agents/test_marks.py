@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +31,7 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.marks import Standing
 from hushstream.systems.p2b.topics import TOPICS
+from patience import Patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -129,9 +129,9 @@ async def running(machines: Any, folder: Path) -> AsyncIterator[Run]:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    waiting = Patience(PATIENCE_SECONDS)
     while not reached():
-        assert time.monotonic() < deadline
+        assert not waiting.over
         await asyncio.sleep(0.005)
 
 

@@ -17,6 +17,7 @@ from hushstream.engine.declaration import Role
 from hushstream.engine.machine import Output
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import kinds
+from patience import patience
 
 LABELS = Labels(
     "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
@@ -117,7 +118,7 @@ def test_the_two_endpoints_answer_on_loopback(metrics: Metrics) -> None:
     public, zone = metrics.serve("127.0.0.1", 0, 0)
     try:
         pages = [
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)).read().decode()
             for port in (public, zone)
         ]
     finally:
@@ -157,7 +158,7 @@ async def test_the_loop_that_sets_gauges_beats(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(metrics, "beat", beaten.set)
     monkeypatch.setattr(running, "_metrics", metrics, raising=False)
     loop = asyncio.create_task(running._gauge_loop())
-    await asyncio.wait_for(beaten.wait(), 60)
+    await asyncio.wait_for(beaten.wait(), patience(60))
     loop.cancel()
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from patience import Patience, patience
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EVENTS = [(1_000_000 + i, b"k%d" % (i % 5)) for i in range(60)]
@@ -168,11 +170,12 @@ async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(
         worker = await altered.start()
         await worker.logged("partition 0 stopped (replay_mismatch)")
         await worker.logged("partition 1: at journal record")
-        await asyncio.sleep(0.5)
+        waiting = Patience(60)
+        while not (sent := [v for p in range(2) for v in await altered.values_of(("counts", p))]):
+            assert not waiting.over, "the other partition does not work"
+            await asyncio.sleep(0.1)
         ends = await altered.output_ends()
         assert ends["journal-counting", 0] == before["journal-counting", 0]
-        sent = [v for p in range(2) for v in await altered.values_of(("counts", p))]
-        assert sent, "the other partition works"
         assert not [v for v in sent if v.startswith(b"[0,")]
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
@@ -221,7 +224,9 @@ async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: An
         # Two groups, so that both workers own all partitions at once.
         first, second = await asyncio.gather(run.start(group="one"), run.start(group="two"))
         await run.folded_all()
-        await asyncio.sleep(0.5)
+        # One may have folded all before the other has begun, and SIGTERM ends a Python that still starts up.
+        for worker in (first, second):
+            await run.taken_up(worker)
         for worker in (first, second):
             worker.kill(signal.SIGTERM)
             assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
@@ -234,19 +239,23 @@ async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench: Any, ha
     async with deployment(bench, harness, machines, "shown") as run:
         worker = await run.start(metrics_port=public, zone_metrics_port=zone)
         await run.folded_all()
-        await asyncio.sleep(1.2)  # gauges are taken once a second
+        role = run.values["role"]
+        caught_up = f'hushstream_consumer_lag_records{{partition="0",role="{role}",topic="events"}} 0.0'
+        waiting = Patience(60)
+        while caught_up not in (first := await asyncio.to_thread(page, public)):  # gauges are taken once a second
+            assert not waiting.over, first
+            await asyncio.sleep(0.2)
         pages = [await asyncio.to_thread(page, port) for port in (public, zone)]
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
-        role = run.values["role"]
     for name in ("assigned", "held"):
         assert f'hushstream_partitions_{name}{{role="{role}"}} 2.0' in pages[0]
     assert f'hushstream_journal_appends_total{{role="{role}"}} 8.0' in pages[0]
-    assert f'hushstream_consumer_lag_records{{partition="0",role="{role}",topic="events"}} 0.0' in pages[0]
+    assert caught_up in pages[0]
     assert f'hushstream_events_total{{outcome="other",role="{role}"}} 120.0' in pages[1]
     assert "hushstream_events_total" not in pages[0]
 
 
 def page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())

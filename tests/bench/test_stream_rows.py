@@ -10,6 +10,7 @@ from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.processes import started
 from hushstream.replay.studies.p2b.bench.runs import StreamSizes, open_bench, prepare_deployment
 from hushstream.replay.studies.p2b.bench.stream import stream_rows
+from patience import patience
 
 SIZES = StreamSizes(
     dimension=4,
@@ -64,7 +65,7 @@ def test_a_run_that_does_not_keep_its_pace_is_no_measurement(tmp_path: Path) -> 
 def test_a_process_that_ends_early_is_named_with_its_last_words(tmp_path: Path) -> None:
     async def run() -> None:
         async with started("sleeper", ["-c", "print('nothing to do')"], tmp_path) as running:
-            await asyncio.wait_for(running.process.wait(), 10)
+            await asyncio.wait_for(running.process.wait(), patience(10))
             running.check()
 
     with pytest.raises(BenchFailed, match="sleeper ended with code 0: nothing to do"):

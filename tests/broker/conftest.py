@@ -11,13 +11,15 @@ from kafka.protocol import consumer as consumer_messages
 from kafka.protocol import producer as producer_messages
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from patience import patience
+
 
 class RawClient:
     """Sends one kafka-python request at a time over its own connection."""
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=30)
+        self.socket = socket.create_connection((host, int(port)), timeout=patience(30))
         self._correlation_id = 0
 
     def send(self, request: Any, version: int) -> None:

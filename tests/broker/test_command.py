@@ -13,6 +13,7 @@ import pytest
 from kafka import KafkaAdminClient
 
 from hushstream.broker import EmbeddedBroker, main
+from patience import patience
 
 
 @contextmanager
@@ -45,14 +46,14 @@ def test_it_says_where_it_listens_and_stops_cleanly_by_signal(tmp_path: Path, st
         assert ready.read_text() == f"{bootstrap}\n"
         client = KafkaAdminClient(bootstrap_servers=bootstrap)
         process.send_signal(stop)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=patience(10))
         client.close()
         assert (process.returncode, out, err) == (0, "", "")
 
 
 def test_a_port_in_use_is_one_line_and_exit_code_two(taken_port):
     with broker_process("--port", str(taken_port)) as process:
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=patience(10))
         assert (process.returncode, out) == (2, "")
         assert err == (
             f"hushstream broker: port {taken_port} on 127.0.0.1 is in use by another process; choose another port\n"
@@ -77,7 +78,7 @@ def test_the_cap_of_a_partition_can_be_set(capsys):
 
 
 async def test_stopping_does_not_wait_for_a_client_that_does_not_read(make_batch, make_produce, make_fetch):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience(10)):
         async with EmbeddedBroker() as broker:
             broker.create_topic("t", 1)
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1024)

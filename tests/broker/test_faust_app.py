@@ -13,6 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from hushstream.broker import BrokerSettings, EmbeddedBroker
+from patience import patience
 
 APP = Path(__file__).with_name("faust_app.py")
 
@@ -38,7 +39,7 @@ class Copier:
 
     async def wait_for_members(self, count: int) -> None:
         """Until the group is stable with `count` members that all hold partitions."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience(30)):
             while True:
                 group = self.broker._node.coordinator.find("copier")
                 if group is not None and group.state.value == "Stable" and len(group.members) == count:
@@ -55,7 +56,7 @@ class Copier:
     async def read_until_all_copied(self, consumer: AIOKafkaConsumer, seconds: float) -> float:
         """Seconds until every number sent has been copied."""
         started = time.monotonic()
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(patience(seconds)):
             while self.copied != self.sent:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     self.copied.update(record.value for record in records)
@@ -65,7 +66,7 @@ class Copier:
         for worker in self.workers:
             if worker.poll() is None:
                 worker.kill()
-            await asyncio.to_thread(worker.wait, 10)
+            await asyncio.to_thread(worker.wait, patience(10))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ async def test_faust_workers_rebalance_take_over_after_kill_and_restart(copier):
         copier.start_worker()
         await copier.wait_for_members(2)
         second.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(second.wait, 15) == 0
+        assert await asyncio.to_thread(second.wait, patience(15)) == 0
         await copier.send(producer, 200)
         await copier.read_until_all_copied(consumer, 15)
     await consumer.stop()

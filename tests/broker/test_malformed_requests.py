@@ -15,6 +15,7 @@ from kafka.protocol import admin, consumer, metadata
 from hushstream.broker import BrokerSettings, EmbeddedBroker
 from hushstream.broker.errors import MalformedRequest
 from hushstream.broker.wire import APIS, FRAME_HEAD_BYTES, parse_frame_head, parse_request
+from patience import patience
 
 MAX_BYTES = 1 << 20
 
@@ -161,7 +162,7 @@ async def exchange(port: int, sent: bytes) -> bytes:
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience(5)):
         return await reader.read(1) == b""
 
 
@@ -190,7 +191,7 @@ async def test_a_malformed_request_closes_its_connection_with_one_log_line(name,
         assert "closing the connection" in lines[0].getMessage()
         assert not any(record.exc_info for record in caplog.records)
         bystander.write(framed(metadata.MetadataRequest(topics=None), 5))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience(5)):
             assert len(await bystander_reader.readexactly(8)) == 8
         bystander.close()
 

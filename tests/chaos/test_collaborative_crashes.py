@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from hushstream.schemas import codec
+from patience import Patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -182,12 +182,12 @@ def flipped(log: list[tuple[int, bytes]], least: int) -> tuple[int, list[tuple[i
 
 
 async def values_until(run: Any, place: tuple[str, int], enough: Callable[[list[bytes]], bool]) -> list[bytes]:
-    deadline = time.monotonic() + 30
+    waiting = Patience(30)
     while True:
         values: list[bytes] = await run.values_of(place)
         if enough(values):
             return values
-        assert time.monotonic() < deadline, f"{place}: {len(values)} values and not what was waited for"
+        assert not waiting.over, f"{place}: {len(values)} values and not what was waited for"
         await asyncio.sleep(0.1)
 
 

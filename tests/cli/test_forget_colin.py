@@ -13,6 +13,7 @@ from hushstream.agents.deployment import load, prepare, read_config
 from hushstream.client.client import Client
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas import codec
+from patience import patience
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +79,7 @@ async def play(client: Client, phase: int) -> None:
     features = np.random.default_rng(phase).uniform(-0.5, 0.5, 6)
     for user in (CANARY, "bob"):
         event_id = f"{user[0]}{phase}"
-        decision = await client.decide(event_id, user, features, timeout=WAIT_SECONDS)
+        decision = await client.decide(event_id, user, features, timeout=patience(WAIT_SECONDS))
         await client.shown(event_id, user, decision.arm)
         await client.reward(event_id, user, decision.arm, 1.0)
     await client.seal(phase)
@@ -86,7 +87,7 @@ async def play(client: Client, phase: int) -> None:
 
 async def released(stream: StreamSession, least: int) -> list[list[int]]:
     """Whom each release names, once there are so many and a model has been made of them."""
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(patience(WAIT_SECONDS)):
         while True:
             logs = await stream.logs()
             found = [codec.decode(record.value) for record in logs.part(("releases", 0)).records]

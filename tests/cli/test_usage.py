@@ -11,6 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from hushstream.cli.main import app
+from patience import patience
 
 
 def _commands(command, path=()):
@@ -95,7 +96,7 @@ def _process(*arguments: str, **options) -> subprocess.Popen[str]:
 
 
 def test_as_a_process_a_mistake_is_one_line_and_exit_code_one(tmp_path):
-    out, err = _process("guarantee", str(tmp_path / "absent.yaml")).communicate(timeout=60)
+    out, err = _process("guarantee", str(tmp_path / "absent.yaml")).communicate(timeout=patience(60))
     assert out == ""
     assert err == f"hushstream: {tmp_path / 'absent.yaml'}: expected a configuration file, got none\n"
 
@@ -103,6 +104,6 @@ def test_as_a_process_a_mistake_is_one_line_and_exit_code_one(tmp_path):
 def test_as_a_process_a_reader_that_goes_away_causes_no_traceback():
     process = _process("datasets", "list", "--json")
     process.stdout.close()
-    assert process.wait(timeout=60) in (0, 1)
+    assert process.wait(timeout=patience(60)) in (0, 1)
     assert process.stderr.read() == ""
     process.stderr.close()

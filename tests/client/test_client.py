@@ -17,6 +17,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from patience import patience
 
 X = [0.7, 0.1, 0.1, 0.1]
 
@@ -63,7 +64,7 @@ async def test_without_an_answer_and_a_baseline_the_timeout_is_an_error(log):
 async def test_a_log_that_hangs_does_not_hold_up_the_baseline(log):
     log.hang = asyncio.Event()
     async with Client(log) as client:
-        decision = await asyncio.wait_for(client.decide("e1", "ann", X, baseline=1, timeout=0.02), 2)
+        decision = await asyncio.wait_for(client.decide("e1", "ann", X, baseline=1, timeout=0.02), patience(2))
         assert decision.policy == "timeout"
         log.hang.set()
         await settle()

@@ -45,6 +45,7 @@ from hushstream.systems.p2b.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
+from patience import Patience, patience
 
 SEED = "7"
 DIMENSION, PARTITIONS, WINDOW_SLOTS = 3, 2, 4
@@ -161,7 +162,7 @@ class Shop:
         """What a learner that cannot go on says when it ends."""
         arguments = ("--seed", SEED, "--state", self.folder.parent / name, "--log-level", "error")
         process = await self.start(release, "worker", "learner", *arguments, stderr=asyncio.subprocess.PIPE)
-        _, said = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+        _, said = await asyncio.wait_for(process.communicate(), patience(WAIT_SECONDS))
         assert process.returncode == 1
         return said.decode()
 
@@ -179,7 +180,7 @@ class Shop:
         finally:
             if process.returncode is None:
                 process.terminate()
-            await asyncio.wait_for(process.wait(), WAIT_SECONDS)
+            await asyncio.wait_for(process.wait(), patience(WAIT_SECONDS))
 
     async def start(self, release: dict[str, str], *arguments: object, **options: Any) -> asyncio.subprocess.Process:
         """Start ``hushstream ARGUMENTS`` of one release for this deployment."""
@@ -193,7 +194,7 @@ class Shop:
     async def command(self, release: dict[str, str], *arguments: object) -> tuple[int, Any]:
         """Exit code and JSON of a command."""
         process = await self.start(release, *arguments, "--json", stdout=asyncio.subprocess.PIPE)
-        output, _ = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+        output, _ = await asyncio.wait_for(process.communicate(), patience(WAIT_SECONDS))
         assert process.returncode is not None
         return process.returncode, json.loads(output)
 
@@ -207,7 +208,7 @@ def free_port() -> int:
 def held(port: int) -> float:
     """How many partitions the worker with these metrics runs; -1 while it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
             text = answer.read().decode()
     except OSError:
         return -1
@@ -221,9 +222,9 @@ async def each_holds(wanted: dict[int, float]) -> bool:
 
 
 async def until(what: Callable[[], Awaitable[bool]], promise: str) -> None:
-    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    waiting = Patience(WAIT_SECONDS)
     while not await what():
-        assert asyncio.get_running_loop().time() < deadline, f"waited {WAIT_SECONDS:g} s in vain until {promise}"
+        assert not waiting.over, f"waited {WAIT_SECONDS:g} s in vain until {promise}"
         await asyncio.sleep(0.1)
 
 

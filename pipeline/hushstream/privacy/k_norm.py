@@ -175,9 +175,19 @@ def _weight(scale: Fraction, dimension: int, steps: int, place: int) -> Any:
 def _normaliser(variance: Any) -> Any:
     """sum_x exp(-x^2 / (2 v)): from v = 1 on by Poisson's summation, whose terms then fall faster."""
     if variance < 1:
-        return 1 + 2 * sum(_CONTEXT.exp(-(x * x) / (2 * variance)) for x in range(1, 25))
-    waves = sum(_CONTEXT.exp(-2 * _CONTEXT.pi**2 * variance * (m * m)) for m in range(1, 5))
+        return 1 + 2 * _sum_over_squares(_CONTEXT.exp(-1 / (2 * variance)), 24)
+    waves = _sum_over_squares(_CONTEXT.exp(-2 * _CONTEXT.pi**2 * variance), 4)
     return _CONTEXT.sqrt(2 * _CONTEXT.pi * variance) * (1 + 2 * waves)
+
+
+def _sum_over_squares(base: Any, count: int) -> Any:
+    """sum of base^(x^2) for x from 1 to ``count``, each from the one before: (x+1)^2 = x^2 + (2 x + 1)."""
+    total, term, odd, square = _CONTEXT.mpf(0), base, base, base * base
+    for _ in range(count):
+        total += term
+        odd *= square
+        term *= odd
+    return total
 
 
 def _variance(scale: Fraction, place: int, steps: int) -> Fraction:

@@ -44,6 +44,10 @@ _CONTEXT = context()
 _ROUNDING = Fraction(1, 1 << 200)
 """Allowance for the arithmetic of the residue itself: 256 operations at 320 bits are off by far less."""
 
+_EXACT_BITS = 400
+"""A digit's cumulative probabilities are 1/256 at least, so these are whole numbers of 2^-400 as they are computed."""
+_WORD_SHIFT = _EXACT_BITS - WORD_BITS
+
 
 @dataclass(frozen=True, slots=True)
 class LaplaceTables:
@@ -103,21 +107,19 @@ def _digit_table(ratio: Any) -> tuple[NDArray[np.uint64], Fraction]:
     """Thresholds of a digit with P(j) proportional to ratio^j; their total variation error, bounded above."""
     full = 1 - ratio**BASE
     power = _CONTEXT.mpf(1)
-    before_exact, before_rounded = Fraction(0), 0
+    before_exact, before_rounded, error = 0, 0, 0
     thresholds: list[int] = []
-    error = Fraction(0)
     for digit in range(BASE):
         power *= ratio
-        last = digit == BASE - 1
-        cumulative = Fraction(1) if last else to_fraction((1 - power) / full)
-        rounded = 1 << WORD_BITS if last else _nearest((1 - power) / full)
-        error += abs(Fraction(rounded - before_rounded, 1 << WORD_BITS) - (cumulative - before_exact))
-        before_exact, before_rounded = cumulative, rounded
+        exact = 1 << _EXACT_BITS if digit == BASE - 1 else int(_CONTEXT.ldexp((1 - power) / full, _EXACT_BITS))
+        rounded = (exact + (1 << (_WORD_SHIFT - 1))) >> _WORD_SHIFT
+        error += abs(((rounded - before_rounded) << _WORD_SHIFT) - (exact - before_exact))
+        before_exact, before_rounded = exact, rounded
         if rounded < 1 << WORD_BITS:
             thresholds.append(rounded)
     table = np.array(thresholds, dtype=np.uint64)
     table.setflags(write=False)
-    return table, error / 2 + _ROUNDING
+    return table, Fraction(error, 2 << _EXACT_BITS) + _ROUNDING
 
 
 def _nearest(probability: Any) -> int:

@@ -18,7 +18,6 @@ import secrets
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -32,6 +31,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
 from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
+from patience import Patience, patience
 
 Place = tuple[str, int]
 Log = Sequence[tuple[int, bytes]]
@@ -48,7 +48,7 @@ FAST = {
 CALM = {"session_timeout_seconds": 60.0}
 """Where nobody may be thought dead, however slow the machine is."""
 PATIENCE_SECONDS = 90.0
-"""How long a worker may take for anything on such a machine."""
+"""How long a worker may take for anything on such a machine while it is idle."""
 NONCE = bytes(range(32))
 
 
@@ -95,12 +95,12 @@ class Bench:
     async def __aexit__(self, *_: object) -> None:
         if self._zygote is not None and self._zygote.stdin is not None:
             self._zygote.stdin.close()
-            await asyncio.wait_for(self._zygote.wait(), PATIENCE_SECONDS)
+            await asyncio.wait_for(self._zygote.wait(), patience(PATIENCE_SECONDS))
         if self._listener is not None:
             await self._listener
         if self._broker is not None:
             self._broker.terminate()
-            await asyncio.wait_for(self._broker.wait(), PATIENCE_SECONDS)
+            await asyncio.wait_for(self._broker.wait(), patience(PATIENCE_SECONDS))
 
     async def warm(self, factory: str, arguments: Mapping[str, Any]) -> None:
         """Let the zygote compute once what every worker with these machines needs."""
@@ -115,7 +115,7 @@ class Bench:
         log = self.directory / f"worker-{name}.log"
         log.touch()
         await self._tell({"id": name, "log": str(log), **order})
-        pid = await asyncio.wait_for(self._answers[name], PATIENCE_SECONDS)
+        pid = await asyncio.wait_for(self._answers[name], patience(PATIENCE_SECONDS))
         return Worker(pid, self._exits[name], log)
 
     async def _tell(self, order: Mapping[str, Any]) -> None:
@@ -135,14 +135,14 @@ class Bench:
                 self._exits[answer["id"]].set_result(answer["exit"])
 
     async def _broker_answers(self, port: int) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        waiting = Patience(PATIENCE_SECONDS)
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.close()
                 return
             except ConnectionError:
-                assert time.monotonic() < deadline, "the broker did not start"
+                assert not waiting.over, "the broker did not start"
                 await asyncio.sleep(0.05)
 
 
@@ -156,7 +156,7 @@ class Worker:
 
     async def exit_code(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         try:
-            return await asyncio.wait_for(asyncio.shield(self.exited), timeout_seconds)
+            return await asyncio.wait_for(asyncio.shield(self.exited), patience(timeout_seconds))
         except TimeoutError:
             raise AssertionError(f"worker still runs; its log:\n{self.log.read_text()[-3000:]}") from None
 
@@ -168,10 +168,10 @@ class Worker:
     async def logged(self, text: str, timeout_seconds: float = PATIENCE_SECONDS, *others: str) -> None:
         """Wait until the worker's log holds ``text``, or one of the others."""
         texts = (text, *others)
-        deadline = time.monotonic() + timeout_seconds
+        waiting = Patience(timeout_seconds)
         while not any(wanted in self.log.read_text() for wanted in texts):
             assert not self.exited.done(), f"worker ended before {texts}:\n{self.log.read_text()[-3000:]}"
-            assert time.monotonic() < deadline, f"no {texts} in:\n{self.log.read_text()[-3000:]}"
+            assert not waiting.over, f"no {texts} in:\n{self.log.read_text()[-3000:]}"
             await asyncio.sleep(0.03)
 
 
@@ -309,7 +309,7 @@ class Deployment:
 
     async def folded_all(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
-        deadline = time.monotonic() + timeout_seconds
+        waiting = Patience(timeout_seconds)
         before: object = None
         while True:
             ends = await self.output_ends()
@@ -317,7 +317,7 @@ class Deployment:
                 return
             before = ends
             assert not all(worker.exited.done() for worker in self._workers), self._complaint()
-            assert time.monotonic() < deadline, self._complaint()
+            assert not waiting.over, self._complaint()
             await asyncio.sleep(0.3)
 
     async def ends_at_least(self, ends: Mapping[Place, int], timeout_seconds: float = PATIENCE_SECONDS) -> None:
@@ -590,7 +590,7 @@ async def _pump(
 
 async def _known(producer: AIOKafkaProducer, topic: str, partition: int) -> None:
     """Wait until the client knows the partition of a topic that was just created."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(patience(PATIENCE_SECONDS)):
         while partition not in (await producer.partitions_for(topic) or ()):
             await producer.client.force_metadata_update()
             await asyncio.sleep(0.02)

@@ -11,6 +11,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import MessageSizeTooLargeError
 from kafka.protocol.producer import InitProducerIdRequest
 
+from patience import Patience, patience
+
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 OFFSET_OUT_OF_RANGE = 1
@@ -26,8 +28,8 @@ def read_all(bootstrap: str, topic: str, partitions: int = 1) -> list[Any]:
     consumer.assign(assigned)
     wanted = sum(consumer.end_offsets(assigned).values())
     records: list[Any] = []
-    deadline = time.monotonic() + 20
-    while len(records) < wanted and time.monotonic() < deadline:
+    waiting = Patience(20)
+    while len(records) < wanted and not waiting.over:
         for batch in consumer.poll(timeout_ms=500).values():
             records.extend(batch)
     consumer.close()
@@ -187,14 +189,15 @@ def test_a_fetch_at_the_end_waits_and_returns_empty(bootstrap, make_topic, conne
 def test_a_waiting_fetch_is_answered_by_an_append(bootstrap, make_topic, connect, make_batch, make_produce, make_fetch):
     topic = make_topic()
     reader, writer = connect(bootstrap), connect(bootstrap)
-    request = make_fetch(topic, 0, max_wait_ms=20_000)
+    # Longer than the client waits for an answer.
+    request = make_fetch(topic, 0, max_wait_ms=600_000)
     reader.send(request, 11)
     timer = threading.Timer(0.2, lambda: writer.ask(make_produce(topic, make_batch([b"late"])), 8))
     started = time.monotonic()
     timer.start()
     partition = fetched(reader.receive(request))
     timer.join()
-    assert 0.1 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.1
     assert b"late" in bytes(partition.records)
 
 
@@ -254,7 +257,7 @@ async def test_many_waiting_consumers_all_see_a_record(bootstrap, make_topic):
     await asyncio.sleep(0.2)
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
         await producer.send_and_wait(topic, b"for all")
-    records = await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    records = await asyncio.wait_for(asyncio.gather(*waiting), patience(10))
     for consumer in consumers:
         await consumer.stop()
     assert {record.value for record in records} == {b"for all"}

@@ -19,6 +19,7 @@ from hushstream.agents.deployment import KeySource, load
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
+from patience import Patience
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
 DISK_KIBIBYTES = 2048
@@ -278,11 +279,11 @@ class Disturbed:
 
     async def _settled_ends(self) -> Mapping[Any, int]:
         """Where the outputs end once the brokers have appended, and copied, all that a killed worker had sent."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        waiting = Patience(PATIENCE_SECONDS)
         ends: Mapping[Any, int] = await self._run.output_ends()
         since = time.monotonic()
         while time.monotonic() < since + SETTLED_SECONDS:
-            assert time.monotonic() < deadline, f"{self._name}: its outputs still grow, though nobody writes"
+            assert not waiting.over, f"{self._name}: its outputs still grow, though nobody writes"
             await asyncio.sleep(0.2)
             now = await self._run.output_ends()
             if now != ends:
@@ -290,9 +291,9 @@ class Disturbed:
         return ends
 
     async def _until(self, reached: Callable[[Mapping[Any, int]], bool], worker: Any) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        waiting = Patience(PATIENCE_SECONDS)
         while not reached(await self._run.output_ends()):
-            assert time.monotonic() < deadline, worker.log.read_text()[-3000:]
+            assert not waiting.over, worker.log.read_text()[-3000:]
             await asyncio.sleep(0.2)
 
 

@@ -22,6 +22,7 @@ from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
+from patience import patience
 
 WAIT_SECONDS = 90.0
 
@@ -214,7 +215,7 @@ async def run(refusal: Refusal) -> Ended:
         stderr=asyncio.subprocess.STDOUT,
     )
     reading = asyncio.ensure_future(process.communicate())
-    if not (await asyncio.wait([reading], timeout=WAIT_SECONDS))[0]:
+    if not (await asyncio.wait([reading], timeout=patience(WAIT_SECONDS)))[0]:
         process.kill()
     output, _ = await reading
     assert process.returncode is not None

@@ -22,6 +22,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
+from patience import Patience, patience
 
 WAIT_SECONDS = 60.0
 QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
@@ -60,7 +61,7 @@ class Drinks:
     async def run(self, *arguments: object, at_broker: bool = True) -> Ended:
         """A command until it ends."""
         process = await self.start(*arguments, at_broker=at_broker)
-        out, err = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
+        out, err = await asyncio.wait_for(process.communicate(), patience(WAIT_SECONDS))
         return Ended(process.returncode or 0, out.decode(), err.decode())
 
     async def json(self, *arguments: object) -> Any:
@@ -80,7 +81,7 @@ class Drinks:
         finally:
             if process.returncode is None:
                 process.terminate()
-            await asyncio.wait_for(process.wait(), WAIT_SECONDS)
+            await asyncio.wait_for(process.wait(), patience(WAIT_SECONDS))
 
     async def vote(self, user: str, option: int) -> None:
         """Append a vote as an application does."""
@@ -105,9 +106,9 @@ async def drinks(folder: Path, package: Path) -> AsyncIterator[Drinks]:
 
 
 async def until(drinks: Drinks, topic: str, count: int) -> None:
-    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    waiting = Patience(WAIT_SECONDS)
     while len(await drinks.values(topic)) < count:
-        assert asyncio.get_running_loop().time() < deadline, f"waited {WAIT_SECONDS:g} s for {count} on {topic}"
+        assert not waiting.over, f"waited {WAIT_SECONDS:g} s for {count} on {topic}"
         await asyncio.sleep(0.1)
 
 

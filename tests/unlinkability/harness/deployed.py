@@ -39,6 +39,7 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.machines.learner import LearnerMachine
+from patience import Patience
 
 USERS = 360
 SHUFFLERS = 3
@@ -234,9 +235,9 @@ async def _come(bootstrap: str, prefix: str, sent: Callable[[], int], disturb: C
         for number in generator.permutation(USERS).tolist():
             await log.append("contexts", 0, _context(_name(number), f"event-{number:04}", int(generator.integers(3))))
             await asyncio.sleep(ARRIVE_SECONDS / USERS)
-        deadline = time.monotonic() + WAIT_SECONDS
+        waiting = Patience(WAIT_SECONDS)
         while sent() < USERS:
-            assert time.monotonic() < deadline, "the worker has not sent all slots in time"
+            assert not waiting.over, "the worker has not sent all slots in time"
             if disturb is not None and sent() > USERS // 3:
                 disturb()
                 disturb = None

@@ -3,7 +3,8 @@
 `ABREAST` users have items of their own, so one deployment holds as many runs. A user rates so that each of their slots
 reaches its clip; after each slot they erase everything, rate again and answer once more, as somebody would who wants to
 be counted twice. The attacker knows all of that, and which sums it makes without noise, and takes the likelihood ratio
-of the Gaussian noise over all three releases.
+of the Gaussian noise over all three releases. Agents draw nothing, so what a hypothesis makes them send is made once;
+each run then has collectors and noise of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
 from hushstream.systems.bgt.slots import Float64, Slots
 
-ABREAST, OWN_ITEMS = 20, 16
+ABREAST, OWN_ITEMS = 10, 16
 AUDITED_EPSILON = 8.0
 _DELTA = 1e-5
 _SEEN_ROUNDS, _ALL_ITEMS = 6, 1682
@@ -80,16 +81,25 @@ def _forgets(answered: int) -> None:
     """Nobody starts again here."""
 
 
-def transcript(rig: Rig, key: Key | None, present: bool) -> list[Float64]:
+Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
+"""Of each round, what is sent before everything is erased, and after."""
+
+
+def answers_of(rig: Rig, key: Key, present: bool) -> Answers:
+    """What the users send in all rounds, rating before each answer or never."""
+    users = users_of(rig, key)
+    return [[_answers(users, asked, rig.config, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
+
+
+def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
     """What is released in each round, flat; without a key, without noise."""
     config = rig.config if key is not None else replace(rig.config, release=replace(rig.config.release, noise="exact"))
-    secret = fresh_key() if key is None else key
-    users, nonce, released = users_of(rig, secret), fresh_nonce(), []
-    for asked in audited_rounds(rig.config):
+    nonce, released = fresh_nonce(), []
+    for asked, answers in zip(audited_rounds(rig.config), sent, strict=True):
         address = bgt_address(config, bgt_digest(config), nonce, 0)
         collector = rig.collector(asked, config, key, address)
-        for _ in range(2):
-            collector.take(*_answers(users, asked, rig.config, present))
+        for slots, ids in answers:
+            collector.take(slots, ids)
         released.append(collector.release().sums.astype(np.float64).ravel())
     return released
 
@@ -112,7 +122,8 @@ def _answers(users: Sequence[RatingAgent], asked: Round, config: BgtConfig, pres
 def _moves(config: BgtConfig) -> tuple[Float64, ...]:
     """(ABREAST, cells) of each round: by how much each user of the product moves each cell, in deviations."""
     found = []
-    for number, moved in enumerate(transcript(Rig(config), None, True)):
+    product = Rig(config)
+    for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
         rows = np.zeros((ABREAST, len(moved)))
         owners = _owners(audited_rounds(config)[number], config)
         rows[owners, np.arange(len(moved))] = moved / _deviations(config)[number]
@@ -134,9 +145,10 @@ def slots_attack(rig: Rig) -> Attack:
     moves = _moves(rig.config)
     squares = sum((rows**2).sum(axis=1) for rows in moves)
     deviations = _deviations(rig.config)
+    sent = {present: answers_of(rig, key, present) for present in (False, True)}
 
     def scores(present: bool) -> Float64:
-        seen = transcript(rig, key, present)
+        seen = transcript(rig, key, sent[present])
         found = sum(rows @ (cells / one) for rows, cells, one in zip(moves, seen, deviations, strict=True))
         return np.asarray(found - squares / 2, dtype=np.float64)
 
