@@ -5,10 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
+.PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
+
+quickstart: $(VENV)/.installed-replay
+	$(BIN)/hushstream quickstart
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder

@@ -47,8 +47,8 @@ def test_metrics_stay_on_loopback_and_off_unless_asked_for() -> None:
 
 def test_group_timing_is_what_kafka_accepts_by_default() -> None:
     settings = WorkerSettings(**REQUIRED)
-    assert settings.session_timeout_seconds == 10.0
-    assert settings.heartbeat_seconds == 2.0
+    assert settings.session_timeout_seconds == 6.0
+    assert settings.heartbeat_seconds == 1.0
 
 
 def test_topics_are_prefixed_and_bootstrap_servers_split() -> None:

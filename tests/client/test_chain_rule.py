@@ -49,7 +49,8 @@ def writer(rigs):
 
 
 def read(reader, values, start=0):
-    return [answer.event_id for offset, value in enumerate(values, start) for answer in reader.read(offset, value)]
+    counted = (found for offset, value in enumerate(values, start) for found in reader.read(offset, value))
+    return [answer.event_id for _, answers in counted for answer in answers]
 
 
 def test_the_answers_of_a_journal_come_in_its_order(writer):

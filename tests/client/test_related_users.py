@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.client import Client, DecisionTimeout
+from hushstream.client import Client, RequestRefused
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import CollaborativeConfig, FeatureConfig
@@ -24,8 +24,8 @@ async def test_a_context_has_a_row_for_each_arm_and_what_is_refused_is_in_the_de
         few = [0.0] * DIMENSION + [0.1] * 2 * DIMENSION + [0.0] * DIMENSION
         assert (await client.decide("e2", "bob", few, eligible=[1, 2], timeout=60)).arm in (1, 2)
         for number, (user, context) in enumerate([("ann", WHOLE[: 2 * DIMENSION]), ("eve", WHOLE)]):
-            with pytest.raises(DecisionTimeout, match="dead-letters list edge"):
-                await client.decide(f"refused-{number}", user, context, timeout=0.01)
+            with pytest.raises(RequestRefused, match="dead-letters list edge"):
+                await client.decide(f"refused-{number}", user, context, timeout=None)
         logs = await session.logs()
     letters = [
         codec.decode(record.value)[1] for _, part in logs.of_topic("dead-letters-edge") for record in part.records

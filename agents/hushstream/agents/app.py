@@ -90,6 +90,12 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
         )
 
+    @property
+    def member_id(self) -> str:
+        """As whom the group knows this process; empty before it has joined."""
+        consumer = self._consumer
+        return "" if consumer is None else str(getattr(consumer._coordinator, "member_id", ""))
+
     async def commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
         """Commit (offset, mark) for assigned partitions; False if it could not be done now."""
         return bool(await self.call_thread(self._commit_marked, offsets))

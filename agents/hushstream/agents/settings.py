@@ -65,8 +65,8 @@ class WorkerSettings(BaseModel):
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
-    session_timeout_seconds: float = Field(default=10.0, gt=0)
-    heartbeat_seconds: float = Field(default=2.0, gt=0)
+    session_timeout_seconds: float = Field(default=6.0, gt=0)
+    heartbeat_seconds: float = Field(default=1.0, gt=0)
     connect_timeout_seconds: float = Field(default=20.0, gt=0)
     join_timeout_seconds: float = Field(default=60.0, gt=0)
     commit_interval_seconds: float = Field(default=0.5, gt=0)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -23,6 +24,7 @@ from hushstream.agents.datadir import check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
 from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
+from hushstream.agents.membership import Seat, let_go, watch_seats
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.recovery import MachineFactory, Observe
@@ -98,6 +100,7 @@ class RoleWorker:
         self._reporting = reporting or Reporting()
         self._stop = asyncio.Event()
         self._stopping = False
+        self._seat = Seat(settings.datadir, settings.group)
         self._failure: BaseException | None = None
         self._app: Any = None
         self._homes: Homes
@@ -149,7 +152,9 @@ class RoleWorker:
 
     async def _work(self) -> None:
         started = asyncio.create_task(self._app.start())
-        loops = (self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop)
+        loops = (
+            self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_seats,
+        )  # fmt: skip
         standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
         standing.append(asyncio.create_task(self._watch_app(started)))
         await self._stop.wait()
@@ -161,12 +166,14 @@ class RoleWorker:
             task.cancel()
         await asyncio.gather(*standing, return_exceptions=True)
         await self._app.stop()
+        self._seat.leave()
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
 
     async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
         """Faust awaits this before it seeks and fetches."""
         if not self._stopping:
+            self._seat.take(self._app.consumer._thread.member_id)
             await self._homes.take_up()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
@@ -217,6 +224,10 @@ class RoleWorker:
                     f"of {self._settings.session_timeout_seconds:g} s (Kafka's group.min.session.timeout.ms "
                     f"is 6000 unless set)"
                 )
+
+    async def _watch_seats(self) -> None:
+        cluster, group = self._settings.cluster, self._settings.group
+        await watch_seats(self._seat, partial(let_go, cluster, group))
 
     async def _gauge_loop(self) -> None:
         while True:

@@ -1,11 +1,23 @@
 """What an application imports: decide, shown, reward; and of PDOL predict, label."""
 
-from hushstream.client.client import Client, Decision, DecisionTimeout, EventLog
+from hushstream.client.client import Client, DecisionTimeout, EventLog
+from hushstream.client.decisions import Decision
 from hushstream.client.kafka import connect
 from hushstream.client.records import Prediction, PredictionTimeout, RecordClient, connect_records
 from hushstream.client.sync import SyncClient
+from hushstream.engine.requests import (
+    BadContext,
+    BadReward,
+    RequestRefused,
+    UnknownArm,
+    UnknownEvent,
+    UnknownLine,
+    UnknownUser,
+)
 
 __all__ = [
+    "BadContext",
+    "BadReward",
     "Client",
     "Decision",
     "DecisionTimeout",
@@ -13,7 +25,12 @@ __all__ = [
     "Prediction",
     "PredictionTimeout",
     "RecordClient",
+    "RequestRefused",
     "SyncClient",
+    "UnknownArm",
+    "UnknownEvent",
+    "UnknownLine",
+    "UnknownUser",
     "connect",
     "connect_records",
 ]

@@ -3,6 +3,9 @@
 The client applies the chain rule of the decisions journal, so that what a worker wrote after it had lost its
 partition is never taken for an answer. It remembers the offset of each user's last acknowledged click and
 sends it with the next context: the learner then decides only after it has learned from that click.
+
+No caller waits for what will not come: what the deployment's rules refuse is never sent, what its learners refused is
+known as soon as their journal goes past it, and while no learner answers the baseline is given at once.
 """
 
 from __future__ import annotations
@@ -10,19 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from hushstream.client.decisions import DecisionReader
+from hushstream.client.arguments import mask_of, require_id, vector_of
+from hushstream.client.decisions import Answer, Decision, DecisionReader
+from hushstream.client.waiting import Circuit, PassedOver
+from hushstream.engine.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 REMEMBERED_ANSWERS = 10_000
 """How many answers a client keeps, so that a repeated event id gets the same one without asking; and how many
@@ -31,42 +34,9 @@ questions that nobody waits for any more."""
 REMEMBERED_USERS = 200_000
 """For how many users the client keeps the offset of their last click."""
 
-PolicyName = Literal["model", "baseline", "repeated", "timeout"]
-
-
-_UNANSWERED = (
-    "no learner runs, it is behind, or it refused the context (another length than the configuration's, a histogram "
-    "that does not sum to 1, a user outside the graph): `hushstream dead-letters list edge` tells what is refused"
-)
-
 
 class DecisionTimeout(HushstreamError):
-    """No decision came in time and the caller gave no baseline arm.
-
-    A refused context has no answer at all: the client cannot tell it from a late one, the dead letters can.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """An answer.
-
-    Attributes:
-        event_id: the application's name for the decision.
-        user: whose decision it is.
-        arm: the arm to show.
-        propensity: probability with which this arm was chosen, in units of 1e-9; None where it is not known.
-        policy: "model", "repeated" (this event id had been decided before) or "timeout" (``arm`` is the
-            baseline: the worker did not answer in time).
-        model_version: version of the shared model under the user's learner; 0 for none.
-    """
-
-    event_id: str
-    user: str
-    arm: int
-    propensity: int | None
-    policy: PolicyName
-    model_version: int
+    """No decision came in time and the caller gave no baseline arm: no learner runs, or it is behind."""
 
 
 class _Question(NamedTuple):
@@ -99,21 +69,29 @@ class Client:
     same for code without an event loop.
     """
 
-    def __init__(self, log: EventLog, *, line: str = "private", edition: int = FIRST_EDITION) -> None:
+    def __init__(
+        self, log: EventLog, *, line: str = "private", edition: int = FIRST_EDITION, rules: ContextRules | None = None
+    ) -> None:
         """Work over a log.
 
         Args:
             log: where records go, and decisions come from.
             line: the shared model that new users start from.
             edition: in which records are written (`hushstream.schemas.catalogue`).
+            rules: what the deployment takes (`System.requests`), to refuse the rest before it is sent; without them
+                that is known only when the learner has refused it.
 
         Raises:
             HushstreamError: this release does not know the edition.
         """
         self._log = log
+        self._rules = rules
         self._line = line
         self._edition = codec.require_edition(edition)
         self._readers: dict[int, DecisionReader] = {}
+        self._circuits: dict[int, Circuit] = {}
+        self._passed: dict[int, PassedOver] = {}
+        self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
         self._sending: set[asyncio.Task[None]] = set()
@@ -161,49 +139,67 @@ class Client:
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
                 names those shown.
             eligible: arms that may be shown, numbered from 0; None for all.
-            baseline: what to show when no answer comes within ``timeout``.
+            baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
+                question is then not sent, but for one a second that asks whether somebody is there again.
             timeout: seconds; None waits for ever.
             line: the shared model this user starts from, when not the client's default.
 
         Raises:
+            BadContext, UnknownArm, UnknownUser, UnknownLine: the deployment's rules refuse it; it was not sent.
+            UnknownEvent: the event id is another user's.
+            RequestRefused: the learner refused it, and there is no baseline.
             DecisionTimeout: no answer in time and no baseline.
-            HushstreamError: the context is not a vector of finite numbers, an argument is impossible, the event
-                id is another user's, or the log refused the record.
+            HushstreamError: an argument is impossible, or the log refused the record.
         """
         known = self._answers.get(event_id)
         if known is not None:
             _require_user(known.user, user)
             return known
         question = self._waiting.get(event_id)
+        silent = baseline is not None and self._is_silent(user)
         if question is None:
             value = self._context(event_id, user, context, eligible, baseline, line)
+            if silent and not self._probes(user):
+                return self._unasked(event_id, user, baseline)
             question = self._ask(event_id, user, value)
         _require_user(question.user, user)
         try:
-            return await asyncio.wait_for(asyncio.shield(question.answer), timeout)
+            # A probe is sent, and nobody waits for it.
+            return await asyncio.wait_for(asyncio.shield(question.answer), 0 if silent else timeout)
+        except RequestRefused:
+            if baseline is None:
+                raise
+            return Decision(event_id, user, baseline, None, "refused", 0)
         except TimeoutError:
             if baseline is None:
                 raise DecisionTimeout(
-                    f"decide: expected an answer within {timeout} s, got none and no baseline arm was given; "
-                    f"{_UNANSWERED}"
+                    f"decide: expected an answer within {timeout} s, got none and no baseline arm was given; no "
+                    f"learner runs, or it is behind"
                 ) from None
-            return Decision(event_id, user, baseline, None, "timeout", 0)
+            return Decision(event_id, user, baseline, None, "no_learner" if silent else "timeout", 0)
         finally:
             if not question.answer.done():
                 self._note_overdue(event_id)
 
     async def shown(self, event_id: str, user: str, arm: int) -> None:
-        """Report that ``arm`` was on screen for this event; returns when the log holds it."""
+        """Report that ``arm`` was on screen for this event; returns when the log holds it.
+
+        Of an event that was never sent, since no learner answered, nothing is written: nobody would know it.
+
+        Raises:
+            UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
+        """
         await self._feedback("shown", event_id, user, arm, 0.0)
 
     async def reward(self, event_id: str, user: str, arm: int, reward: float) -> None:
-        """Report the reward in [0, 1] of the arm that was on screen; returns when the log holds it.
+        """Report the reward in [0, 1] of the arm that was on screen; returns when the log holds it. See `shown`.
 
         Raises:
-            HushstreamError: the reward is not a number in [0, 1].
+            BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
+            UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
         """
         if not 0.0 <= reward <= 1.0:
-            raise HushstreamError(f"reward: expected a number in [0, 1], got {reward!r}")
+            raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
 
     async def seal(self, phase: int) -> None:
@@ -218,22 +214,59 @@ class Client:
 
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
-        question = self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        question = self._waiting[event_id] = _Question(user, loop.create_future())
+        self._circuit_of(user).asked(loop.time())
+        self._unsent.pop(event_id, None)
         task = asyncio.create_task(self._send(event_id, question, value))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
         return question
 
     async def _send(self, event_id: str, question: _Question, value: bytes) -> None:
-        partition = partition_of(question.user, self._log.partitions())
+        partition = self._partition(question.user)
         try:
-            await self._log.append("contexts", partition, value)
+            offset = await self._log.append("contexts", partition, value)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
-            # It never reached the log: it may be asked again.
-            self._drop(event_id)
-            if not question.answer.done():
-                question.answer.set_exception(error)
-                question.answer.exception()  # Known to be there, also when nobody waits any more.
+            # It never reached the log: it may be asked again, and it says nothing of learners.
+            self._circuit_of(question.user).heard()
+            self._fail(event_id, error)
+            return
+        if event_id in self._waiting and self._passed_over(partition).sent(event_id, offset):
+            self._fail(event_id, _refused())
+
+    def _fail(self, event_id: str, error: Exception) -> None:
+        """End a question that has no answer."""
+        question = self._waiting.get(event_id)
+        self._drop(event_id)
+        if question is not None and not question.answer.done():
+            question.answer.set_exception(error)
+            question.answer.exception()  # Known to be there, also when nobody waits any more.
+
+    # Whether anybody answers.
+
+    def _partition(self, user: str) -> int:
+        return partition_of(user, self._log.partitions())
+
+    def _circuit_of(self, user: str) -> Circuit:
+        return self._circuits.setdefault(self._partition(user), Circuit())
+
+    def _passed_over(self, partition: int) -> PassedOver:
+        return self._passed.setdefault(partition, PassedOver("contexts"))
+
+    def _is_silent(self, user: str) -> bool:
+        return self._circuit_of(user).is_open(asyncio.get_running_loop().time())
+
+    def _probes(self, user: str) -> bool:
+        return self._circuit_of(user).probes(asyncio.get_running_loop().time())
+
+    def _unasked(self, event_id: str, user: str, baseline: int | None) -> Decision:
+        """The baseline of a question that is not sent; what came of it teaches nothing."""
+        assert baseline is not None
+        self._unsent[event_id] = None
+        if len(self._unsent) > REMEMBERED_ANSWERS:
+            self._unsent.popitem(last=False)
+        return Decision(event_id, user, baseline, None, "no_learner", 0)
 
     def _note_overdue(self, event_id: str) -> None:
         """Keep a question that nobody waits for, but not for ever: it may have been refused."""
@@ -244,7 +277,9 @@ class Client:
 
     def _drop(self, event_id: str) -> None:
         self._overdue.pop(event_id, None)
-        self._waiting.pop(event_id, None)
+        question = self._waiting.pop(event_id, None)
+        if question is not None:
+            self._passed_over(self._partition(question.user)).settled(event_id)
 
     def _context(
         self,
@@ -256,18 +291,21 @@ class Client:
         line: str | None,
     ) -> bytes:
         for name, text in (("event_id", event_id), ("user", user)):
-            _require_id(name, text)
+            require_id(name, text)
+        vector, mask = vector_of(context), mask_of(eligible)
+        line = self._line if line is None else line
+        if self._rules is not None:
+            self._rules.check_context(user, line, vector, eligible, baseline)
         if baseline is not None and (baseline < 0 or (eligible is not None and baseline not in eligible)):
-            raise HushstreamError("baseline: expected one of the eligible arms, numbered from 0")
-        vector = _vector(context)
+            raise UnknownArm("baseline: expected one of the eligible arms, numbered from 0")
         return codec.encode(
             "Context",
             {
                 "event_id": event_id,
                 "user": user,
-                "line": self._line if line is None else line,
+                "line": line,
                 "context": vector.tobytes(),
-                "eligible": _mask(eligible),
+                "eligible": mask,
                 "baseline": -1 if baseline is None else baseline,
                 "after_click": self._last_click.get(user, -1),
             },
@@ -275,7 +313,12 @@ class Client:
         )
 
     async def _feedback(self, kind: str, event_id: str, user: str, arm: int, reward: float) -> None:
-        partition = partition_of(user, self._log.partitions())
+        for name, text in (("event_id", event_id), ("user", user)):
+            require_id(name, text)
+        self._check_feedback(event_id, user, arm, reward)
+        if event_id in self._unsent:
+            return
+        partition = self._partition(user)
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
         offset = await self._log.append("clicks", partition, codec.encode("Feedback", fields, self._edition))
         self._last_click[user] = max(offset, self._last_click.get(user, -1))
@@ -284,53 +327,48 @@ class Client:
             self._last_click.popitem(last=False)
         self._last_click_of_partition[partition] = max(offset, self._last_click_of_partition.get(partition, -1))
 
+    def _check_feedback(self, event_id: str, user: str, arm: int, reward: float) -> None:
+        """Refuse what no learner would take, as far as this client can know."""
+        asked = self._answers.get(event_id) or self._waiting.get(event_id)
+        if asked is not None:
+            _require_user(asked.user, user)
+        if arm < 0:
+            raise UnknownArm(f"arm: expected one numbered from 0, got {arm}")
+        if self._rules is not None:
+            self._rules.check_feedback(user, arm, reward)
+
     def _on_decisions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, DecisionReader())
-        for answer in reader.read(offset, value):
-            question = self._waiting.get(answer.event_id)
-            if question is None:
-                continue
-            self._drop(answer.event_id)
-            decision = Decision(
-                answer.event_id, question.user, answer.arm, answer.propensity, answer.policy, answer.model_version
-            )
-            self._answers[answer.event_id] = decision
-            if len(self._answers) > REMEMBERED_ANSWERS:
-                self._answers.popitem(last=False)
-            if not question.answer.done():
-                question.answer.set_result(decision)
+        for head, answers in reader.read(offset, value):
+            self._circuits.setdefault(partition, Circuit()).heard()
+            for answer in answers:
+                self._answered(answer)
+            passed = self._passed_over(partition)
+            passed.covered(head)
+            for event_id in passed.refused():
+                self._fail(event_id, _refused())
+
+    def _answered(self, answer: Answer) -> None:
+        question = self._waiting.get(answer.event_id)
+        if question is None:
+            return
+        self._drop(answer.event_id)
+        decision = answer.to(question.user)
+        self._answers[answer.event_id] = decision
+        if len(self._answers) > REMEMBERED_ANSWERS:
+            self._answers.popitem(last=False)
+        if not question.answer.done():
+            question.answer.set_result(decision)
 
 
-def _vector(context: ArrayLike) -> NDArray[np.float32]:
-    try:
-        # What is beyond float32 becomes infinite, and is refused as that.
-        with np.errstate(over="ignore"):
-            vector = np.asarray(context, dtype="<f4")
-    except (TypeError, ValueError):
-        raise HushstreamError("context: expected a vector of numbers, got something else") from None
-    if vector.ndim != 1 or not np.isfinite(vector).all():
-        raise HushstreamError(f"context: expected a vector of finite numbers, got shape {vector.shape}")
-    return vector
-
-
-def _require_id(name: str, text: str) -> None:
-    if id_fault(text) is not None:
-        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
+def _refused() -> RequestRefused:
+    return RequestRefused(
+        "decide: the learner refused the context (another length than the configuration's, a histogram that does not "
+        "sum to 1, a user outside the graph); `hushstream dead-letters list edge` tells why"
+    )
 
 
 def _require_user(known: str, user: str) -> None:
     # The arm tells of the clicks of the user whose it is: nobody else may have it.
     if known != user:
-        raise HushstreamError("event_id: expected one of this user's or a new one, got another user's")
-
-
-def _mask(eligible: Sequence[int] | None) -> bytes:
-    """Bit a of byte a // 8 stands for arm a; no bytes stand for all arms."""
-    if eligible is None:
-        return b""
-    if not len(eligible) or min(eligible) < 0:
-        raise HushstreamError("eligible: expected at least one arm, numbered from 0; leave it out for all arms")
-    mask = bytearray(max(eligible) // 8 + 1)
-    for arm in eligible:
-        mask[arm // 8] |= 1 << (arm % 8)
-    return bytes(mask)
+        raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")

@@ -3,24 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
 from hushstream.client.journals import JournalReader
-from hushstream.schemas.records import Decisions
+from hushstream.schemas.records import Decisions, JournalHead
 
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")
 
 
+PolicyName = Literal["model", "baseline", "repeated", "timeout", "no_learner", "refused"]
+
+_WHOLE = 10**9
+"""What records count a propensity of 1 as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer.
+
+    Attributes:
+        event_id: the application's name for the decision.
+        user: whose decision it is.
+        arm: the arm to show.
+        propensity: probability with which this arm was chosen, in [0, 1]; None where it is not known.
+        policy: "model"; "baseline" (what everybody gets: a user of the hold-out, or over quota); "repeated" (this
+            event id had been decided before); or ``arm`` is the caller's own baseline, since the learner did not answer
+            in time ("timeout"), none has answered for a while ("no_learner"), or it refused the context ("refused").
+        model_version: version of the shared model under the user's learner; 0 for none.
+    """
+
+    event_id: str
+    user: str
+    arm: int
+    propensity: float | None
+    policy: PolicyName
+    model_version: int
+
+
 class Answer(NamedTuple):
-    """One row of a decisions record."""
+    """One row of a decisions record; its propensity is in units of 1e-9."""
 
     event_id: str
     arm: int
     propensity: int
     policy: Literal["model", "baseline", "repeated"]
     model_version: int
+
+    def to(self, user: str) -> Decision:
+        """What the user whose event it is gets to see."""
+        return Decision(self.event_id, user, self.arm, self.propensity / _WHOLE, self.policy, self.model_version)
 
 
 class DecisionReader:
@@ -30,10 +64,12 @@ class DecisionReader:
         """Start without a place."""
         self._journal = JournalReader("Decisions")
 
-    def read(self, offset: int, value: bytes) -> Iterator[Answer]:
-        """Yield the answers of the record at ``offset``; nothing when it is off the chain or no decisions."""
+    def read(self, offset: int, value: bytes) -> Iterator[tuple[JournalHead, list[Answer]]]:
+        """Yield what the record at ``offset`` covers and answers; nothing when it is off the chain or no decisions."""
         for counted in self._journal.read(offset, value):
-            yield from _answers(cast(Decisions, counted))
+            record = cast(Decisions, counted)
+            if _sound(record):
+                yield record["head"], list(_answers(record))
 
 
 _COLUMNS: tuple[tuple[Literal["arms", "propensities", "model_versions"], str], ...] = (
@@ -44,8 +80,6 @@ _COLUMNS: tuple[tuple[Literal["arms", "propensities", "model_versions"], str], .
 
 
 def _answers(record: Decisions) -> Iterator[Answer]:
-    if not _sound(record):
-        return
     columns = [np.frombuffer(record[name], kind).tolist() for name, kind in _COLUMNS]
     for event_id, policy, arm, propensity, version in zip(
         record["event_ids"], record["policies"], *columns, strict=True

@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from hushstream.agents.acl_check import READ, WRITE, check_rights
 from hushstream.agents.broker_check import why_unreachable
+from hushstream.agents.deployment import load
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.quiet import Quiet, quieten
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.unopened import unopened
 from hushstream.client.client import Client
-from hushstream.engine.conversation import DECISIONS, Conversation
+from hushstream.engine.conversation import DECISIONS, Conversation, conversation_of
+from hushstream.engine.declaration import System
+from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
 _WHY_SECONDS = 5.0
-
+_GENESIS_SECONDS = 5.0
 _START_SECONDS = 30.0
 """A broker that answers, and does not answer all that is asked, is given up after so long."""
 
@@ -40,6 +44,7 @@ class KafkaEventLog:
         linger_seconds: float = 0.002,
         security: Security | None = None,
         topics: Conversation = DECISIONS,
+        digest: bytes | None = None,
     ) -> None:
         """Name the cluster and the deployment's topic prefix.
 
@@ -49,6 +54,7 @@ class KafkaEventLog:
             linger_seconds: how long a record may wait for others to share a request.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
             topics: what is written, and where the answers are.
+            digest: of the configuration that the application goes by; the deployment there must have the same.
 
         Raises:
             PlaintextRefused: contexts and clicks would leave this machine unencrypted.
@@ -57,6 +63,7 @@ class KafkaEventLog:
         self._cluster.require_encryption()
         self._prefix = prefix
         self._topics = topics
+        self._digest = digest
         self._linger_ms = round(linger_seconds * 1000)
         self._producer: AIOKafkaProducer | None = None
         self._replacing = asyncio.Lock()
@@ -71,7 +78,8 @@ class KafkaEventLog:
 
         Raises:
             AccessDenied: the client's access rules are missing.
-            HushstreamError: no broker answers, or the deployment's topics do not exist there.
+            HushstreamError: no broker answers, the deployment's topics do not exist there, or it is of another
+                configuration.
         """
         quieten("aiokafka")
         self._producer = self._make_producer()
@@ -184,6 +192,8 @@ class KafkaEventLog:
         if not assigned:
             return
         self._consumer.assign(assigned)
+        if self._digest is not None:
+            await self._require_configuration(assigned, self._digest)
         await self._consumer.seek_to_end(*assigned)
         for partition in assigned:
             await self._consumer.position(partition)
@@ -199,6 +209,23 @@ class KafkaEventLog:
                     f"client: expected as many partitions of {topic} as of {asked}, found {found} and "
                     f"{self._partitions}; partitions of a deployment are frozen, `hushstream topics check` names those "
                     f"that were added"
+                )
+
+    async def _require_configuration(self, journals: list[TopicPartition], digest: bytes) -> None:
+        """Hold the first record of the journals that have one against the configuration that we go by."""
+        assert self._consumer is not None
+        begun = [place for place, end in (await self._consumer.end_offsets(journals)).items() if end > 0]
+        if not begun:
+            return
+        await self._consumer.position(begun[0])  # it is at the end now, and will not be moved there behind us
+        self._consumer.seek(begun[0], (await self._consumer.beginning_offsets(begun))[begun[0]])
+        found = await self._consumer.getmany(begun[0], timeout_ms=round(_GENESIS_SECONDS * 1000), max_records=1)
+        for record in found.get(begun[0], ()):
+            name, fields = codec.decode(record.value)
+            if name == "Genesis" and fields["config_digest"] != digest:
+                raise HushstreamError(
+                    f"client: expected the configuration of deployment {fields['deployment']} as its workers have it, "
+                    f"got another; read it from the folder that they were started with"
                 )
 
     async def _read(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
@@ -217,7 +244,7 @@ class KafkaEventLog:
 
 def connect(
     bootstrap: str,
-    deployment: str,
+    deployment: str | Path,
     *,
     prefix: str | None = None,
     line: str = "private",
@@ -228,11 +255,36 @@ def connect(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        deployment: the deployment's name.
+        deployment: the deployment's folder, as workers have it but without keys (configuration and what was prepared
+            are public, and are all that is read): what it does not take is then refused before it is sent. Or the
+            deployment's name: such requests are refused when its learner has seen them.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         line: the shared model that new users start from.
         security: SASL and TLS.
         edition: in which records are written (`hushstream.schemas.catalogue`).
+
+    Raises:
+        HushstreamError: the folder is of a system that decides nothing, or something in it is missing.
     """
-    log = KafkaEventLog(bootstrap, f"{deployment}." if prefix is None else prefix, security=security)
-    return Client(log, line=line, edition=edition)
+    name, digest, rules = str(deployment), None, None
+    if isinstance(deployment, Path):
+        system = read_deployment(deployment, DECISIONS)
+        name, digest, rules = system.config.deployment, system.digest, system.requests
+    log = KafkaEventLog(bootstrap, f"{name}." if prefix is None else prefix, security=security, digest=digest)
+    return Client(log, line=line, edition=edition, rules=rules)
+
+
+def read_deployment(folder: Path, topics: Conversation) -> System:
+    """The deployment in a folder, for a client that talks over these topics.
+
+    Raises:
+        HushstreamError: it talks over others, or a file is missing.
+    """
+    system = load(folder)
+    own = conversation_of(system)
+    if own != topics:
+        raise HushstreamError(
+            f"client: expected a deployment whose applications write {topics.asked}, got {system.config.deployment}, "
+            f"where they write {own.asked}"
+        )
+    return system

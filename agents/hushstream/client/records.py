@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -17,13 +18,16 @@ from numpy.typing import ArrayLike
 from hushstream.agents.security import Security
 from hushstream.client.client import EventLog
 from hushstream.client.journals import JournalReader
-from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.kafka import KafkaEventLog, read_deployment
+from hushstream.client.waiting import PassedOver
 from hushstream.engine.conversation import Conversation
+from hushstream.engine.requests import BadContext, RequestRefused, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.systems.pdol.edge import Refusal, quantise
+from hushstream.systems.pdol.requests import RecordRules
 from hushstream.systems.pdol.rows import Rows
 
 PREDICTIONS = Conversation("records", (), "predictions")
@@ -80,10 +84,10 @@ class RecordClient:
             HushstreamError: this release does not know the edition.
         """
         self._log = log
-        self._nodes = nodes
-        self._dimension = dimension
+        self._rules = RecordRules(nodes, dimension)
         self._edition = codec.require_edition(edition)
         self._readers: dict[int, JournalReader] = {}
+        self._passed: dict[int, PassedOver] = {}
         self._waiting: dict[str, _Question] = {}
 
     async def __aenter__(self) -> Self:
@@ -123,15 +127,18 @@ class RecordClient:
             timeout: seconds; None waits for ever.
 
         Raises:
+            BadContext: the record breaks a bound; it was not sent.
+            RequestRefused: there is no such node, or the node's worker refused the record.
+            UnknownEvent: the event id is another user's.
             PredictionTimeout: no answer in time.
-            HushstreamError: the record breaks a bound, an argument is impossible, or the log refused the record.
+            HushstreamError: an argument is impossible, or the log refused the record.
         """
         real = np.asarray(values, dtype=np.float64)
         ends = np.array([0, len(real)], dtype=np.int64)
         coordinates = np.asarray(indices, dtype=np.int64)
-        rows, why = quantise(ends, coordinates, real, np.ones(1, dtype=np.int64), self._dimension)
+        rows, why = quantise(ends, coordinates, real, np.ones(1, dtype=np.int64), self._rules.dimension)
         if why[0]:
-            raise HushstreamError(f"record: expected {_WHY[Refusal(int(why[0]))]}, got others; it was not sent")
+            raise BadContext(f"record: expected {_WHY[Refusal(int(why[0]))]}, got others; it was not sent")
         return await self.predict_slot(event_id, user, node, rows, after_phase=after_phase, timeout=timeout)
 
     async def predict_slot(
@@ -157,25 +164,29 @@ class RecordClient:
         question = self._waiting.get(event_id)
         if question is None:
             question = self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
-            await self._log.append("records", self._home(node), codec.encode("Record", fields, self._edition))
+            home = self._home(node)
+            offset = await self._log.append("records", home, codec.encode("Record", fields, self._edition))
+            if not question.answer.done() and self._passed_over(home).sent(event_id, offset):
+                question.answer.set_exception(_refused())
         if question.user != user:
-            raise HushstreamError("event_id: expected one of this user's or a new one, got another user's")
+            raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")
         try:
             return await asyncio.wait_for(asyncio.shield(question.answer), timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
         finally:
             self._waiting.pop(event_id, None)
+            self._passed_over(self._home(node)).settled(event_id)
 
     async def label(self, event_id: str, user: str, node: int, label: int) -> None:
         """Tell the label of a record that was predicted; returns when the log holds it.
 
         Raises:
-            HushstreamError: it is neither 1 nor -1.
+            RequestRefused: it is neither 1 nor -1, or there is no such node.
         """
         self._require(event_id, user, node)
         if label not in (1, -1):
-            raise HushstreamError("label: expected 1 or -1, got another value")
+            raise RequestRefused("label: expected 1 or -1, got another value")
         fields = {"event_id": event_id, "user": user, "label": label}
         await self._log.append("records", self._home(node), codec.encode("Label", fields, self._edition))
 
@@ -187,14 +198,16 @@ class RecordClient:
             await self._log.append("records", partition, value)
 
     def _home(self, node: int) -> int:
-        return node * self._log.partitions() // self._nodes
+        return node * self._log.partitions() // self._rules.nodes
+
+    def _passed_over(self, home: int) -> PassedOver:
+        return self._passed.setdefault(home, PassedOver("records"))
 
     def _require(self, event_id: str, user: str, node: int) -> None:
         for name, text in (("event_id", event_id), ("user", user)):
             if id_fault(text) is not None:
                 raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
-        if not 0 <= node < self._nodes:
-            raise HushstreamError(f"node: expected one of {self._nodes}, from 0, got {node}")
+        self._rules.check_node(node)
 
     def _on_predictions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
@@ -204,13 +217,23 @@ class RecordClient:
                 question = self._waiting.get(event_id)
                 if question is not None and not question.answer.done():
                     question.answer.set_result(Prediction(event_id, label, fields["model_version"]))
+            passed = self._passed_over(partition)
+            passed.covered(fields["head"])
+            for event_id in passed.refused():
+                question = self._waiting.get(event_id)
+                if question is not None and not question.answer.done():
+                    question.answer.set_exception(_refused())
+
+
+def _refused() -> RequestRefused:
+    return RequestRefused("predict: the worker refused the record; `hushstream dead-letters list edge` tells why")
 
 
 def connect_records(
     bootstrap: str,
-    deployment: str,
-    nodes: int,
-    dimension: int,
+    deployment: str | Path,
+    nodes: int | None = None,
+    dimension: int | None = None,
     *,
     prefix: str | None = None,
     security: Security | None = None,
@@ -220,14 +243,24 @@ def connect_records(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        deployment: the deployment's name.
-        nodes: of the deployment.
-        dimension: of its records.
+        deployment: the deployment's folder, which says the rest (its configuration alone is read, which is public);
+            or its name.
+        nodes: of the deployment, by name.
+        dimension: of its records, by name.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
         edition: in which records are written (`hushstream.schemas.catalogue`).
+
+    Raises:
+        HushstreamError: the folder is of a system that takes no records, or a name was given without its numbers.
     """
-    own = f"{deployment}." if prefix is None else prefix
-    return RecordClient(
-        KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS), nodes, dimension, edition=edition
-    )
+    name, digest = str(deployment), None
+    if isinstance(deployment, Path):
+        system = read_deployment(deployment, PREDICTIONS)
+        name, digest = system.config.deployment, system.digest
+        nodes, dimension = system.requests
+    if nodes is None or dimension is None:
+        raise HushstreamError("connect_records: expected the deployment's folder, or nodes and dimension, got neither")
+    own = f"{name}." if prefix is None else prefix
+    log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
+    return RecordClient(log, nodes, dimension, edition=edition)

@@ -10,7 +10,8 @@ from typing import Any, Self, TypeVar
 
 from numpy.typing import ArrayLike
 
-from hushstream.client.client import Client, Decision
+from hushstream.client.client import Client
+from hushstream.client.decisions import Decision
 from hushstream.schemas.errors import HushstreamError
 
 Result = TypeVar("Result")

@@ -215,6 +215,9 @@ class System:
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
         core: the system's own object, which its machines work from.
+        requests: what applications may ask, in the form that the client of this conversation
+            (`hushstream.engine.conversation`) refuses by before it sends: `hushstream.engine.requests.ContextRules`
+            where decisions are asked for. None where nobody knows before the workers do.
         outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
             rights by name.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
@@ -236,6 +239,7 @@ class System:
     core: Any
     public_dataset: bool
     holdout: HoldoutView | None = None
+    requests: Any = None
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.requests import ContextRules
 from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import REWARD, ContextColumns, FeedbackColumns, gather_contexts
 
@@ -68,21 +69,15 @@ class DecodedOnce:
         self._pieces = [piece for piece in self._pieces if piece.high > position]
 
 
-def decode_checked(
-    part: InputSlice,
-    dimension: int,
-    arms: int,
-    good: Callable[[NDArray[np.float32]], NDArray[np.bool_]],
-    refusal: str,
-) -> DecodedContexts:
-    """Decode a slice of contexts; ``refusal`` is said of the rows of (n, dimension) that are not ``good``."""
-    columns = gather_contexts(part.records, dimension, arms)
+def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
+    """Decode a slice of contexts, with the rules' refusal of the rows that are not good."""
+    columns = gather_contexts(part.records, rules.width, rules.arms)
     decoded = DecodedContexts(part.low, part.high, columns)
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
-    for row in np.flatnonzero(~good(columns.contexts)):
-        decoded.refused[int(row)] = refusal
+    for row in np.flatnonzero(~rules.good(columns.contexts)):
+        decoded.refused[int(row)] = rules.refusal
     return decoded
 
 

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 
 import typer
 
-from hushstream.cli import config_options, deployments, evaluations, metrics_table, operations, replays, users, workers
+from hushstream.cli import (
+    config_options,
+    deployments,
+    evaluations,
+    metrics_table,
+    operations,
+    quickstarts,
+    replays,
+    users,
+    workers,
+)
 from hushstream.schemas.errors import HushstreamError
 
 app = typer.Typer(
@@ -22,7 +32,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-for module in (replays, evaluations, workers, config_options, deployments, operations, metrics_table, users):
+for module in (
+    quickstarts,
+    replays,
+    evaluations,
+    workers,
+    config_options,
+    deployments,
+    operations,
+    metrics_table,
+    users,
+):
     module.register(app)
 
 

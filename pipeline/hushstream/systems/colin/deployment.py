@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.outcomes import Refusal
+from hushstream.engine.requests import ContextRules
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -34,7 +37,7 @@ from hushstream.systems.colin.estimator import CollaborativeState
 from hushstream.systems.colin.noised_sums import NoisedRewardSums, open_noised_sums
 from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.ridge import ridge_of
-from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows
+from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
 from hushstream.systems.colin.width import lemma_alpha
 
 NAME = "colin"
@@ -111,6 +114,23 @@ class CollaborativeSystem:
         """The longest that a step stays open in log time, or None."""
         seconds = self.config.release.seconds
         return None if seconds is None else max(1, round(seconds * 1000))
+
+    @property
+    def requests(self) -> ContextRules:
+        """See `System.requests`: contexts hold the features of every arm, and users are those of the graph."""
+        return ContextRules(
+            arms=self.config.arms,
+            width=self.config.arms * self.features.dimension,
+            good=self._short,
+            refusal=Refusal.TOO_LONG_FEATURES,
+            expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
+            lines=(LINE,),
+            users=self.graph.index,
+        )
+
+    def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+        rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)
+        return np.asarray(rows.reshape(-1, self.config.arms).all(axis=1))
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""

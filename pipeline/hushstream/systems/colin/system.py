@@ -44,6 +44,7 @@ def declare(core: CollaborativeSystem) -> System:
         words=_words(core.config),
         facts={"users": core.nodes, "algorithm": core.config.learner.algorithm, "ridge": round(core.ridge, 6)},
         core=core,
+        requests=core.requests,
         public_dataset=core.public_dataset,
     )
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.outcomes import Refusal
+from hushstream.engine.requests import ContextRules
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee
@@ -25,6 +27,7 @@ from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
+from hushstream.systems.p2b.edge.intake import normalised
 from hushstream.systems.p2b.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.promise import (
@@ -129,6 +132,18 @@ class P2BSystem:
     def lines_for_users(self) -> tuple[str, ...]:
         """The lines that a context may name."""
         return (COLD, *LINES[: self.line_count])
+
+    @property
+    def requests(self) -> ContextRules:
+        """See `System.requests`: contexts are histograms."""
+        return ContextRules(
+            arms=self.config.arms,
+            width=self.config.context.dimension,
+            good=normalised,
+            refusal=Refusal.UNNORMALISED_CONTEXT,
+            expected="a histogram: no entry below 0, and the sum is 1",
+            lines=self.lines_for_users,
+        )
 
     @property
     def model_dimension(self) -> int:

@@ -46,6 +46,7 @@ def declare(core: P2BSystem) -> System:
         words=_words(config),
         facts={"codes": core.codes},
         core=core,
+        requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.requests import ContextRules
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
@@ -27,6 +31,7 @@ from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
 from hushstream.systems.pdap.noise import MECHANISM, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.promise import budget_facts, release_guarantee, spending_terms
+from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
 from hushstream.systems.pdap.tickets import TICKETS
 
@@ -86,6 +91,21 @@ class PdapSystem:
     def homes(self) -> Mapping[str, int]:
         """Number of each vendor, by its name."""
         return {vendor.name: number for number, vendor in enumerate(self.config.vendors)}
+
+    @cached_property
+    def requests(self) -> ContextRules:
+        """See `System.requests`: contexts are numbers from 0 to 1, and the line is the user's home vendor."""
+        levels = self.config.release.reward_levels
+        return ContextRules(
+            arms=self.config.arms,
+            width=self.config.grid.dimension,
+            good=inside,
+            refusal=PdapRefusal.CONTEXT_OUTSIDE,
+            expected="numbers from 0 to 1",
+            lines=self.homes,
+            good_reward=lambda reward: self.within_levels(reward) is not None,
+            expected_reward=f"a multiple of 1/{levels} from 0 to 1 (release.reward_levels)",
+        )
 
     @cached_property
     def owners(self) -> Int64:
@@ -171,6 +191,11 @@ class PdapSystem:
         found = reward * self.config.release.reward_levels
         level = round(found)
         return level if abs(level - found) <= _LEVEL_MARGIN else None
+
+
+def inside(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows of (n, d) have entries from 0 to 1."""
+    return np.asarray(((contexts >= 0) & (contexts <= 1)).all(axis=1))
 
 
 def require_publishable(config: PdapConfig) -> None:

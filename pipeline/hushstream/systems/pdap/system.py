@@ -43,6 +43,7 @@ def declare(core: PdapSystem) -> System:
         words=_words(config),
         facts={"vendors": len(config.vendors), "arms": config.arms, "least block": config.least_counts[0]},
         core=core,
+        requests=core.requests,
         public_dataset=core.public_dataset,
     )
 

@@ -14,6 +14,7 @@ from hushstream.systems.pdol.advice import Advice, advise
 from hushstream.systems.pdol.budget import budget_facts, promise_of
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.requests import RecordRules
 from hushstream.systems.pdol.roles import ROLES, roles_of
 from hushstream.systems.pdol.topics import TOPICS, topics_of
 
@@ -37,6 +38,7 @@ def declare(core: PdolSystem) -> System:
         words=_words(config),
         facts={"nodes": config.nodes, "homes": core.counts["learner"], "dimension": config.records.dimension},
         core=core,
+        requests=RecordRules(config.nodes, config.records.dimension),
         public_dataset=core.public_dataset,
     )
 

@@ -44,16 +44,18 @@ class StreamPlace:
     Attributes:
         folder: the deployment's folder (configuration and encoder); state and logs go below it.
         bootstrap: a Kafka to use, or None to start the embedded broker.
-        seed: of the keys (experiments on public data only).
+        seed: of the keys (experiments on public data only); None takes the deployment's key files.
         resume: go on with topics that hold records of an earlier run; refused otherwise.
         security: file with the SASL and TLS settings of the given Kafka, for this process and for the workers.
+        worker_options: further arguments of every ``hushstream worker``.
     """
 
     folder: Path
     bootstrap: str | None
-    seed: int
+    seed: int | None
     resume: bool = False
     security: Path | None = None
+    worker_options: tuple[str, ...] = ()
 
 
 class WorkerDied(HushstreamError):
@@ -103,7 +105,7 @@ class StreamSession:
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""
-        return await copy_async(self._connection(), self._system.partitions)
+        return await copy_async(self.connection(), self._system.partitions)
 
     async def counts(self) -> Mapping[str, int]:
         """Events by outcome over all roles, once the workers have nothing left to fold.
@@ -140,7 +142,15 @@ class StreamSession:
                     raise WorkerDied(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
             await asyncio.sleep(0.2)
 
-    def _connection(self) -> Connection:
+    async def kill(self, role: str) -> None:
+        """SIGKILL the worker of a role, and start it again as a supervisor does."""
+        process = self._processes.pop(role)
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        self._start_worker(role)
+
+    def connection(self) -> Connection:
+        """How the operator's tools reach the deployment."""
         return Connection(self._bootstrap, self._prefix, self._security)
 
     async def _start_broker(self) -> str:
@@ -155,7 +165,7 @@ class StreamSession:
         return ready.read_text().strip()
 
     async def _make_topics(self) -> None:
-        created = await apply_async(self._connection(), self._system)
+        created = await apply_async(self.connection(), self._system)
         if len(created) < len(self._system.topics) and not self._place.resume:
             raise HushstreamError(
                 f"{self._bootstrap}: expected no topics of deployment {self._system.config.deployment}, found some of "
@@ -165,17 +175,24 @@ class StreamSession:
     def _start_worker(self, role: str) -> None:
         self._zone_ports[role] = _free_port()
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._place.folder)]
-        arguments += ["--bootstrap", self._bootstrap, "--seed", str(self._place.seed)]
+        arguments += ["--bootstrap", self._bootstrap]
+        if self._place.seed is not None:
+            arguments += ["--seed", str(self._place.seed)]
         if self._place.security is not None:
             arguments += ["--security", str(self._place.security)]
-        arguments += ["--zone-metrics-port", str(self._zone_ports[role])]
+        arguments += ["--zone-metrics-port", str(self._zone_ports[role]), *self._place.worker_options]
         self._spawn(role, arguments)
 
     def _spawn(self, name: str, arguments: list[str]) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with self._log_path(name).open("wb") as log:
+            # In a session of its own: who ends us with Ctrl-C ends them through us, the broker last.
             self._processes[name] = subprocess.Popen(
-                [sys.executable, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
+                [sys.executable, *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
             )
 
     async def _stop(self) -> None:

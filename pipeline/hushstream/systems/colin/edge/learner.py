@@ -15,14 +15,12 @@ and noised sums are released from here.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.engine.awaiting import Awaiting
 from hushstream.engine.deciding_fold import Journaled
 from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice
 from hushstream.engine.models import ModelReader
-from hushstream.engine.outcomes import Refusal
 from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.engine.spending import Spending
 from hushstream.privacy.keys import Key
@@ -32,7 +30,6 @@ from hushstream.systems.colin.edge import learner_state as collaborative_state
 from hushstream.systems.colin.edge.learner_fold import CollaborativeFold, OpenRow
 from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters
 from hushstream.systems.colin.noised_sums import NoisedRewardSums
-from hushstream.systems.colin.rows import short_enough
 
 
 class CollaborativeLearnerMachine(Awaiting[OpenRow]):
@@ -95,12 +92,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
             self.noised_sums.renoise(earlier)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
-        d = self.system.features.dimension
-        return decode_checked(part, self.arms * d, self.arms, self._short, Refusal.TOO_LONG_FEATURES)
-
-    def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
-        rows = short_enough(contexts.reshape(-1, self.system.features.dimension), self.system.features)
-        return np.asarray(rows.reshape(-1, self.arms).all(axis=1))
+        return decode_checked(part, self.system.requests)
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> CollaborativeFold:
         return CollaborativeFold(self, journaled)

@@ -5,15 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.intake import DecodedContexts, decode_checked
-from hushstream.engine.machine import InputSlice
-from hushstream.engine.outcomes import Refusal
 from hushstream.systems.p2b.edge.terms import HISTOGRAM_TOLERANCE
-
-
-def decode_contexts(part: InputSlice, dimension: int, arms: int) -> DecodedContexts:
-    """Decode a slice of contexts and find the rows that are not normalised histograms."""
-    return decode_checked(part, dimension, arms, normalised, Refusal.UNNORMALISED_CONTEXT)
 
 
 def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:

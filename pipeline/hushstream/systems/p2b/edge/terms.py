@@ -24,16 +24,22 @@ class OlderState(HushstreamError):
 
 
 class Choice(NamedTuple):
-    """What was decided: arm, propensity in units of 1e-9, version of the shared model under it, slot now due.
+    """What was decided: arm, version of the shared model under it, whether a slot is due now.
 
+    ``billionths``: probability with which the arm was chosen, in units of 1e-9, as records hold it.
     ``repeated``: the event is one that still waits for feedback, and this is the answer that it got before.
     """
 
     arm: int
-    propensity: int
+    billionths: int
     model_version: int
     slot_due: bool
     repeated: bool
+
+    @property
+    def propensity(self) -> float:
+        """Probability with which the arm was chosen, in [0, 1]."""
+        return self.billionths / CERTAIN
 
 
 class Interaction(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from hushstream.engine.deciding import DecisionRole
 from hushstream.engine.deciding_fold import Journaled
 from hushstream.engine.early_feedback import UserEarlyFeedback
-from hushstream.engine.intake import DecodedContexts
+from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice, finished
 from hushstream.engine.models import ModelReader
 from hushstream.engine.spending import Spending
@@ -23,7 +23,6 @@ from hushstream.privacy.noise import NoiseAddress
 from hushstream.systems.p2b.deployment import LINES, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
-from hushstream.systems.p2b.edge.intake import decode_contexts
 from hushstream.systems.p2b.edge.users import Users
 from hushstream.systems.p2b.lift import LiftCounter, in_holdout
 from hushstream.systems.p2b.machines import learner_state
@@ -116,8 +115,7 @@ class LearnerMachine(DecisionRole):
         return self.key.digest("lift-id", self.nonce if parts else self.chain.genesis_nonce, place)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
-        config = self.system.config
-        return decode_contexts(part, config.context.dimension, config.arms)
+        return decode_checked(part, self.system.requests)
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> LearnerFold:
         return LearnerFold(self, journaled)

@@ -135,7 +135,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
         choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
-        past = PastDecision(user, choice.arm, choice.propensity, choice.model_version)
+        past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
         if choice.repeated:
             self._repeat(event_id, past)
             return
@@ -186,7 +186,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     ) -> None:
         """Answer a user who asks for more than his share: not from his clicks, and without learning from them."""
         choice = agent.decide_publicly(context, mask)
-        answer = PastDecision("", choice.arm, choice.propensity, choice.model_version)
+        answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
         if self._journaled is not None:
             gap = partial(agent.public_score_gap, context, choice.arm)
             answer, _ = self._as_journaled(answer, self._journaled, gap)

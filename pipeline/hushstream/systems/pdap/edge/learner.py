@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.engine.awaiting import Awaiting
 from hushstream.engine.deciding_fold import Journaled
@@ -21,10 +20,9 @@ from hushstream.engine.models import ModelReader
 from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdap.aggregate import Aggregate
-from hushstream.systems.pdap.deployment import LINE, PdapSystem
+from hushstream.systems.pdap.deployment import LINE, PdapSystem, inside
 from hushstream.systems.pdap.edge import learner_state
 from hushstream.systems.pdap.edge.learner_fold import OpenRow, PdapFold
-from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.serving import Serving
 
 
@@ -72,7 +70,7 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
 
     def _decode(self, part: InputSlice) -> PathContexts:
         grid = self.system.config.grid
-        found = decode_checked(part, grid.dimension, self.arms, inside, PdapRefusal.CONTEXT_OUTSIDE)
+        found = decode_checked(part, self.system.requests)
         contexts = found.columns.contexts
         # What is refused has no path; any stands for it.
         paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
@@ -90,11 +88,6 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
     def restore(self, snapshot: bytes) -> None:
         """See `Machine.restore`."""
         learner_state.restore(self, snapshot)
-
-
-def inside(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Which rows of (n, d) have entries from 0 to 1."""
-    return np.asarray(((contexts >= 0) & (contexts <= 1)).all(axis=1))
 
 
 def cold_serving(system: PdapSystem, key: Key) -> Serving:

@@ -84,13 +84,13 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         return None if self._machine.is_home_of(user) else Refusal.FOREIGN_USER
 
     def _bad_reward(self, reward: float) -> str | None:
-        return PdapRefusal.REWARD_OFF_LEVELS if self._machine.system.within_levels(reward) is None else None
+        return None if self._machine.system.requests.good_reward(reward) else PdapRefusal.REWARD_OFF_LEVELS
 
     # Contexts.
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
         columns = decoded.columns
-        if columns.lines[row] not in self._machine.system.homes:
+        if columns.lines[row] not in self._machine.system.requests.lines:
             return Refusal.UNKNOWN_LINE
         stranger = self._stranger(columns.users[row])
         return stranger or self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)

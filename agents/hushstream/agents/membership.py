@@ -1,0 +1,128 @@
+"""A worker that was killed holds its partitions until its session ends; those who see that it is dead take it out.
+
+Each member of a group keeps a locked file with its member id in the data directory. The system takes the lock away with
+the process, however that ended. Whoever shares the directory on this machine, the same worker started again above all,
+then asks the group to let that member go, as it would have done itself: the others have its partitions a heartbeat
+later. A member on another machine is missed when its session ends, as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import IO
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
+from aiokafka.protocol.group import LeaveGroupRequest
+
+from hushstream.agents.security import Cluster
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+"""How often a worker looks whether another has died."""
+
+
+class Seat:
+    """This process's place in its group, and those of the others that share the data directory."""
+
+    def __init__(self, datadir: Path, group: str) -> None:
+        """Nothing is written yet.
+
+        Args:
+            datadir: the worker's.
+            group: the consumer group.
+        """
+        self._folder = datadir / "members" / group
+        self._prefix = f"{socket.gethostname()}."
+        self._name = f"{self._prefix}{uuid.uuid4().hex}.member"
+        self._held: IO[str] | None = None
+        self._member_id = ""
+
+    def take(self, member_id: str) -> None:
+        """Say under which id this process is a member now.
+
+        Raises:
+            OSError: the file cannot be written or locked.
+        """
+        if not member_id or member_id == self._member_id:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unready = self._folder / f".{self._name}"
+        file = unready.open("w")
+        # Locked before it has its name: nobody sees it without.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(member_id)
+        file.flush()
+        unready.replace(self._folder / self._name)
+        if self._held is not None:
+            self._held.close()
+        self._held, self._member_id = file, member_id
+
+    def leave(self) -> None:
+        """Forget the place: the group was left."""
+        if self._held is not None:
+            (self._folder / self._name).unlink(missing_ok=True)
+            self._held.close()
+            self._held = None
+
+    def vacant(self) -> dict[Path, str]:
+        """Member ids of processes of this machine that ended without leaving, by their files."""
+        found = {}
+        for path in sorted(self._folder.glob(f"{self._prefix}*.member")):
+            if path.name != self._name and (member_id := _of_the_dead(path)) is not None:
+                found[path] = member_id
+        return found
+
+
+def _of_the_dead(path: Path) -> str | None:
+    """The member id in a file that nobody locks; None while somebody does, or where locks cannot be had."""
+    try:
+        with path.open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file.read()
+    except OSError:
+        return None
+
+
+async def watch_seats(seat: Seat, let_go: Callable[[str], Awaitable[None]]) -> None:
+    """Look after the others for ever, and let those go that have died.
+
+    Args:
+        seat: of this process.
+        let_go: takes a member out of the group; raises `KafkaError` or `OSError` where it is to be tried again.
+    """
+    while True:
+        for path, member_id in (await asyncio.to_thread(seat.vacant)).items():
+            try:
+                await let_go(member_id)
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.warning("a member that died could not be taken out (%s), trying again", type(error).__name__)
+                continue
+            path.unlink(missing_ok=True)
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def let_go(cluster: Cluster, group: str, member_id: str) -> None:
+    """Take a member out of a group, as it leaves by itself when it ends cleanly.
+
+    Raises:
+        KafkaError, OSError, TimeoutError: the broker is away, or refuses.
+    """
+    admin = AIOKafkaAdminClient(**cluster.client_options())
+    await admin.start()
+    try:
+        coordinator = await admin.find_coordinator(group)
+        answer = await admin._send_request_to_node(coordinator, LeaveGroupRequest(group, member_id))
+    finally:
+        await admin.close()
+    if answer.error_code and answer.error_code != UnknownMemberIdError.errno:
+        error: KafkaError = for_code(answer.error_code)(group)
+        raise error
+    logger.info("a member that died was taken out of group %s", group)

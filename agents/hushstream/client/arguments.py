@@ -1,0 +1,55 @@
+"""What an application hands over, as the bytes of a record; what is impossible in any deployment is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hushstream.engine.requests import BadContext, UnknownArm
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+
+
+def vector_of(context: ArrayLike) -> NDArray[np.float32]:
+    """A context as float32 (d,).
+
+    Raises:
+        BadContext: it is no vector of finite numbers.
+    """
+    try:
+        # What is beyond float32 becomes infinite, and is refused as that.
+        with np.errstate(over="ignore"):
+            vector = np.asarray(context, dtype="<f4")
+    except (TypeError, ValueError):
+        raise BadContext("context: expected a vector of numbers, got something else") from None
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise BadContext(f"context: expected a vector of finite numbers, got shape {vector.shape}")
+    return vector
+
+
+def require_id(name: str, text: str) -> None:
+    """Refuse a name that no record may hold.
+
+    Raises:
+        HushstreamError: it is empty or too long.
+    """
+    if id_fault(text) is not None:
+        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
+
+
+def mask_of(eligible: Sequence[int] | None) -> bytes:
+    """Bit a of byte a // 8 stands for arm a; no bytes stand for all arms.
+
+    Raises:
+        UnknownArm: there is none, or a negative one.
+    """
+    if eligible is None:
+        return b""
+    if not len(eligible) or min(eligible) < 0:
+        raise UnknownArm("eligible: expected at least one arm, numbered from 0; leave it out for all arms")
+    mask = bytearray(max(eligible) // 8 + 1)
+    for arm in eligible:
+        mask[arm // 8] |= 1 << (arm % 8)
+    return bytes(mask)

@@ -1,0 +1,88 @@
+"""What a client knows of one partition's learners without being told: whether they go on, and what they passed over."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from hushstream.schemas.records import JournalHead
+
+SILENT_SECONDS = 1.0
+"""So long a question may lie without any record of the journal before nobody is taken to answer there."""
+
+PROBE_SECONDS = 1.0
+"""While nobody answers, one question in so many seconds goes to the log; its answer, like any other, ends the wait."""
+
+
+class Circuit:
+    """Whether anybody answers on a partition: open while questions lie there and its journal does not grow.
+
+    Any record of the journal that counts closes it, whoever asked for it.
+    """
+
+    def __init__(self) -> None:
+        """Closed: nothing was asked."""
+        self._asked_at: float | None = None
+        self._probe_at = 0.0
+
+    def asked(self, now: float) -> None:
+        """A question goes out, at a time in seconds on a clock that only goes forward."""
+        if self._asked_at is None:
+            self._asked_at = now
+
+    def heard(self) -> None:
+        """The journal grew; or the log refused the question, which says nothing of learners."""
+        self._asked_at, self._probe_at = None, 0.0
+
+    def is_open(self, now: float) -> bool:
+        """Whether the oldest question since the journal last grew has lain too long."""
+        return self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS
+
+    def probes(self, now: float) -> bool:
+        """Whether a question is to be sent although it is open; then none is for a while."""
+        if now < self._probe_at:
+            return False
+        self._probe_at = now + PROBE_SECONDS
+        return True
+
+
+class PassedOver:
+    """Questions of one partition that its journal has gone past without an answer: those were refused.
+
+    A record of the journal covers a range of the input without a hole, and answers all in it that is answered at all.
+    """
+
+    def __init__(self, topic: str) -> None:
+        """Of questions on this topic."""
+        self._topic = topic
+        self._low = self._high = -1
+        self._offsets: OrderedDict[str, int] = OrderedDict()
+
+    def sent(self, event_id: str, offset: int) -> bool:
+        """Note where a question is that has no answer yet; whether the journal is past it already."""
+        if self._low <= offset < self._high:
+            return True
+        self._offsets[event_id] = offset
+        return False
+
+    def settled(self, event_id: str) -> None:
+        """A question was answered, or is given up."""
+        self._offsets.pop(event_id, None)
+
+    def covered(self, head: JournalHead) -> None:
+        """Take in the range that a counted record covers, behind the answers that it holds."""
+        for part in head["inputs"]:
+            if part["topic"] == self._topic:
+                self._low = self._low if part["low"] == self._high else part["low"]
+                self._high = part["high"]
+
+    def refused(self) -> list[str]:
+        """Take the questions that have been passed over."""
+        found = []
+        while self._offsets:
+            event_id, offset = next(iter(self._offsets.items()))
+            if offset >= self._high:
+                break
+            del self._offsets[event_id]
+            if offset >= self._low:
+                found.append(event_id)
+        return found

@@ -1,0 +1,118 @@
+"""What applications may ask of those who decide, as a system declares it.
+
+Learners decode by these rules, and clients refuse by them before they send: so both refuse the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.schemas.errors import HushstreamError
+
+
+class RequestRefused(HushstreamError):
+    """What an application asked or told can never be taken: the learner would write it to the dead letters, or did."""
+
+
+class BadContext(RequestRefused):
+    """A context of another length, or one that breaks a bound."""
+
+
+class UnknownArm(RequestRefused):
+    """An arm, a baseline or an eligible arm beyond those of the deployment."""
+
+
+class UnknownEvent(RequestRefused):
+    """Feedback on an event of another user."""
+
+
+class UnknownUser(RequestRefused):
+    """A user outside the public graph."""
+
+
+class UnknownLine(RequestRefused):
+    """A line that the deployment does not have."""
+
+
+class BadReward(RequestRefused):
+    """A reward that is no number from 0 to 1, or on none of the deployment's levels."""
+
+
+def any_reward(reward: float) -> bool:
+    """Of a system that takes every reward from 0 to 1."""
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRules:
+    """What is taken of a context and of feedback, as far as configuration and preparation say.
+
+    Attributes:
+        arms: how many there are.
+        width: how many numbers a context has.
+        good: which rows of contexts (n, width) are taken.
+        refusal: the reason that stands in the dead letters for the others.
+        expected: what a good context is, in words.
+        lines: what a context may name as its line.
+        users: who may ask; None for anybody.
+        good_reward: whether a reward from 0 to 1 is taken.
+        expected_reward: what a good reward is, in words.
+    """
+
+    arms: int
+    width: int
+    good: Callable[[NDArray[np.float32]], NDArray[np.bool_]]
+    refusal: str
+    expected: str
+    lines: Collection[str]
+    users: Container[str] | None = None
+    good_reward: Callable[[float], bool] = any_reward
+    expected_reward: str = "a number in [0, 1]"
+
+    def check_context(
+        self, user: str, line: str, context: NDArray[np.float32], eligible: Sequence[int] | None, baseline: int | None
+    ) -> None:
+        """Refuse what no learner would take; the errors repeat nothing of what was asked but its size.
+
+        Args:
+            user: who asks.
+            line: the line that is named.
+            context: float32 (d,), finite.
+            eligible: arms, None for all.
+            baseline: an arm, or None.
+
+        Raises:
+            UnknownUser, UnknownLine, UnknownArm, BadContext: the first fault found.
+        """
+        self._check_user(user)
+        if line not in self.lines:
+            raise UnknownLine(f"line: expected one of {', '.join(sorted(self.lines))}, got another")
+        for arm in (*(() if eligible is None else eligible), *(() if baseline is None else (baseline,))):
+            self._check_arm(arm)
+        if len(context) != self.width:
+            raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got {len(context)}")
+        if not self.good(context[None, :])[0]:
+            raise BadContext(f"context: expected {self.expected}, got other numbers; it was not sent")
+
+    def check_feedback(self, user: str, arm: int, reward: float) -> None:
+        """Refuse feedback that no learner would take.
+
+        Raises:
+            UnknownUser, UnknownArm, BadReward: the first fault found.
+        """
+        self._check_user(user)
+        self._check_arm(arm)
+        if not self.good_reward(reward):
+            raise BadReward(f"reward: expected {self.expected_reward}, got another")
+
+    def _check_user(self, user: str) -> None:
+        if self.users is not None and user not in self.users:
+            raise UnknownUser("user: expected one of the deployment's graph, got another name; nothing was sent")
+
+    def _check_arm(self, arm: int) -> None:
+        if not 0 <= arm < self.arms:
+            raise UnknownArm(f"arm: expected one of the {self.arms} arms, numbered from 0, got {arm}")

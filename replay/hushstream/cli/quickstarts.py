@@ -1,0 +1,40 @@
+"""The first command of the first hour that one goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hushstream.cli.options import AsJson, require_folder, show
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(quickstart)
+
+
+def quickstart(
+    folder: Annotated[Path, typer.Argument(help="What it leaves: fast.yaml to edit, and the deployment.")] = Path(
+        "quickstart"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page on 127.0.0.1; 0 for any.")] = 8765,
+    visitors: Annotated[int, typer.Option(min=1, max=2000, help="Simulated visitors at once.")] = 60,
+    seed: Annotated[int, typer.Option(help="Of what the visitors like.")] = 0,
+    seconds: Annotated[float | None, typer.Option(min=1, help="End by itself after so many seconds.")] = None,
+    json: AsJson = False,
+) -> None:
+    """A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, edit."""
+    from hushstream.replay.quickstart.run import QuickstartOptions, run
+
+    require_folder(folder)
+    options = QuickstartOptions(folder=folder, port=port, visitors=visitors, seed=seed, seconds=seconds)
+    state = asyncio.run(run(options, lambda line: typer.echo(line, err=json)))
+    show(
+        state,
+        json,
+        f"{sum(state['answers'].values())} visits answered, model version {state['version']}. Edit {folder}/fast.yaml "
+        f"and start it again, or go on with `hushstream guarantee {folder}/fast.yaml`.",
+    )

@@ -1,0 +1,46 @@
+"""The folder that a quickstart leaves: configurations to edit, and the deployment that was made of one."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.resources import files
+from pathlib import Path
+
+from hushstream.agents.deployment import KEYS, prepare, read_config
+from hushstream.engine.declaration import System
+from hushstream.privacy.keys import generate_keys
+from hushstream.schemas.errors import HushstreamError
+
+CONFIGURATION = "fast.yaml"
+DEPLOYMENT = "deployment"
+_MADE_HERE = ".made-by-quickstart"
+
+
+def lay_out(folder: Path) -> System:
+    """Write the configuration, unless it is there to be edited, and make a deployment of it with keys of its own.
+
+    The deployment is made anew each time: its logs were in the memory of a broker that is gone.
+
+    Raises:
+        HushstreamError: the configuration is of no system with learners here, or the folder holds something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONFIGURATION
+    if not path.exists():
+        path.write_text((files(__package__) / CONFIGURATION).read_text())
+    config = read_config(path)
+    if config.system != "p2b" or config.kind != "hosted":
+        raise HushstreamError(
+            f"{path}: expected a hosted deployment of p2b, got {config.system}; other systems are played by "
+            f"`hushstream replay {config.system}`"
+        )
+    made = folder / DEPLOYMENT
+    if made.exists():
+        if not (made / _MADE_HERE).exists():
+            raise HushstreamError(f"{made}: expected a folder that a quickstart made, or none, got another one")
+        shutil.rmtree(made)
+    made.mkdir()
+    (made / _MADE_HERE).touch()
+    system = prepare(made, config)
+    generate_keys(made / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
+    return system

@@ -1,0 +1,282 @@
+"""Nobody waits for what will not come: refusals before and after sending, and baselines while no learner answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hushstream.agents.deployment import parse_config, prepare
+from hushstream.broker import EmbeddedBroker
+from hushstream.client import (
+    BadContext,
+    BadReward,
+    Client,
+    RecordClient,
+    RequestRefused,
+    UnknownArm,
+    UnknownEvent,
+    UnknownLine,
+    UnknownUser,
+    connect,
+    connect_records,
+    waiting,
+)
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async
+from hushstream.replay.runners.session import DirectSession
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.deployment import CollaborativeSystem
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.system import declare as declare_p2b
+from hushstream.systems.pdap.deployment import PdapSystem
+from hushstream.systems.pdap.system import declare as declare_pdap
+
+SHORT = 0.03
+X = [0.7, 0.1, 0.1, 0.1]
+PDOL = {"system": "pdol", "deployment": "words", "nodes": 2, "records": {"dimension": 4}}
+
+
+def _deciding(rigs, name):
+    """A deployment of each system that decides, and a good question of it."""
+    if name == "p2b":
+        return declare_p2b(rigs.make_system()), {"user": "ann", "context": X, "line": "private"}
+    if name == "colin":
+        config = parse_config(
+            {"system": "colin", "deployment": "small", "arms": 3, "features": {"dimension": 2, "norm": 1.0}}
+        )
+        core = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
+        return declare_colin(core), {"user": "ann", "context": [0.1] * 6, "line": "private"}
+    config = parse_config(
+        {
+            "system": "pdap",
+            "deployment": "mall",
+            "vendors": [{"name": "north", "arms": 2}, {"name": "south", "arms": 2}],
+            "dimension": 2,
+        }
+    )
+    return declare_pdap(PdapSystem.of(config)), {"user": "ann", "context": [0.5, 0.5], "line": "north"}
+
+
+WRONG = [
+    ("p2b", {"context": X[:3]}, BadContext),
+    ("p2b", {"context": [0.7, 0.4, 0.2, 0.1]}, BadContext),
+    ("p2b", {"context": [1.1, -0.1, 0.0, 0.0]}, BadContext),
+    ("p2b", {"eligible": [99]}, UnknownArm),
+    ("p2b", {"baseline": 99}, UnknownArm),
+    ("p2b", {"line": "nowhere"}, UnknownLine),
+    ("colin", {"context": [0.1] * 4}, BadContext),
+    ("colin", {"context": [0.9] * 6}, BadContext),
+    ("colin", {"user": "eve"}, UnknownUser),
+    ("colin", {"line": "north"}, UnknownLine),
+    ("pdap", {"context": [0.5, 1.5]}, BadContext),
+    ("pdap", {"line": "west"}, UnknownLine),
+    ("pdap", {"eligible": [4]}, UnknownArm),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "error"), WRONG)
+async def test_what_a_room_declares_is_refused_before_it_is_sent_and_by_its_learner_when_it_was(
+    rigs, name, fault, error
+):
+    system, good = _deciding(rigs, name)
+    wrong = {"event_id": "wrong", **good, **fault, "timeout": None}
+    async with DirectSession(system, seed=1) as session:
+        async with Client(session.event_log(), rules=system.requests) as client:
+            with pytest.raises(error):
+                await client.decide(**wrong)
+            assert not await _records(session, "contexts")
+        # The learner refuses the same; who did not know the rules hears of it when its journal is past the question.
+        async with Client(session.event_log()) as client:
+            if "baseline" in fault:
+                assert (await client.decide(**wrong)).policy == "refused"
+            else:
+                with pytest.raises(RequestRefused, match="dead-letters list edge"):
+                    await client.decide(**wrong)
+            assert (await client.decide("good", **good, timeout=60)).policy == "model"
+        assert await _records(session, "dead-letters-edge") == 1
+
+
+async def _records(session, topic):
+    """How many there are."""
+    return sum(len(part.records) for _, part in (await session.logs()).of_topic(topic))
+
+
+async def test_with_a_baseline_a_question_that_the_learner_refused_is_answered_by_it_and_marked(rigs):
+    system, good = _deciding(rigs, "p2b")
+    async with DirectSession(system, seed=1) as session, Client(session.event_log()) as client:
+        refused = await client.decide("e1", "ann", X[:3], baseline=2, timeout=None)
+        assert (refused.arm, refused.policy, refused.propensity) == (2, "refused", None)
+        assert (await client.decide("e1", **good, timeout=None)).policy == "model"
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "error"),
+    [
+        ("p2b", {"user": "ann", "arm": 99, "reward": 1.0}, UnknownArm),
+        ("p2b", {"user": "ann", "arm": -1, "reward": 1.0}, UnknownArm),
+        ("p2b", {"user": "bob", "arm": 0, "reward": 1.0}, UnknownEvent),
+        ("p2b", {"user": "ann", "arm": 0, "reward": 1.5}, BadReward),
+        ("colin", {"user": "eve", "arm": 0, "reward": 1.0}, UnknownEvent),
+        ("pdap", {"user": "ann", "arm": 0, "reward": 0.123}, BadReward),
+    ],
+)
+async def test_feedback_that_no_learner_takes_is_refused_and_not_sent(rigs, name, told, error):
+    system, good = _deciding(rigs, name)
+    async with (
+        DirectSession(system, seed=1) as session,
+        Client(session.event_log(), rules=system.requests) as client,
+    ):
+        await client.decide("e1", **good, timeout=60)
+        with pytest.raises(error):
+            await client.reward("e1", **told)
+        assert not await _records(session, "clicks")
+
+
+async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_refused_before_they_are_sent():
+    class Nowhere:
+        async def start(self, on_decisions):
+            pass
+
+        async def append(self, topic, partition, value):
+            raise AssertionError("it was sent")
+
+        def partitions(self):
+            return 1
+
+        async def stop(self):
+            pass
+
+    async with RecordClient(Nowhere(), 2, 4) as client:
+        for node, indices, values, error in [
+            (2, [0], [0.5], RequestRefused),
+            (0, [4], [0.5], BadContext),
+            (0, [0], [1.5], BadContext),
+        ]:
+            with pytest.raises(error):
+                await client.predict("e1", "ann", node, indices, values)
+
+
+# While no learner answers.
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(waiting, "SILENT_SECONDS", SHORT)
+
+
+async def _silence(client):
+    """Ask once, and let it lie for long enough."""
+    await client.decide("first", "ann", X, baseline=0, timeout=0)
+    await asyncio.sleep(2 * SHORT)
+
+
+async def test_when_no_learner_answers_the_baseline_comes_at_once_and_is_marked(log, impatient):
+    async with Client(log) as client:
+        assert (await client.decide("first", "ann", X, baseline=3, timeout=0)).policy == "timeout"
+        await asyncio.sleep(2 * SHORT)
+        for number in range(20):
+            answer = await asyncio.wait_for(client.decide(f"e{number}", "ann", X, baseline=3, timeout=None), timeout=60)
+            assert (answer.arm, answer.policy, answer.propensity) == (3, "no_learner", None)
+        await asyncio.sleep(0)
+        # Of those twenty one went out, to ask whether somebody is there again.
+        assert log.contexts == 2
+
+
+async def test_it_closes_by_itself_when_the_journal_grows(log, impatient):
+    async with Client(log) as client:
+        await _silence(client)
+        await client.decide("probe", "ann", X, baseline=3, timeout=None)
+        await asyncio.sleep(0)
+        log.work()
+        asked = asyncio.create_task(client.decide("e1", "ann", X, baseline=3, timeout=None))
+        await asyncio.sleep(0.01)
+        log.work()
+        assert (await asked).policy == "model"
+        # The probe was a question like any other: its answer is known now.
+        assert (await client.decide("probe", "ann", X, baseline=3)).policy == "model"
+
+
+async def test_what_came_of_a_question_that_was_not_sent_is_not_written(log, impatient, monkeypatch):
+    monkeypatch.setattr(waiting, "PROBE_SECONDS", 3600)
+    async with Client(log) as client:
+        await _silence(client)
+        await client.decide("probe", "ann", X, baseline=3, timeout=None)
+        await client.decide("unsent", "ann", X, baseline=3, timeout=None)
+        await client.shown("unsent", "ann", 3)
+        await client.reward("unsent", "ann", 3, 1.0)
+        assert ("clicks", 0) not in log.rig.logs
+        log.work()
+        # Asked again, it is sent, and what comes of it counts.
+        asked = asyncio.create_task(client.decide("unsent", "ann", X, timeout=None))
+        await asyncio.sleep(0.01)
+        log.work()
+        await client.shown("unsent", "ann", (await asked).arm)
+        assert len(log.rig.logs["clicks", 0]) == 1
+
+
+async def test_who_gave_no_baseline_waits_for_a_learner_as_long_as_they_said(log, impatient):
+    async with Client(log) as client:
+        await _silence(client)
+        asked = asyncio.create_task(client.decide("e1", "ann", X, timeout=None))
+        await asyncio.sleep(0.01)
+        log.work()
+        assert (await asked).policy == "model"
+
+
+async def test_a_learner_that_refuses_all_is_not_taken_for_none(log, impatient):
+    async with Client(log) as client:
+        asked = asyncio.create_task(client.decide("e1", "ann", X[:3], baseline=1, timeout=None))
+        await asyncio.sleep(0.01)
+        log.work()
+        assert (await asked).policy == "refused"
+        await asyncio.sleep(2 * SHORT)
+        asked = asyncio.create_task(client.decide("e2", "ann", X, baseline=1, timeout=None))
+        await asyncio.sleep(0.01)
+        log.work()
+        assert (await asked).policy == "model"
+
+
+# Over Kafka's protocol.
+
+
+SHOP = {
+    "deployment": "small",
+    "expected_slots": 1000,
+    "arms": 3,
+    "context": {"dimension": 3, "digits": 1},
+    "encoder": {"codes": 4},
+}
+
+
+def test_a_folder_of_the_other_conversation_is_refused_in_words(tmp_path):
+    prepare(tmp_path / "shop", parse_config(SHOP))
+    prepare(tmp_path / "words", parse_config(PDOL))
+    with pytest.raises(HushstreamError, match="applications write records, got small, where they write contexts"):
+        connect_records("127.0.0.1:9", tmp_path / "shop")
+    with pytest.raises(HushstreamError, match="applications write contexts, got words"):
+        connect("127.0.0.1:9", tmp_path / "words")
+    with pytest.raises(HushstreamError, match="expected the deployment's folder, or nodes and dimension"):
+        connect_records("127.0.0.1:9", "words")
+    assert connect_records("127.0.0.1:9", tmp_path / "words")
+
+
+async def test_a_client_reads_the_rules_in_the_folder_and_refuses_one_that_the_workers_do_not_go_by(tmp_path, rigs):
+    shop = prepare(tmp_path / "shop", parse_config(SHOP))
+    async with EmbeddedBroker() as broker:
+        await apply_async(Connection(broker.bootstrap, "small."), shop)
+        async with connect(broker.bootstrap, tmp_path / "shop") as client:
+            with pytest.raises(BadContext, match="expected 3 numbers"):
+                await client.decide("e1", "ann", [0.5, 0.5], timeout=None)
+            assert (await client.decide("e2", "ann", [0.5, 0.5, 0.0], baseline=1, timeout=0.01)).policy == "timeout"
+        log = KafkaEventLog(broker.bootstrap, "small.")
+        await log.start(lambda *_: None)
+        await log.append("decisions", 0, rigs.LearnerRig().genesis)
+        await log.stop()
+        with pytest.raises(
+            HushstreamError, match=r"expected the configuration of deployment .* as its workers have it"
+        ):
+            async with connect(broker.bootstrap, tmp_path / "shop"):
+                pass
