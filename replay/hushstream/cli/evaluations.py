@@ -13,7 +13,6 @@ from hushstream.cli.options import (
     SecurityFile,
     assignments,
     config_file,
-    nested,
     print_json,
     require_folder,
     show,
@@ -63,6 +62,7 @@ def evaluate(
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
+    from hushstream.replay.configurations import nested
     from hushstream.replay.study import studies
 
     judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
