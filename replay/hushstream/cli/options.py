@@ -16,6 +16,9 @@ from hushstream.agents.deployment import CONFIGURATION, KEYS, KeySource
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
+STATE = "state"
+"""Below a deployment's folder: what workers remember, by role."""
+
 DeploymentFolder = Annotated[
     Path,
     typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json."),

@@ -12,7 +12,7 @@ import typer
 
 from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, require_folder, show
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import progress_bar
+from hushstream.cli.progress import progress_bar, working
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -166,7 +166,9 @@ def datasets_fetch(
     typer.echo(f"{dataset.name}: {dataset.licence}")
     if dataset.note:
         typer.echo(dataset.note)
-    typer.echo(f"{fetch(name, to, data_dir)}")
+    with working(f"fetching {dataset.name}", quiet=False):
+        place = fetch(name, to, data_dir)
+    typer.echo(str(place))
 
 
 @datasets_app.command(name="inspect")
