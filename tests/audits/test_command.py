@@ -90,7 +90,7 @@ def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected a mechanism, --config, --all or --only"),
+        (("--runs", "5"), "expected a mechanism, --config, --all or --only"),
         (("slot-sums", "--all"), "--all or --only alone"),
         (("--all", "--runs", "100"), "--all or --only alone"),
         (("--all", "--quick", "--thorough"), "got both"),

@@ -11,7 +11,7 @@ import yaml
 
 from hushstream.agents.deployment import parse_config
 from hushstream.cli.config_options import _meanings, settings
-from hushstream.cli.options import nested
+from hushstream.replay.configurations import nested
 from hushstream.systems.catalogue import kinds
 
 CONFIGURATIONS = {name: kind.config for name, kind in kinds().items()}

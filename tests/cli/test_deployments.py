@@ -92,7 +92,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
         ("{epsilon: 0.5, delta: 1.0e-6}", "budget: expected room for one slot of one user at least (epsilon 1, "),
         ("{epsilon: 0, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got 0"),
         ("{epsilon: .inf, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got inf"),
-        ("{epsilon: 1}", "budget.delta: Field required"),
+        ("{epsilon: 1}", "budget.delta: expected a value, got none"),
         ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "budget.fliter: there is no such key"),
     ],
 )
@@ -125,16 +125,16 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
     [
         ([], "relase: {epsilon: 1}\n", "relase: there is no such key"),
         ([], "release: {epsilom: 1}\nslot: {after: 3}\n", "release.epsilom: there is no such key"),
-        ([("arms: 4", "arms: many")], "", "arms: Input should be a valid integer"),
+        ([("arms: 4", "arms: many")], "", "line 2: arms: expected a whole number, got 'many'"),
         ([("arms: 4", "arms: 1")], "", "arms: expected a whole number from 2 to 65536, got 1"),
-        ([("arms: 4\n", "")], "", "arms: Field required"),
-        ([("{dimension: 3, digits: 1}", "3")], "", "context: Input should be a dictionary"),
+        ([("arms: 4\n", "")], "", "arms: expected a value, got none"),
+        ([("{dimension: 3, digits: 1}", "3")], "", "context: expected keys and values below it, got 3"),
         ([], "release: {epsilon: .nan}\n", "release.epsilon: expected a finite number above 0"),
-        ([], "release: {mode: sums}\n", "release.mode: Input should be 'slot-sums', 'tuples' or 'paper'"),
+        ([], "release: {mode: sums}\n", "release.mode: expected 'slot-sums', 'tuples' or 'paper', got 'sums'"),
         ([], "release: {mode: paper}\n", "release.sampling: expected below 1 for mode paper"),
         ([("codes: 4", "codes: 5000")], "", "encoder.codes: expected at most the 66 contexts of the grid, got 5000"),
         ([("arms: 4", "arms: 60000")], "", "expected a crowd (16 * codes * arms) of at most"),
-        ([], "arms: 5\n", "line 6: expected YAML with each key once"),
+        ([], "arms: 5\n", "line 6: expected YAML with each key once, got one for the second time"),
         ([], "x: [\n", "expected YAML"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(c
     assert cli("prepare", config(), folder).code == 0
     before = (folder / "deployment.yaml").read_bytes()
     other = config(("arms: 4", "arms: 5"), name="other.yaml")
-    assert "expected the configuration at hand or none, got another one" in refused("prepare", other, folder)
+    assert "the configuration of a deployment is frozen" in refused("prepare", other, folder)
     assert (folder / "deployment.yaml").read_bytes() == before
     (tmp_path / "taken").write_text("x")
     assert "taken" in refused("prepare", other, tmp_path / "taken")
@@ -410,3 +410,25 @@ def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
     (note,) = cli("config", "check", config(), "--json").json["notes"]
     assert note.startswith("compression is forbidden on every topic: null slots compress better than reports")
     assert note in cli("config", "check", config()).out
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
+    path = config(
+        ("arms: 4", "arms: 1"), add="release: {mode: sums, epsilon: -1}\nslot:\n  after: 3\nlift: {holdout: 7}\n"
+    )
+    line = refused("config", "check", path)
+    for said in (
+        f"{path}, line 2: arms: expected a whole number from 2 to 65536, got 1",
+        f"{path}, line 6: release.mode: expected 'slot-sums', 'tuples' or 'paper', got 'sums'",
+        f"{path}, line 8: slot.after: there is no such key",
+        f"{path}, line 9: lift.holdout: expected",
+    ):
+        assert said in line
+    # What the wrong mode decides is not judged by another mode.
+    assert line.count("release.") == 1
+
+
+def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch):
+    monkeypatch.setenv("HUSHSTREAM__ARMS", "1")
+    path = config()
+    assert f"{path}: arms: expected a whole number from 2 to 65536, got 1" in refused("config", "check", path)

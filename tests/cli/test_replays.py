@@ -104,7 +104,7 @@ WORLDS = (
             "no option --in-flight, which is of p2b; its own are",
         ),
         (("p2b", "--rounds", "3"), "replay p2b: expected no option --rounds, which is of colin; its own are --con"),
-        (("--limit", "9", "--world", "users=8"), "--limit: expected it or --world users"),
+        (("--limit", "9", "--world", "users=8"), "limit: expected it or users of the world"),
         (("--colour", "red"), "replay p2b: expected no option --colour; its own are --contributors"),
         (("p2b", "--arm"), "--arm: expected a value, got none"),
         (("--arm", "hot"), "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 
@@ -9,6 +10,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, prepare, read_config
 from hushstream.agents.roles import all_machines
+from hushstream.client import connect
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver
@@ -38,11 +40,42 @@ def test_a_tombstone_that_nobody_has_folded_is_exit_code_one_unless_nobody_waits
     waited = cli("forget", "ann-canary", *options, "--wait", "0.2")
     assert (waited.code, waited.err) == (1, "")
     assert "no learner has folded it yet" in waited.out
+    assert "nobody of that name is in the records on contexts that are kept" in waited.out
     assert "ann-canary" not in waited.out
     sent = cli("forget", "ann-canary", *options, "--wait", "0", "--json")
     assert sent.code == 0
     assert (sent.json["places"], sent.json["folded"]) == ([[0, 1]], False)
     assert len(sent.json["stays"]) == 3
+
+
+def test_a_user_of_whom_there_are_records_is_known(cli, bootstrap, folder):
+    async def visit():
+        async with connect(bootstrap, "erased") as client:
+            await client.decide("visit-1", "bob", [0.4, 0.3, 0.2, 0.1], baseline=0, timeout=0.1)
+
+    cli("topics", "apply", "-d", folder, "--bootstrap", bootstrap)
+    asyncio.run(visit())
+    found = {
+        name: cli("forget", name, "-d", folder, "--bootstrap", bootstrap, "--wait", "0", "--json").json["known"]
+        for name in ("bob", "bobby")
+    }
+    assert found == {"bob": True, "bobby": False}
+
+
+def test_what_workers_remember_of_a_broker_that_is_gone_is_dropped_only_when_its_topics_are(
+    cli, refused, bootstrap, folder
+):
+    (folder / "state" / "learner").mkdir(parents=True)
+    cli("topics", "apply", "-d", folder, "--bootstrap", bootstrap)
+    assert "stop that broker first" in refused("dev", "reset", "-d", folder, "--bootstrap", bootstrap, "--yes")
+    assert "expected a broker on this machine" in refused("dev", "reset", "-d", folder, "-b", "192.0.2.1:9092")
+    gone = ("dev", "reset", "-d", folder, "--bootstrap", "127.0.0.1:1")
+    assert "would remove (say --yes) what workers of learner remember" in cli(*gone).out
+    assert (folder / "state").exists()
+    assert cli(*gone, "--yes", "--json").json["removed"] is True
+    assert not (folder / "state").exists()
+    assert (folder / "deployment.yaml").exists()
+    assert "nothing to remove" in cli(*gone, "--yes").out
 
 
 def test_the_account_is_read_from_standard_input_so_that_no_shell_keeps_it(cli, refused, folder, monkeypatch, tmp_path):

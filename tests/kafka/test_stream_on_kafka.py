@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from hushstream.replay.run import run
+from hushstream.replay.run import options_of, run_with
 
 BOOTSTRAP = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
 
@@ -35,8 +35,8 @@ def options(deployment: str) -> dict[str, object]:
 
 def test_a_run_on_kafka_equals_the_direct_run_and_verifies():
     deployment = f"k{uuid.uuid4().hex[:12]}"
-    stream = run("p2b", runner="stream", bootstrap=BOOTSTRAP, **options(deployment))
-    direct = run("p2b", runner="direct", **options(deployment))
+    stream = run_with(options_of("p2b", {"runner": "stream", "bootstrap": BOOTSTRAP, **options(deployment)}))
+    direct = run_with(options_of("p2b", {"runner": "direct", **options(deployment)}))
     assert stream.arms == direct.arms
     assert stream.rows == direct.rows
     assert stream.cells == direct.cells

@@ -6,7 +6,7 @@ import pytest
 
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.report.results import RunResult
-from hushstream.replay.run import option_names, run
+from hushstream.replay.run import option_names, options_of, run_with
 from hushstream.replay.studies.colin.report import CollaborativeResult
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
@@ -16,10 +16,13 @@ RELATED = {"users": 3, "arms": 4, "dimension": 3, "pool": 20, "rounds": 2}
 
 def test_one_function_plays_both_systems_and_tells_how_far_it_is():
     told = []
-    found = run("colin", world=RELATED, progress=lambda done, total, what: told.append((done, total)))
+    found = run_with(
+        options_of("colin", {"world": RELATED}), progress=lambda done, total, what: told.append((done, total))
+    )
     assert isinstance(found, CollaborativeResult)
     assert (found.events, told[-1]) == (6, (6, 6))
-    personal = run(world={"users": 10, "rounds": 2}, config={"encoder": {"codes": 4}}, arms=("cold",))
+    small = {"world": {"users": 10, "rounds": 2}, "config": {"encoder": {"codes": 4}}, "arms": ("cold",)}
+    personal = run_with(options_of("p2b", small))
     assert isinstance(personal, RunResult)
     assert personal.system == "p2b"
     assert set(personal.throughput) == set(found.throughput)
@@ -36,7 +39,7 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
 )
 def test_what_a_system_does_not_take_is_refused_by_name(system, options, says):
     with pytest.raises(HushstreamError, match=says):
-        run(system, **options)
+        options_of(system, options)
 
 
 def test_every_system_can_be_told_where_to_run_and_what_to_play():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hushstream.ops.verify import verify
-from hushstream.replay.run import run
+from hushstream.replay.run import options_of, run_with
 from hushstream.schemas import codec
 
 pytestmark = pytest.mark.slow
@@ -23,9 +23,9 @@ SEALED = {**CONFIG, "slot": {"sealed": True}}
 
 
 def test_sealed_slots_give_the_same_crowds_on_both_runners_and_all_that_was_published_follows():
-    in_clear = run("p2b", runner="direct", config=CONFIG, **OPTIONS)
-    direct = run("p2b", runner="direct", config=SEALED, **OPTIONS)
-    stream = run("p2b", runner="stream", config=SEALED, **OPTIONS)
+    in_clear = run_with(options_of("p2b", {"runner": "direct", "config": CONFIG, **OPTIONS}))
+    direct = run_with(options_of("p2b", {"runner": "direct", "config": SEALED, **OPTIONS}))
+    stream = run_with(options_of("p2b", {"runner": "stream", "config": SEALED, **OPTIONS}))
     assert in_clear.cells is not None
     assert sum(cell.exact_ones + cell.exact_zeros for cell in in_clear.cells) > 10
     for sealed in (direct, stream):

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from hushstream.agents.yaml_file import read_yaml
-from hushstream.engine.configuration import new_name
+from hushstream.agents.faults import faults_of
+from hushstream.agents.yaml_file import KeyLines, read_yaml_lines
 from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts, DeclarationError, Given, Kind, System
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
@@ -80,33 +80,33 @@ def _adapter(kind: Kind) -> TypeAdapter[Any]:
     return TypeAdapter(kind.config)
 
 
-def parse_config(values: Any, source: str = "configuration") -> Any:
+def parse_config(values: Any, source: str = "configuration", lines: KeyLines | None = None) -> Any:
     """A configuration from plain values, of the class of its system; unknown keys are refused.
 
+    Args:
+        values: nested, as in YAML.
+        source: where they come from, for errors.
+        lines: on which line of it each key stands.
+
     Raises:
-        ConfigurationError: names the first wrong key, what was expected and what came.
+        ConfigurationError: names every wrong key, what was expected and what came.
     """
     name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
         kind = kind_of(name)
-        return _adapter(kind).validate_python(values)
     except DeclarationError as error:
-        raise ConfigurationError(f"{source}: {error}") from None
-    except ValidationError as error:
-        problems = [_problem(source, kind, found) for found in error.errors(include_url=False, include_input=False)]
-        raise ConfigurationError("\n".join(problems)) from None
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{source}: {error}") from None
+        raise ConfigurationError(f"{_place(source, lines, ('system',))}: {error}") from None
+    try:
+        return _adapter(kind).validate_python(values)
+    except (ValidationError, ConfigurationError):
+        found = faults_of(_adapter(kind).validate_python, kind.config, values)
+        raise ConfigurationError("\n".join(f"{_place(source, lines, one.key)}: {one}" for one in found)) from None
 
 
-def _problem(source: str, kind: Kind, found: Mapping[str, Any]) -> str:
-    """A wrong key in words."""
-    place = ".".join(str(part) for part in found["loc"] if part != kind.config.__name__) or "top level"
-    said = found["msg"]
-    if found["type"] == "unexpected_keyword_argument":
-        name = new_name(kind.config, str(found["loc"][-1]))
-        said = "there is no such key" if name is None else f"there is no such key; it is called {name} now"
-    return f"{source}: {place}: {said}"
+def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
+    """Where a key stands, as far as that is known."""
+    line = (lines or {}).get(key)
+    return source if line is None else f"{source}, line {line}"
 
 
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
@@ -127,7 +127,10 @@ def read_config(path: Path) -> Any:
     Raises:
         ConfigurationError: missing, not YAML, or with impossible or unknown values.
     """
-    return parse_config(_overridden(read_yaml(path)), str(path))
+    values, lines = read_yaml_lines(path)
+    for keys in _overrides():
+        lines.pop(keys, None)
+    return parse_config(_overridden(values), str(path), lines)
 
 
 def write_config(config: Any, path: Path) -> None:
@@ -182,7 +185,10 @@ def make_folder(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
-        raise ConfigurationError(f"{path}: expected the configuration at hand or none, got another one")
+        raise ConfigurationError(
+            f"{path}: the configuration of a deployment is frozen: expected the one that was prepared, got another; "
+            f"prepare the changed one in a folder and under a name of its own"
+        )
     _keep_purpose(folder, public_dataset)
     made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
     write_config(config, path)
@@ -220,10 +226,7 @@ def load(folder: Path) -> System:
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:
     """The values with what the environment says in their place."""
-    for name, text in sorted(os.environ.items()):
-        if not name.startswith(ENVIRONMENT_PREFIX):
-            continue
-        keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+    for keys, (name, text) in _overrides().items():
         place = values
         for key in keys[:-1]:
             place = place.setdefault(key, {})
@@ -231,6 +234,16 @@ def _overridden(values: dict[str, Any]) -> dict[str, Any]:
                 raise ConfigurationError(f"{name}: expected the name of a value, got one below a value")
         try:
             place[keys[-1]] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigurationError(f"{name}: expected a YAML value, got {type(error).__name__}") from None
+        except yaml.YAMLError:
+            raise ConfigurationError(f"{name}: expected a YAML value, got another text") from None
     return values
+
+
+def _overrides() -> dict[tuple[str, ...], tuple[str, str]]:
+    """The keys that the environment has values for, with the name of each and its text."""
+    named = {
+        name.removeprefix(ENVIRONMENT_PREFIX): name
+        for name in sorted(os.environ)
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+    return {tuple(short.lower().split("__")): (name, os.environ[name]) for short, name in named.items()}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
 from hushstream.engine.values import ConfigurationError
+
+KeyLines: TypeAlias = dict[tuple[str, ...], int]
+"""The line of each key, by the key with the sections above it."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -16,23 +20,48 @@ def read_yaml(path: Path) -> dict[str, Any]:
     Raises:
         ConfigurationError: it is missing, unreadable, not YAML, or says a key twice.
     """
+    return read_yaml_lines(path)[0]
+
+
+def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
+    """Keys and values of a file, and on which lines the keys stand; raises as `read_yaml` does."""
     try:
+        text = path.read_text(encoding="utf-8-sig")
         # A loader made from the safe one; it builds plain values only.
-        values = yaml.load(path.read_text(encoding="utf-8-sig"), _EachKeyOnce)
+        values, tree = yaml.load(text, _EachKeyOnce), yaml.compose(text, _EachKeyOnce)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
     except yaml.YAMLError as error:
         # The problem itself may repeat a piece of a secret (a password that begins with * reads as an alias).
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        raise ConfigurationError(
-            f"{path}{where}: expected YAML with each key once, got {type(error).__name__}"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: expected readable UTF-8, got {type(error).__name__}") from None
+        got = "one for the second time" if isinstance(error, _Twice) else "something else"
+        raise ConfigurationError(f"{path}{where}: expected YAML with each key once, got {got}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: expected readable UTF-8, got other bytes") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: expected a readable file, got: {error.strerror}") from None
     if not isinstance(values, dict):
-        raise ConfigurationError(f"{path}: expected keys and values, got {type(values).__name__}")
-    return values
+        got = "nothing" if values is None else "a list" if isinstance(values, list) else "one value"
+        raise ConfigurationError(f"{path}: expected keys and values, got {got}")
+    return values, dict(_lines(tree, ()))
+
+
+def _lines(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            place = (*above, str(key.value))
+            yield place, key.start_mark.line + 1
+            yield from _lines(value, place)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            place = (*above, str(number))
+            yield place, value.start_mark.line + 1
+            yield from _lines(value, place)
+
+
+class _Twice(yaml.constructor.ConstructorError):
+    """A key is there already."""
 
 
 class _EachKeyOnce(yaml.SafeLoader):
@@ -44,6 +73,6 @@ class _EachKeyOnce(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(problem_mark=key.start_mark)
+                    raise _Twice(problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)

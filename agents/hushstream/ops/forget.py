@@ -16,10 +16,11 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hushstream.agents.errors import AccessDenied
 from hushstream.client.client import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.conversation import asked_of, conversation_of
@@ -27,6 +28,7 @@ from hushstream.engine.declaration import System
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import ExportRefused, export_copy, open_export
+from hushstream.ops.live import open_logs
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
@@ -36,6 +38,7 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""
 
+_LOOK_SECONDS = 10.0
 _DAY_MS = 24 * 60 * 60 * 1000
 _EVER_MS = 1 << 62
 
@@ -52,6 +55,7 @@ class Forgotten:
         folded: whether the role was seen to have folded them; None where applications cannot see that.
         stays: what is not erased, and why.
         waits: what is gone only later, and when.
+        known: whether a record that is kept names the user; None where that was not looked up, or may not be.
     """
 
     deployment: str
@@ -61,6 +65,7 @@ class Forgotten:
     folded: bool | None
     stays: tuple[str, ...]
     waits: tuple[str, ...]
+    known: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -70,6 +75,11 @@ class Forgotten:
         """One line a fact."""
         places = ", ".join(f"{self.topic}/{partition} offset {offset}" for partition, offset in self.places)
         lines = [f"forget {self.deployment}: tombstone at {places}; {self._done()}"]
+        if self.known is False:
+            lines.append(
+                f"  nobody of that name is in the records on {self.topic} that are kept: is it spelled as the "
+                f"application spells it?"
+            )
         lines += [f"  stays: {fact}" for fact in self.stays]
         lines += [f"  waits: {fact}" for fact in self.waits]
         return "\n".join(lines) + "\n"
@@ -85,7 +95,29 @@ def forget(connection: Connection, system: System, user: str, wait_seconds: floa
     _require_learners(system)
     topics = conversation_of(system)
     log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security, topics=topics)
-    return asyncio.run(forget_async(log, system, user, wait_seconds))
+    return asyncio.run(_forget_and_look(log, connection, system, user, wait_seconds))
+
+
+async def _forget_and_look(
+    log: EventLog, connection: Connection, system: System, user: str, wait_seconds: float
+) -> Forgotten:
+    """The tombstone comes first: looking for the user's records may take long, and not every account may."""
+    done = await forget_async(log, system, user, wait_seconds)
+    try:
+        async with asyncio.timeout(max(wait_seconds, _LOOK_SECONDS)):
+            return replace(done, known=await _is_known(connection, system, user, done))
+    except (AccessDenied, TimeoutError):
+        return done
+
+
+async def _is_known(connection: Connection, system: System, user: str, done: Forgotten) -> bool:
+    """Whether a record in the places of the tombstones names the user."""
+    async with open_logs(connection, {done.topic: system.partitions[done.topic]}) as logs:
+        for partition, _ in done.places:
+            async for portion in logs.records((done.topic, partition)):
+                if any(_names(record, user, system) for record in portion):
+                    return True
+    return False
 
 
 async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float) -> Forgotten:

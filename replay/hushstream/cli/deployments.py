@@ -16,6 +16,7 @@ from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
+from hushstream.cli.progress import progress_bar, working
 from hushstream.engine.declaration import Kind, Report
 from hushstream.engine.live import require_private
 from hushstream.engine.system import DeploymentValues
@@ -104,7 +105,6 @@ def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool
     Raises:
         HushstreamError: they give no advice, or not for so many contexts.
     """
-    from hushstream.cli.progress import progress_bar
     from hushstream.replay.study import studies
 
     study = studies().get(config.system)
@@ -168,7 +168,8 @@ def prepare_command(
     public = kind.published_key
     published = public is None or (keys is None and (folder / public.artefact).exists())
     source = None if published else key_source(folder, keys, None)
-    system = prepare(folder, values, inputs, source)
+    with working(f"preparing {folder}", json):
+        system = prepare(folder, values, inputs, source)
     made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
     if json:
         print_json(made)
@@ -188,8 +189,10 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
         path = Path(value if equals else next(words, ""))
         try:
             found[known[flag]] = (str(path), path.read_text(encoding="utf-8-sig"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: expected a readable list, got {type(error).__name__}") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path}: expected a readable list, got bytes that are no UTF-8") from None
+        except OSError as error:
+            raise ConfigurationError(f"{path}: expected a readable list, got: {error.strerror}") from None
     return found
 
 

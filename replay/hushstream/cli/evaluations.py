@@ -13,7 +13,6 @@ from hushstream.cli.options import (
     SecurityFile,
     assignments,
     config_file,
-    nested,
     print_json,
     require_folder,
     show,
@@ -62,7 +61,8 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Also write JSON and CSV into this folder.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Replay the log of another policy through the agents: what would they have earned? Public logs only."""
+    """Replay the log of another policy through the agents: what would they have earned?"""
+    from hushstream.replay.configurations import nested
     from hushstream.replay.study import studies
 
     judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
@@ -121,14 +121,33 @@ def audit(
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     json: AsJson = False,
 ) -> None:
-    """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it."""
+    """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.
+
+    Without a name, --config, --all or --only it lists what can be attacked.
+    """
     if everything or only:
         if mechanism is not None or any(value is not None for value in (config, epsilon, levels, runs)):
             raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
         if quick and thorough:
             raise HushstreamError("audit: expected --quick or --thorough, got both")
         _audit_all(only or [], "quick" if quick else "thorough" if thorough else "full", false_alarm, json)
+    if all(value is None for value in (mechanism, config, epsilon, levels, runs)):
+        _list_audits(json)
     _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
+
+
+def _list_audits(json: bool) -> NoReturn:
+    """What can be attacked: mechanisms by name, and the rows of the table of all."""
+    from hushstream.replay.audits.catalogue import audit_names
+
+    mechanisms, rows = list(_mechanisms()), list(audit_names())
+    told = (
+        f"mechanisms (hushstream audit NAME): {', '.join(mechanisms)}",
+        "rows (hushstream audit --only NAME):",
+        *rows,
+    )
+    show({"mechanisms": mechanisms, "rows": rows}, json, *told, "--all attacks every row, --config a deployment's own.")
+    raise typer.Exit(0)
 
 
 def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool) -> NoReturn:
@@ -174,10 +193,14 @@ def _audit_one(
     raise typer.Exit(0 if report.result.passed else 1)
 
 
-def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
+def _mechanisms() -> dict[str, Callable[[float, int, int, float], AuditReport]]:
     from hushstream.replay.study import studies
 
-    known = {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
+    return {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
+
+
+def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
+    known = _mechanisms()
     if name not in known:
         raise typer.BadParameter(f"expected one of {', '.join(known)}, got {name!r}", param_hint="'mechanism'")
     return known[name]

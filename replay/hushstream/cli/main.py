@@ -9,20 +9,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from hushstream.cli import (
-    config_options,
-    deployments,
-    evaluations,
-    metrics_table,
-    operations,
-    quickstarts,
-    replays,
-    users,
-    workers,
-)
+from hushstream.cli.commands import Commands
 from hushstream.schemas.errors import HushstreamError
 
 app = typer.Typer(
@@ -30,20 +21,25 @@ app = typer.Typer(
     help="Private online recommendation as a stream job.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    cls=Commands,
 )
-for module in (
-    quickstarts,
-    replays,
-    evaluations,
-    workers,
-    config_options,
-    deployments,
-    operations,
-    metrics_table,
-    users,
-):
-    module.register(app)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"hushstream {version('hushstream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Private online recommendation as a stream job."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

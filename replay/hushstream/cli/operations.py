@@ -23,6 +23,7 @@ from hushstream.cli.options import (
     print_json,
 )
 from hushstream.cli.places import Place, at_place
+from hushstream.cli.progress import working
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
@@ -156,7 +157,8 @@ def topics_export(
 
     _, system, connection = place
     roles = _one_or_all(role)
-    manifest = export(connection, system, directory, None if roles is None else verified_topics(system, roles))
+    with working(f"writing topics to {directory}", json):
+        manifest = export(connection, system, directory, None if roles is None else verified_topics(system, roles))
     if json:
         print_json(manifest.as_json())
     else:
@@ -215,10 +217,11 @@ def verify_command(
     _, system, connection = place
     source = key_source(place.folder, keys, seed)
     roles = _one_or_all(role)
-    if log is not None:
-        found = verify_export(log, system, source, roles)
-    else:
-        found = verify_live(connection, system, source, roles)
+    with working("recomputing what was published", json):
+        if log is not None:
+            found = verify_export(log, system, source, roles)
+        else:
+            found = verify_live(connection, system, source, roles)
     if json:
         print_json(found.as_json())
     else:
@@ -240,7 +243,8 @@ def budget(
     from hushstream.ops.live import copy
 
     _, system, connection = place
-    found = read(copy(connection, system.partitions, budget_topics(system)), system)
+    with working("reading the ledger", json):
+        found = read(copy(connection, system.partitions, budget_topics(system)), system)
     if json:
         print_json(found.as_json())
     else:

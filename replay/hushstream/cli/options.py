@@ -16,6 +16,9 @@ from hushstream.agents.deployment import CONFIGURATION, KEYS, KeySource
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 
+STATE = "state"
+"""Below a deployment's folder: what workers remember, by role."""
+
 DeploymentFolder = Annotated[
     Path,
     typer.Option("--deployment", "-d", help="The deployment's folder: deployment.yaml and encoder.json."),
@@ -152,21 +155,3 @@ def assignments(texts: list[str], option: str) -> dict[str, Any]:
         except yaml.YAMLError:
             raise HushstreamError(f"{option} {name}: expected a value in YAML, got {value!r}") from None
     return values
-
-
-def nested(values: dict[str, Any], option: str) -> dict[str, Any]:
-    """``release.epsilon`` becomes the key epsilon below release.
-
-    Raises:
-        HushstreamError: a name is a value and has values below it.
-    """
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        *above, last = name.split(".")
-        place = result
-        for key in above:
-            place = place.setdefault(key, {})
-            if not isinstance(place, dict):
-                raise HushstreamError(f"{option} {name}: expected {key} to have values below it, got a value")
-        place[last] = value
-    return result

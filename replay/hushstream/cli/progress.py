@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -36,3 +39,14 @@ def progress_bar(quiet: bool) -> Progress:
         console=console,
         disable=quiet or not console.is_terminal,
     )
+
+
+@contextmanager
+def working(what: str, quiet: bool) -> Iterator[None]:
+    """Say what is being done for as long as it takes, where a person watches; see `progress_bar`."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(f"{what} ..."):
+        yield

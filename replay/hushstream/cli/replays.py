@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, nested, require_folder, show
+from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, require_folder, show
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import progress_bar
+from hushstream.cli.progress import progress_bar, working
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -79,7 +79,8 @@ def replay(
     Each system has options of its own beside these, which a wrong one is answered with.
     """
     from hushstream.cli.own_options import own_options
-    from hushstream.replay.run import options_of
+    from hushstream.replay.configurations import nested
+    from hushstream.replay.run import options_of, world_values
     from hushstream.replay.study import study_of
     from hushstream.systems.catalogue import DEFAULT
 
@@ -99,31 +100,8 @@ def replay(
             "security": security,
         },
     )
-    values = _world_values(options.dataset, assignments(world or [], "--world"), limit, data_dir)
+    values = world_values(options.dataset, assignments(world or [], "--world"), limit, data_dir)
     _run_and_report(replace(options, world=values), report, json)
-
-
-def _world_values(dataset: str, values: dict[str, Any], limit: int | None, data_dir: Path | None) -> dict[str, Any]:
-    """The options of a world, with those that have an option of the command.
-
-    Raises:
-        HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
-    """
-    from hushstream.replay.catalogue.worlds import world_options
-
-    known = world_options(dataset)
-    if limit is not None and "users" not in known:
-        raise HushstreamError(
-            f"--limit: expected a dataset whose number of users can be chosen, got {dataset!r} with the options "
-            f"{', '.join(known)}"
-        )
-    if limit is not None and "users" in values:
-        raise HushstreamError("--limit: expected it or --world users, which mean the same, got both")
-    if limit is not None:
-        values["users"] = limit
-    if data_dir is not None and "data_dir" in known:
-        values.setdefault("data_dir", data_dir)
-    return values
 
 
 def experiment(
@@ -188,7 +166,9 @@ def datasets_fetch(
     typer.echo(f"{dataset.name}: {dataset.licence}")
     if dataset.note:
         typer.echo(dataset.note)
-    typer.echo(f"{fetch(name, to, data_dir)}")
+    with working(f"fetching {dataset.name}", quiet=False):
+        place = fetch(name, to, data_dir)
+    typer.echo(str(place))
 
 
 @datasets_app.command(name="inspect")

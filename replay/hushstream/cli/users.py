@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, show
+from hushstream.cli.progress import working
 
 _GIGABYTE = 1 << 30
 
@@ -34,7 +35,7 @@ def forget(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Erase a user: his state goes, and it is said what stays and what waits; needs the client's rights."""
+    """Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights."""
     from hushstream.agents.deployment import load
     from hushstream.agents.security import read_security
     from hushstream.ops.connection import Connection
@@ -49,7 +50,8 @@ def forget(
         show({"export": str(export), "records": number}, json, told)
         return
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
-    done = append(connection, system, name, wait)
+    with working("erasing, and waiting until it is folded", json):
+        done = append(connection, system, name, wait)
     show(done.as_json(), json, done.as_text())
     raise typer.Exit(1 if done.folded is False and wait else 0)
 

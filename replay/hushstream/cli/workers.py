@@ -12,6 +12,7 @@ import typer
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.cli.names import one_of, role_names
 from hushstream.cli.options import (
+    STATE,
     Bootstrap,
     DeploymentFolder,
     KeyFolder,
@@ -118,7 +119,7 @@ def worker(
         group=group_of(name, role) if group is None else group,
         deployment=name,
         topic_prefix=prefix_of(prefix, name),
-        datadir=deployment / "state" / role if state is None else state,
+        datadir=deployment / STATE / role if state is None else state,
         paid_marks=paid_marks,
         accept_loss=tuple(accept_loss or ()),
         security=read_security(security),

@@ -1,29 +1,15 @@
-"""`run`: one call that plays a dataset through a system and returns what came of it."""
+"""A run of any system: its options by their names, whose they are, and what came of it."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from hushstream.replay.catalogue.worlds import world_options
 from hushstream.replay.progress import Progress
 from hushstream.replay.study import Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.catalogue import DEFAULT
-
-
-def run(system: str = DEFAULT, *, progress: Progress | None = None, **options: Any) -> Any:
-    """Play a dataset through a system and return rows, guarantee, counts and throughput.
-
-    Args:
-        system: which system (`hushstream.systems.catalogue`).
-        progress: called with (interactions done, interactions in all, what is going on).
-        options: see the class of options of its `Study`.
-
-    Raises:
-        HushstreamError: an unknown system, dataset, runner or option, or an option of another system; a wrong
-            configuration.
-    """
-    return run_with(options_of(system, options), progress)
 
 
 def options_of(system: str, given: dict[str, Any]) -> Any:
@@ -52,8 +38,37 @@ def option_names(system: str) -> tuple[str, ...]:
     return tuple(one.name for one in fields(study_of(system).options))
 
 
+def world_values(dataset: str, values: dict[str, Any], limit: int | None, data_dir: Path | None) -> dict[str, Any]:
+    """The options of a world, with those that every run may be told.
+
+    Raises:
+        HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
+    """
+    known = world_options(dataset)
+    if limit is not None and "users" not in known:
+        raise HushstreamError(
+            f"limit: expected a dataset whose number of users can be chosen, got {dataset!r} with the options "
+            f"{', '.join(known)}"
+        )
+    if limit is not None and "users" in values:
+        raise HushstreamError("limit: expected it or users of the world, which mean the same, got both")
+    if limit is not None:
+        values["users"] = limit
+    if data_dir is not None and "data_dir" in known:
+        values.setdefault("data_dir", data_dir)
+    return values
+
+
 def run_with(options: Any, progress: Progress | None = None) -> Any:
-    """`run` for options that were put together already."""
+    """Play a dataset through a system and return rows, guarantee, counts and throughput.
+
+    Args:
+        options: of the class that the system's `Study` names.
+        progress: called with (interactions done, interactions in all, what is going on).
+
+    Raises:
+        HushstreamError: an unknown dataset or runner; a wrong configuration.
+    """
     return study_for(options).play(options, progress)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hushstream.replay.datasets.dataset import Dataset
     from hushstream.replay.experiments.experiment import Experiment
     from hushstream.replay.progress import Progress
+    from hushstream.replay.views import View
 
 
 class Checked(Protocol):
@@ -51,6 +52,7 @@ class Judged(Protocol):
 
     def as_json(self) -> Any: ...
     def table(self) -> RenderableType: ...
+    def view(self) -> View: ...
     def write(self, folder: Path) -> Sequence[Path]: ...
 
 
@@ -80,6 +82,8 @@ class Study:
         kafka_bench: those that compare a Kafka at an address with the embedded broker.
         advise: whether it pays, before anything runs: (configuration, decisions in its life, share of items that suit
             users of any vendor, progress).
+        view: what a result shows of itself in a few lines, as a data frame and as pictures.
+        own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
         demo: options of the main job, by seed, Kafka and its settings.
         soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
         evaluate: replays the log of another policy, by the options of the command.
@@ -104,9 +108,11 @@ class Study:
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     advise: Callable[[Any, int, float, Progress | None], Report] | None = None
+    view: Callable[[Any], View] | None = None
+    own_table: str | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
-    evaluate: Callable[[Mapping[str, Any], Progress], Judged] | None = None
+    evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None
 
 
 class UnknownStudy(HushstreamError):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hushstream.replay.run import run
+from hushstream.replay.run import options_of, run_with
 from hushstream.replay.studies.pdap.report import write_pdap_report
 from hushstream.schemas.errors import HushstreamError
 
@@ -15,7 +15,7 @@ OPTIONS = {"contexts": 1200, "first_window": 300, "seed": 5, "world": {"vendors"
 
 @pytest.fixture(scope="module")
 def direct():
-    return run("pdap", **OPTIONS)
+    return run_with(options_of("pdap", OPTIONS))
 
 
 def test_every_vendor_is_told_beside_what_it_would_earn_alone(direct):
@@ -49,7 +49,7 @@ def test_it_is_marked_and_written(direct, tmp_path):
 
 @pytest.mark.slow
 def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
-    stream = run("pdap", runner="stream", **OPTIONS)
+    stream = run_with(options_of("pdap", {"runner": "stream", **OPTIONS}))
     assert stream.vendors == direct.vendors
     assert stream.curve == direct.curve
     assert stream.verify is not None
@@ -58,4 +58,4 @@ def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
 
 def test_a_world_without_vendors_is_refused_with_who_plays_it():
     with pytest.raises(HushstreamError, match="expected a world of vendors, got 'colin'; 'colin' is played by"):
-        run("pdap", dataset="colin")
+        run_with(options_of("pdap", {"dataset": "colin"}))

@@ -210,10 +210,18 @@ class GroupRate:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Uplift of the model over the hold-out; None where too little was shown to tell."""
+    """Uplift of the model over the hold-out; None where too little was shown to tell.
+
+    Attributes:
+        model, holdout: of each group.
+        needed: decisions of a group that are told from the noise.
+        counted: noised decisions of each group.
+    """
 
     model: GroupRate | None
     holdout: GroupRate | None
+    needed: float
+    counted: tuple[float, float]
 
     @property
     def uplift(self) -> tuple[float, float] | None:
@@ -242,13 +250,22 @@ def lift_of(newest: Iterable[tuple[NDArray[np.int64], float, int]], decisions_pe
         total += sums / levels
         variance += noise / levels**2
     model, holdout = ((total[place], total[place + 1]) for place in (0, 2))
-    return Lift(_rate(*model, variance, decisions_per_user), _rate(*holdout, variance, decisions_per_user))
+    return Lift(
+        _rate(*model, variance, decisions_per_user),
+        _rate(*holdout, variance, decisions_per_user),
+        _needed(variance),
+        (float(model[0]), float(holdout[0])),
+    )
+
+
+def _needed(variance: float) -> float:
+    """Below some three deviations of its noise a count is no divisor."""
+    return max(1.0, 3 * math.sqrt(variance))
 
 
 def _rate(shown: float, rewards: float, variance: float, decisions_per_user: int) -> GroupRate | None:
     """Rate and interval of one group."""
-    # Below some three deviations of its noise a count is no divisor.
-    if shown <= 3 * math.sqrt(variance) or shown < 1:
+    if shown <= _needed(variance):
         return None
     rate = rewards / shown
     more = decisions_per_user * _NORMAL_95**2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,7 @@ class LiftReport:
             "model": _rate(self.lift.model),
             "holdout": _rate(self.lift.holdout),
             "uplift": None if uplift is None else {"difference": uplift[0], "ci95": uplift[1]},
+            "decisions_needed": self.lift.needed,
             "releases": self.releases,
             "epsilon_micro": self.epsilon_micro,
             "delta_units": str(self.delta_units),
@@ -51,9 +53,13 @@ class LiftReport:
     def as_text(self) -> str:
         """The figures, one a line."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
-        for name, rate in (("Model", self.lift.model), ("Hold-out", self.lift.holdout)):
+        groups = (("Model", self.lift.model), ("Hold-out", self.lift.holdout))
+        for (name, rate), counted in zip(groups, self.lift.counted, strict=True):
             if rate is None:
-                lines.append(f"{name}: too little was shown to tell from the noise.")
+                lines.append(
+                    f"{name}: too little was shown to tell from the noise: about {max(0.0, counted):.0f} decisions "
+                    f"counted, some {self.lift.needed:.0f} needed, so {math.ceil(self.lift.needed - counted)} more."
+                )
             else:
                 about = f"95 % within {rate.half_width:.4f}; about {rate.shown:.0f} shown"
                 lines.append(f"{name}: {rate.rate:.4f} a decision ({about}).")
@@ -83,7 +89,13 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
         if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
             newest[fields["counter"]] = fields
     if not newest:
-        raise HushstreamError("lift: expected at least one release, got none; the first comes after lift.every_seconds")
+        settings = system.config
+        wait = settings.feedback.attribution_window_seconds + settings.lift.every_seconds
+        raise HushstreamError(
+            f"lift: expected at least one release, got none: a decision counts once its wait for a reward is over "
+            f"({settings.feedback.attribution_window_seconds:g} s), and releases are {settings.lift.every_seconds:g} s "
+            f"apart, so the first comes within some {wait:g} s of the first decision, as soon as others come after it"
+        )
     found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
     return LiftReport(
         lift_of(found, system.config.lift.decisions_per_user),

@@ -104,6 +104,11 @@ def _one_thread() -> None:
     threadpool_limits(limits=1)
 
 
+def audit_names() -> tuple[str, ...]:
+    """The rows of the table, in its order."""
+    return tuple(_known())
+
+
 @cache
 def _known() -> Mapping[str, Recipe]:
     return {recipe.name: recipe for recipe in _recipes()}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
-from hushstream.replay.experiments.findings import Outcome, write_findings
+from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.bgt.experiments import EXPERIMENTS as BGT
 from hushstream.replay.study import studies
@@ -57,7 +57,21 @@ def run_experiment(
         DatasetError: a dataset that it needs is absent.
     """
     experiment = find_experiment(name)
-    folder = Path(out)
-    findings = experiment.run(Scale(quick, None if data_dir is None else Path(data_dir)), progress)
-    files = write_findings(findings, folder) + figures.write_pictures(findings, experiment.pictures, folder)
-    return Outcome(findings, tuple(files))
+    findings = played(experiment, quick=quick, data_dir=data_dir, progress=progress)
+    return Outcome(findings, tuple(write_outcome(findings, experiment, Path(out))))
+
+
+def played(
+    experiment: Experiment,
+    *,
+    quick: bool = False,
+    data_dir: Path | str | None = None,
+    progress: Progress | None = None,
+) -> Findings:
+    """What an experiment finds; see `run_experiment`, which also writes it."""
+    return experiment.run(Scale(quick, None if data_dir is None else Path(data_dir)), progress)
+
+
+def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> list[Path]:
+    """Write the CSV, JSON and PNG files of what an experiment found; returns their paths."""
+    return write_findings(findings, folder) + figures.write_pictures(findings, experiment.pictures, folder)

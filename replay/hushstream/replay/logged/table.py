@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
+from hushstream.replay.logged.frames import FRAME, Table, columns_of, is_file, name_of, pieces
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import TableMapping, load_mapping
 from hushstream.replay.logged.values import (
@@ -61,12 +62,12 @@ class RawChunk:
 
 
 def stream_table(
-    path: str | Path, mapping: TableMapping | str | Path, chunk_rows: int = _CHUNK_ROWS
+    table: Table, mapping: TableMapping | str | Path, chunk_rows: int = _CHUNK_ROWS
 ) -> Iterator[LoggedDataset]:
     """Yield a table in parts of at most ``chunk_rows`` rows; memory does not grow with the file.
 
     Args:
-        path: a CSV or Parquet file.
+        table: the path of a CSV or Parquet file, or a data frame.
         mapping: a mapping, or the path of a mapping file.
         chunk_rows: of a part.
 
@@ -74,33 +75,53 @@ def stream_table(
         LogError: file, mapping or a value is not as expected, or the table has no rows; for the row at fault, when
             it is reached.
     """
-    path = Path(path)
     if not isinstance(mapping, TableMapping):
         mapping = load_mapping(mapping)
-    for chunk in read_chunks(path, mapping, chunk_rows):
-        yield _checked(path, mapping, chunk)
+    name = name_of(table)
+    for chunk in read_chunks(table, mapping, chunk_rows):
+        yield _checked(name, mapping, chunk)
 
 
-def read_chunks(path: Path, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
+def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
     """Yield the columns that a mapping asks for, unchecked, in parts of at most ``chunk_rows`` rows.
 
     Raises:
         LogError: there is no such file, it is not of its format, lacks a column, or has no rows.
     """
-    if not path.is_file():
-        raise LogError(f"{path}: expected a file, there is none")
-    read = _read_parquet if path.suffix.lower() in _PARQUET_SUFFIXES else _read_csv
     empty = True
-    for chunk in read(path, mapping, chunk_rows):
+    for chunk in _read(table, mapping, chunk_rows):
         empty = False
         yield chunk
     if empty:
-        raise LogError(f"{path}: the table has no rows")
+        raise LogError(f"{name_of(table)}: the table has no rows")
 
 
-def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDataset:
+def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+    if not is_file(table):
+        return _read_frame(table, mapping, chunk_rows)
+    path = Path(table)
+    if not path.is_file():
+        raise LogError(f"{path}: expected a file, there is none")
+    read = _read_parquet if path.suffix.lower() in _PARQUET_SUFFIXES else _read_csv
+    return read(path, mapping, chunk_rows)
+
+
+def _read_frame(frame: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+    _places(FRAME, columns_of(frame), mapping)
+    first_row = 0
+    for columns in pieces(frame, mapping.columns, chunk_rows):
+        rows = len(next(iter(columns.values())))
+        yield RawChunk(first_row, _row_names(first_row, rows), columns)
+        first_row += rows
+
+
+def _row_names(first_row: int, rows: int) -> list[str]:
+    return [f"row {first_row + index + 1}" for index in range(rows)]
+
+
+def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDataset:
     rows = len(chunk.row_names)
-    place = (str(path), chunk.row_names)
+    place = (table, chunk.row_names)
     numbers_from = chunk.first_row + np.arange(rows)
 
     def column(name: str) -> tuple[Sequence[Any], str, tuple[str, Sequence[str]]]:
@@ -111,7 +132,7 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     if eligible is not None:
         outside = np.flatnonzero(~eligible[np.arange(rows), chosen])
         if outside.size:
-            raise LogError(f"{path}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones")
+            raise LogError(f"{table}, {chunk.row_names[outside[0]]}: the arm shown is not among the eligible ones")
     if mapping.uniform:
         propensities: npt.NDArray[np.float64] | None = 1.0 / (
             np.full(rows, mapping.arm_count) if eligible is None else eligible.sum(axis=1)
@@ -119,7 +140,7 @@ def _checked(path: Path, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
     else:
         propensities = _propensities(*column(mapping.propensity)) if mapping.propensity else None
     return LoggedDataset(
-        name=path.name,
+        name=Path(table).name,
         arms=mapping.arm_count,
         users=texts(*column(mapping.user)) if mapping.user else numbers_from.astype(str),
         timestamps_ms=(
@@ -194,7 +215,7 @@ def _by_column(rows: list[list[str]], places: dict[str, int]) -> dict[str, Seque
     return {name: [row[place] for row in rows] for name, place in places.items()}
 
 
-def _places(path: Path, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
+def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> dict[str, int]:
     missing = [column for column in mapping.columns if column not in header]
     if missing:
         raise LogError(f"{path}: missing column {', '.join(missing)}; the file has {', '.join(header)}")
@@ -220,7 +241,7 @@ def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterato
         for batch in file.iter_batches(batch_size=chunk_rows, columns=list(mapping.columns)):
             if not batch.num_rows:
                 continue
-            names = [f"row {first_row + index + 1}" for index in range(batch.num_rows)]
+            names = _row_names(first_row, batch.num_rows)
             columns = {name: batch.column(name).to_pylist() for name in mapping.columns}
             yield RawChunk(first_row, names, columns)
             first_row += batch.num_rows

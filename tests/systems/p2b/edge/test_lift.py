@@ -9,6 +9,7 @@ from hushstream.counting import BadState
 from hushstream.privacy.amounts import delta_value
 from hushstream.schemas import codec
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_guarantee, lift_of, lift_tree
+from hushstream.systems.p2b.lift_report import LiftReport
 
 LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
 USERS = [f"user-{number}" for number in range(12)]
@@ -328,3 +329,7 @@ def test_too_little_shown_gives_no_figure():
     lift = lift_of([(np.array([50, 3, 2, 9]), 100.0**2, 1)], 20)
     assert lift.model is None
     assert lift.uplift is None
+    assert (lift.needed, lift.counted) == (300.0, (50.0, 2.0))
+    lines = LiftReport(lift, 1, 500_000, 1, True).as_text().splitlines()
+    assert lines[0].endswith("about 50 decisions counted, some 300 needed, so 250 more.")
+    assert lines[1].endswith("about 2 decisions counted, some 300 needed, so 298 more.")

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +31,7 @@ from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.views import Headline, View
 
 RESULTS, REGRET, PICTURE, PAGE = "results.json", "regret.csv", "regret.png", "index.html"
 _INK, _RANDOM, _OURS = "#1c2430", "#6b7684", "#0b62b0"
@@ -174,6 +175,18 @@ def collaborative_table(result: CollaborativeResult) -> RenderableType:
         facts.add_row(name, Text(value))
     marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
     return Group(*marks, table, facts)
+
+
+def collaborative_view(result: CollaborativeResult) -> View:
+    """Regret as a share of a random policy's, and the regret curve."""
+    return View(
+        title=result.title,
+        headline=Headline("regret over that of a random policy", result.share_of_random),
+        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        marks=result.privacy.marks,
+        rows=[asdict(row) for row in result.rows],
+        pictures={"regret": lambda: draw_regret(result)},
+    )
 
 
 def write_collaborative_report(result: CollaborativeResult, directory: Path | str) -> list[Path]:

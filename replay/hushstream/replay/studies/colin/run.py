@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.colin.closed_loop import (
     CollaborativeLoop,
     CollaborativePlan,
@@ -98,7 +98,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
         graph = relation_graph(world, config.learner.algorithm)
         system = prepare(folder, config, inputs_of(graph), public_dataset=world.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
-        recording = asyncio.run(play(system, place, CollaborativeLoop(world, plan, progress).run))
+        recording = run_to_end(lambda: play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
 
 

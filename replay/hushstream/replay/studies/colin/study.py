@@ -12,6 +12,7 @@ from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     collaborative_table,
+    collaborative_view,
     write_collaborative_report,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
@@ -37,6 +38,7 @@ STUDY = Study(
     play=run_collaborative,
     document=_document,
     table=collaborative_table,
+    view=collaborative_view,
     report=write_collaborative_report,
     worlds={"colin": colin, "lastfm": lastfm},
     datasets=(COLIN,),

@@ -1,8 +1,7 @@
-"""`evaluate`: one call that replays the log of another policy through a system and says what came of it."""
+"""Replays the log of another policy through p2b and says what came of it."""
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,12 +19,14 @@ from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.evaluate import importance_sampling, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
+from hushstream.replay.logged.frames import Table
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
-from hushstream.replay.logged.mapping import load_mapping
+from hushstream.replay.logged.mapping import load_mapping, parse_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import ARMS
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
@@ -44,8 +45,8 @@ class EvaluateOptions:
     """What to replay, and how.
 
     Attributes:
-        log: a CSV or Parquet file; needs a mapping.
-        mapping: the mapping file of the log.
+        log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
+        mapping: the mapping of the log: its file, or its keys and values.
         dataset: a published log by name, in place of a file.
         data_dir: where the published log lies.
         dataset_options: options of the published log (for ``obd``: policy, campaign).
@@ -65,8 +66,8 @@ class EvaluateOptions:
         verify: recompute everything that was published, at the end.
     """
 
-    log: Path | None = None
-    mapping: Path | None = None
+    log: Table | None = None
+    mapping: Path | Mapping[str, Any] | None = None
     dataset: str | None = None
     data_dir: Path | None = None
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
@@ -89,9 +90,9 @@ class EvaluateOptions:
         """Refuse impossible values."""
         require_runner(self.runner, self.bootstrap, self.security)
         if (self.log is None) == (self.dataset is None):
-            raise HushstreamError("evaluate: expected a log file or the name of a dataset, got both or neither")
+            raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
-            raise HushstreamError("evaluate: expected a mapping file for a log file, and only for one")
+            raise HushstreamError("evaluate: expected a mapping for a log of one's own, and only for one")
         if self.log is not None and self.dataset_options:
             names = ", ".join(sorted(self.dataset_options))
             raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
@@ -101,26 +102,17 @@ class EvaluateOptions:
             raise HushstreamError(f"limit: expected at least 1 row, got {self.limit!r}")
 
 
-def evaluate(*, progress: Progress | None = None, **options: Any) -> Evaluation:
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
     """Replay a log through the agents and judge every arm of the comparison on it.
 
     Args:
+        options: what to replay, and how.
         progress: called with (rows done, rows in all, what is going on).
-        options: see `EvaluateOptions`.
 
     Raises:
-        HushstreamError: an unknown option or dataset; a log or mapping that cannot be read, is not marked
-            public, has no propensities or other contexts than histograms; a wrong configuration.
+        HushstreamError: an unknown dataset; a log or mapping that cannot be read, or has other contexts than
+            histograms; a wrong configuration.
     """
-    unknown = sorted(set(options) - set(EvaluateOptions.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(EvaluateOptions.__dataclass_fields__)
-        raise HushstreamError(f"evaluate: expected options among {known}; got {', '.join(unknown)}")
-    return evaluate_with(EvaluateOptions(**options), progress)
-
-
-def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
-    """`evaluate` for options that were put together already."""
     log = read_log(options)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
@@ -136,7 +128,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
-        recording = asyncio.run(play(system, place, LoggedLoop(played_log, plan, progress).run))
+        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress).run))
     return _evaluation(options, log, plan, contributors, system, recording)
 
 
@@ -160,15 +152,16 @@ def read_log(options: EvaluateOptions) -> LoggedDataset:
     return log
 
 
-def _read_table(path: Path, mapping_path: Path, limit: int | None) -> LoggedDataset:
-    mapping = load_mapping(mapping_path)
+def _read_table(table: Table, given: Path | Mapping[str, Any], limit: int | None) -> LoggedDataset:
+    mapping = parse_mapping(given, "mapping") if isinstance(given, Mapping) else load_mapping(given)
     if not mapping.public:
+        source = "mapping" if isinstance(given, Mapping) else given
         raise LogError(
-            f"{mapping_path}: expected `public: true`; an evaluation prints exact figures on contexts and rewards and "
+            f"{source}: expected `public: true`; an evaluation prints exact figures on contexts and rewards and "
             f"builds the non-private model, and keys come from a seed: only a public log may be evaluated"
         )
     parts, rows = [], 0
-    for part in stream_table(path, mapping):
+    for part in stream_table(table, mapping):
         parts.append(part)
         rows += len(part)
         if limit is not None and rows >= limit:

@@ -17,7 +17,10 @@ from rich.table import Table
 
 from hushstream.replay.logged.evaluate import PolicyValue
 from hushstream.replay.logged.intervals import Interval
-from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import COLD, WARM_PRIVATE, ArmSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.summaries import compare
+from hushstream.replay.studies.p2b.evaluation_plot import draw_policies
+from hushstream.replay.views import Headline, View
 from hushstream.schemas.errors import HushstreamError
 
 SCHEMA = "hushstream.evaluation"
@@ -131,6 +134,11 @@ class Evaluation:
     verify: Mapping[str, RoleCheck] | None
 
     @property
+    def marks(self) -> tuple[str, ...]:
+        """Warnings that stand wherever a figure of this result is shown."""
+        return self.privacy.marks
+
+    @property
     def changed(self) -> bool:
         """Whether what was published does not follow from the logs."""
         return any(check.changed for check in (self.verify or {}).values())
@@ -142,16 +150,39 @@ class Evaluation:
             "schema": SCHEMA,
             "schema_version": 1,
             **{name: getattr(self, name) for name in names},
-            "marks": list(self.privacy.marks),
+            "marks": list(self.marks),
             "policies": [row.as_json() for row in self.policies],
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "counts": dict(self.counts),
             "verify": None if self.verify is None else {role: check.status for role, check in self.verify.items()},
         }
 
+    def view(self) -> View:
+        """Warm private users against cold ones, and a row for each policy and estimator."""
+        checks = {check.status for check in (self.verify or {}).values()}
+        return View(
+            title=f"{self.log}: {self.rows} rows of {self.users} users, {self.contributors} of whom contributed",
+            headline=self.headline,
+            facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
+            marks=self.marks,
+            rows=[_flat(row) for row in self.policies],
+            pictures={"policies": lambda: draw_policies(self)},
+        )
+
+    @property
+    def headline(self) -> Headline | None:
+        """The value of a private start over that of a cold one, with Fieller's interval; None where it has none."""
+        replayed = {row.policy: row for row in self.policies if row.estimator == "replay"}
+        warm, cold = (_summary(replayed.get(arm)) for arm in (WARM_PRIVATE, COLD))
+        compared = None if warm is None or cold is None else compare(warm, cold)
+        if compared is None:
+            return None
+        what = "mean reward of warm private users over cold ones"
+        return Headline(what, compared.ratio, compared.low, compared.high)
+
     def table(self) -> Table:
         """The policies for a terminal, with what the private arm has above and the warnings below."""
-        marks = "".join(f"\n{mark}" for mark in self.privacy.marks)
+        marks = "".join(f"\n{mark}" for mark in self.marks)
         title = (
             f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{self.privacy.summary}{marks}"
         )
@@ -192,6 +223,13 @@ class Evaluation:
         except OSError as error:
             raise HushstreamError(f"{folder}: expected a folder to write to, got: {error.strerror}") from error
         return paths
+
+
+def _summary(row: PolicyRow | None) -> ArmSummary | None:
+    """A replayed arm as a mean with its half-width; None where there is no interval."""
+    if row is None or row.value is None or row.ci95 is None:
+        return None
+    return ArmSummary(row.value, (row.ci95.high - row.ci95.low) / 2, max(1, row.matched or 0))
 
 
 def _flat(row: PolicyRow) -> dict[str, Any]:

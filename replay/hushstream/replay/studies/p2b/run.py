@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -27,6 +26,7 @@ from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played
 from hushstream.replay.worlds.world import World
@@ -94,7 +94,7 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
-        recording = asyncio.run(play(system, place, ClosedLoop(world, plan, progress).run))
+        recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress).run))
     return _result(options, system, recording)
 
 

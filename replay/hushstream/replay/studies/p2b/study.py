@@ -15,6 +15,7 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.report.document import as_json
 from hushstream.replay.report.folder import write_report
 from hushstream.replay.report.table import terminal_table
+from hushstream.replay.report.view import run_view
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
@@ -47,7 +48,7 @@ def _demo(seed: int, bootstrap: str | None, security: Path | None) -> P2BOptions
     )
 
 
-def _evaluate(options: Mapping[str, Any], progress: Progress) -> Evaluation:
+def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> Evaluation:
     return evaluate_with(EvaluateOptions(**options), progress)
 
 
@@ -80,6 +81,7 @@ STUDY = Study(
     play=run_p2b,
     document=as_json,
     table=terminal_table,
+    view=run_view,
     report=write_report,
     worlds={"synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
     plays=_plays,

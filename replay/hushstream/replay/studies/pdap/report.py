@@ -31,6 +31,7 @@ from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.views import Headline, View
 
 RESULTS, VENDORS, PICTURE, PAGE = "results.json", "vendors.csv", "vendors.png", "index.html"
 _INK, _ALONE, _OURS = "#1c2430", "#6b7684", "#0b62b0"
@@ -183,6 +184,20 @@ def pdap_table(result: PdapResult) -> RenderableType:
         facts.add_row(name, Text(value))
     marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
     return Group(*marks, table, facts)
+
+
+def pdap_view(result: PdapResult) -> View:
+    """The click rate of vendors that share over that of vendors that keep apart, and a row for each vendor."""
+    last = result.curve[-1]
+    ratio = last.shared / last.alone if last.alone else None
+    return View(
+        title=result.title,
+        headline=None if ratio is None else Headline("click rate, shared over apart with exact clicks", ratio),
+        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        marks=result.privacy.marks,
+        rows=[{**asdict(row), "gain": row.gain} for row in result.vendors],
+        pictures={"vendors": lambda: draw(result)},
+    )
 
 
 def write_pdap_report(result: PdapResult, directory: Path | str) -> Sequence[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
 from hushstream.replay.studies.pdap.ml_vendors import FilmVendors
@@ -87,7 +87,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         system = prepare(folder, config, public_dataset=world.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         loop = PdapLoop(config, world, visits, plan, progress)
-        recording = asyncio.run(play(system, place, loop.run))
+        recording = run_to_end(lambda: play(system, place, loop.run))
     apart = chances_apart(config, world, visits, plan, options.seed)
     return _result(options, world, system, recording, visits, apart)
 

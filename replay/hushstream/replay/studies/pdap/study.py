@@ -12,7 +12,7 @@ from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
-from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, write_pdap_report
+from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
 from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.replay.study import Study
@@ -39,6 +39,7 @@ STUDY = Study(
     play=run_pdap,
     document=_document,
     table=pdap_table,
+    view=pdap_view,
     report=write_pdap_report,
     worlds={"vendors": vendors, "ml-vendors": ml_vendors},
     datasets=(VENDORS, FILM_VENDORS),

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
+from hushstream.replay.logged.frames import Table, is_file, name_of
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import category_numbers, numbers, texts
@@ -77,22 +78,25 @@ class RecordMapping:
         return len(self.bounds) + sum(len(names) for names in self.categories.values())
 
 
-def load_records(path: str | Path, mapping: RecordMapping | str | Path) -> RecordStream:
-    """Read a file into a stream of records, in its order.
+def load_records(table: Table, mapping: RecordMapping | Mapping[str, Any] | str | Path) -> RecordStream:
+    """Read a table into a stream of records, in its order.
 
     Args:
-        path: ``.svm``, ``.svmlight`` or ``.libsvm``; ``.parquet`` or ``.pq``; anything else is CSV.
-        mapping: a mapping, or the path of a mapping file.
+        table: a data frame, or the path of a file: ``.svm``, ``.svmlight`` or ``.libsvm``; ``.parquet`` or ``.pq``;
+            anything else is CSV.
+        mapping: a mapping, its keys and values, or the path of a mapping file.
 
     Raises:
         LogError: file, mapping or a value is not as expected.
     """
-    path = Path(path)
-    if not isinstance(mapping, RecordMapping):
+    if isinstance(mapping, Mapping):
+        mapping = parse_record_mapping(mapping, "mapping")
+    elif not isinstance(mapping, RecordMapping):
         mapping = load_record_mapping(mapping)
-    svmlight = path.suffix.lower() in SVMLIGHT_SUFFIXES
+    path = Path(name_of(table))
+    svmlight = is_file(table) and path.suffix.lower() in SVMLIGHT_SUFFIXES
     _require_kind(path, mapping, svmlight)
-    chunks = () if svmlight else read_chunks(path, mapping)
+    chunks = () if svmlight else read_chunks(table, mapping)
     parts = [_svmlight(path, mapping)] if svmlight else [_part(path, mapping, chunk) for chunk in chunks]
     ends, indices, values = _joined([part[0] for part in parts])
     labels = np.concatenate([part[1] for part in parts])

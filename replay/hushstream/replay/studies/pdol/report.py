@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +32,7 @@ from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.pdol.play import Accuracy
+from hushstream.replay.views import Headline, View
 
 RESULTS, CURVE, PICTURE, PAGE = "results.json", "accuracy.csv", "accuracy.png", "index.html"
 _INK, _ALONE, _OURS, _CONSTANT = "#1c2430", "#c2410c", "#0b62b0", "#6b7684"
@@ -161,6 +162,20 @@ def pdol_table(result: PdolResult) -> RenderableType:
         facts.add_row(name, Text(value))
     marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
     return Group(*marks, table, facts)
+
+
+def pdol_view(result: PdolResult) -> View:
+    """Accuracy over that of nodes that learn alone, and both on the way."""
+    alone = result.isolated.whole
+    ratio = result.accuracy.whole / alone if alone else None
+    return View(
+        title=result.title,
+        headline=None if ratio is None else Headline("labels right, shared over isolated nodes", ratio),
+        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        marks=result.privacy.marks,
+        rows=[asdict(row) for row in result.rows],
+        pictures={"accuracy": lambda: draw_accuracy(result)},
+    )
 
 
 def write_pdol_report(result: PdolResult, directory: Path | str) -> list[Path]:

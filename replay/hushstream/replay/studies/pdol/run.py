@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
 from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
 from hushstream.replay.studies.pdol.records import RecordStream
@@ -88,7 +88,7 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResu
         system = prepare(folder, config, public_dataset=stream.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         loop = RecordLoop(stream, system.core, records_per_phase(stream, config), progress)
-        recording = asyncio.run(play(system, place, loop.run))
+        recording = run_to_end(lambda: play(system, place, loop.run))
     return _result(options, stream, system, recording)
 
 

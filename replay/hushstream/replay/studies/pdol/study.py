@@ -11,7 +11,7 @@ from hushstream.replay.studies.pdol.configured import audit_config
 from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
 from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdol.records import RecordStream
-from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, write_pdol_report
+from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, pdol_view, write_pdol_report
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
 from hushstream.replay.studies.pdol.worlds import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
@@ -33,6 +33,7 @@ STUDY = Study(
     play=run_pdol,
     document=_document,
     table=pdol_table,
+    view=pdol_view,
     report=write_pdol_report,
     worlds={
         "tmc-binary": tmc_binary,
@@ -40,6 +41,7 @@ STUDY = Study(
         "ml-clicks": ml_clicks,
         "own-records": own_records,
     },
+    own_table="own-records",
     datasets=(TMC_BINARY, ML_CLICKS, SPARSE_SYNTHETIC),
     plays=lambda made: made is RecordStream,
     experiments=lambda: EXPERIMENTS,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
+from hushstream.replay.logged.frames import Table
 from hushstream.replay.studies.pdol.own import load_records
 from hushstream.replay.studies.pdol.records import RecordStream, Sizes, deal, make_stream, permuted, sparse_columns
 from hushstream.replay.worlds.draws import Draws
@@ -136,12 +140,13 @@ def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordSt
     return make_stream("ml-clicks", ends, indices, ones, signed, users + films, at[user], nodes, private_features=1 / 3)
 
 
-def own_records(*, file: str, mapping: str) -> RecordStream:
+def own_records(*, file: Table, mapping: str | Mapping[str, Any]) -> RecordStream:
     """Your own labelled records: a CSV, Parquet or svmlight file, read through a mapping file.
 
     Args:
-        file: the records.
-        mapping: what is public about them; see `hushstream.replay.studies.pdol.own`.
+        file: the records, or a data frame of them.
+        mapping: what is public about them, as a file or as its keys and values; see
+            `hushstream.replay.studies.pdol.own`.
 
     Raises:
         LogError: file, mapping or a value is not as expected.

@@ -28,6 +28,7 @@ from hushstream.privacy.noise import laplace_scale
 from hushstream.privacy.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.row import Run
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.audits.releases import CELLS, TARGET, crowd_sums, p2b, published, slots
 from hushstream.replay.studies.p2b.audits.worked import played_windows
 from hushstream.schemas import codec
@@ -194,7 +195,7 @@ def two_owners() -> Run:
 
     def scores(present: bool) -> NDArray[np.float64]:
         genesis = ShufflerMachine(system, 0, key).genesis(fresh_nonce())
-        seen = asyncio.run(_race(system, key, genesis, [[*slots(present), other] for other in held]))
+        seen = run_to_end(partial(_race, system, key, genesis, [[*slots(present), other] for other in held]))
         return np.asarray(np.mean([crowd[0, :, TARGET] for crowd in seen], axis=0) - 0.5, dtype=np.float64)
 
     return partial(audit_attack, side_by_side(scores, CELLS), system.guarantee().cost, None)

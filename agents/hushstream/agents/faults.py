@@ -1,0 +1,105 @@
+"""Everything that is wrong with a configuration, in words: each wrong key with what was expected and what came.
+
+A class checks its values one after the other and stops at the first. So what is wrong is left out, where it has a
+default, and the rest looked at again; whoever writes a configuration then mends it in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from hushstream.engine.configuration import new_name
+from hushstream.engine.values import ConfigurationError
+
+_TOP = "top level"
+_EXPECTED = {
+    "missing": "a value",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "dict": "keys and values below it",
+    "dataclass": "keys and values below it",
+    "tuple": "a list",
+    "list": "a list",
+}
+"""By the beginning of pydantic's names of faults."""
+
+
+class Fault(NamedTuple):
+    """One wrong key.
+
+    Attributes:
+        key: with the sections above it; empty for the whole.
+        said: what is wrong.
+        unsure: whether it decides what else is right in its section.
+    """
+
+    key: tuple[str, ...]
+    said: str
+    unsure: bool = False
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.key) or _TOP}: {self.said}"
+
+
+def faults_of(check: Callable[[Any], Any], made: type, values: Any) -> tuple[Fault, ...]:
+    """What is wrong with values; empty where nothing is.
+
+    Args:
+        check: makes a configuration of values, or raises.
+        made: the class of the configuration.
+        values: nested, as in YAML.
+    """
+    found: dict[tuple[str, ...], Fault] = {}
+    rest = deepcopy(values)
+    while fresh := [one for one in _faults(check, made, rest) if one.key not in found]:
+        found |= {one.key: one for one in fresh}
+        if not all(_leave_out(rest, one.key[:-1] if one.unsure else one.key) for one in fresh):
+            break
+    return tuple(found.values())
+
+
+def _faults(check: Callable[[Any], Any], made: type, values: Any) -> list[Fault]:
+    try:
+        check(values)
+    except ValidationError as error:
+        return [_of_pydantic(made, found) for found in error.errors(include_url=False)]
+    except ConfigurationError as error:
+        key, _, said = str(error).partition(": ")
+        # What concerns several keys names none of them at its beginning.
+        return [Fault(tuple(key.split(".")), said)] if said and " " not in key else [Fault((), str(error))]
+    return []
+
+
+def _of_pydantic(made: type, found: Mapping[str, Any]) -> Fault:
+    key = tuple(str(part) for part in found["loc"] if part != made.__name__)
+    if found["type"] == "unexpected_keyword_argument":
+        name = new_name(made, str(found["loc"][-1]))
+        return Fault(key, "there is no such key" if name is None else f"there is no such key; it is called {name} now")
+    if found["type"] == "literal_error":
+        return Fault(key, f"expected {found['ctx']['expected']}, got {_got(found['input'])}", len(key) > 1)
+    expected = _EXPECTED.get(found["type"].partition("_")[0])
+    if expected is None:
+        return Fault(key, found["msg"])
+    return Fault(key, f"expected {expected}, got {'none' if found['type'] == 'missing' else _got(found['input'])}")
+
+
+def _got(value: Any) -> str:
+    if isinstance(value, dict):
+        return "keys and values"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "nothing" if value is None else repr(value)
+
+
+def _leave_out(values: Any, key: tuple[str, ...]) -> bool:
+    """Take a key away; False where there is none such."""
+    *above, last = key or ("",)
+    for name in above:
+        values = values.get(name) if isinstance(values, dict) else None
+    return isinstance(values, dict) and values.pop(last, values) is not values

@@ -1,0 +1,74 @@
+"""Every command: where it is made, and its first line, which stands here so that listing it imports nothing."""
+
+from __future__ import annotations
+
+from hushstream.cli.lazy import LazyGroup, Part
+
+_REPLAYS = ("hushstream.cli.replays",)
+_EVALUATIONS = ("hushstream.cli.evaluations",)
+_WORKERS = ("hushstream.cli.workers",)
+_DEPLOYMENTS = ("hushstream.cli.deployments",)
+_OPERATIONS = ("hushstream.cli.operations",)
+_USERS = ("hushstream.cli.users",)
+
+
+class Commands(LazyGroup):
+    """Those of hushstream."""
+
+    parts = {  # noqa: RUF012 - read by click alone, and a mapping by its type
+        "demo": Part(
+            _REPLAYS,
+            "The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?",
+        ),
+        "quickstart": Part(
+            ("hushstream.cli.quickstarts",),
+            "A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, edit.",
+        ),
+        "replay": Part(_REPLAYS, "Play a dataset through a system, as an application would, and write a report."),
+        "experiment": Part(_REPLAYS, "A table or figure of a paper, as CSV, JSON and PNG, with its targets."),
+        "datasets": Part(_REPLAYS, "Datasets: list, fetch with checksums, inspect."),
+        "evaluate": Part(
+            _EVALUATIONS, "Replay the log of another policy through the agents: what would they have earned?"
+        ),
+        "audit": Part(
+            _EVALUATIONS,
+            "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
+        ),
+        "guarantee": Part(
+            _DEPLOYMENTS, "What a configuration promises, to whom, over a lifetime, before anything runs."
+        ),
+        "prepare": Part(
+            _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
+        ),
+        "statement": Part(
+            _DEPLOYMENTS, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
+        ),
+        "config": Part((*_DEPLOYMENTS, "hushstream.cli.config_options"), "Look at a configuration."),
+        "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),
+        "topics": Part(_OPERATIONS, "Plan, create and check a deployment's topics; export them."),
+        "worker": Part(_WORKERS, "Run one role of a deployment until SIGTERM."),
+        "broker": Part(
+            _WORKERS,
+            "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",
+        ),
+        "dev": Part(("hushstream.cli.dev",), "For a deployment on the embedded broker, while it is developed."),
+        "verify": Part(_OPERATIONS, "Recompute what was published from the logs."),
+        "budget": Part(
+            _OPERATIONS, "What has been spent and is left, by scope and mechanism, beside the configured limits."
+        ),
+        "lift": Part(
+            _OPERATIONS, "What the model is worth over the hold-out, with an interval, from released counts alone."
+        ),
+        "forget": Part(
+            _USERS,
+            "Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights.",
+        ),
+        "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
+        "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
+        "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
+        "metrics-table": Part(
+            ("hushstream.cli.metrics_table",),
+            "Every metric of a worker as a Markdown table (for deploy/docs/metrics.md).",
+            hidden=True,
+        ),
+    }

@@ -1,0 +1,83 @@
+"""A group whose commands are imported when one of them is run: their names and first lines stand in a table.
+
+What a command works on (numpy, pydantic, every system) takes seconds to import, and neither ``--help``, ``--version``
+nor the completion of a name needs any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+
+class Part(NamedTuple):
+    """Where a command is made.
+
+    Attributes:
+        modules: whose `register` adds it, in this order.
+        help: its first line.
+        hidden: whether it is left out of the list.
+    """
+
+    modules: tuple[str, ...]
+    help: str
+    hidden: bool = False
+
+
+class LazyGroup(TyperGroup):
+    """Commands of `PARTS`, by their names."""
+
+    parts: Mapping[str, Part] = {}
+
+    @property
+    def commands(self) -> Any:
+        """All commands by name, each imported when it is looked up."""
+        return _Imported(self.parts)
+
+    @commands.setter
+    def commands(self, _: Any) -> None:
+        """What click puts here at the start is empty: all commands are of the table."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the table."""
+        return list(self.parts)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """What a list of commands shows of one; nothing is imported."""
+        part = self.parts.get(cmd_name)
+        return None if part is None else TyperCommand(cmd_name, help=part.help, hidden=part.hidden)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command to run, imported."""
+        name, command, left = super().resolve_command(ctx, args)
+        return name, command if name is None else self.commands[name], left
+
+
+class _Imported(Mapping[str, Any]):
+    """The commands of a table."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+
+    def __getitem__(self, name: str) -> Any:
+        return _made(self._parts[name].modules)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+@cache
+def _made(modules: tuple[str, ...]) -> Mapping[str, Any]:
+    app = typer.Typer()
+    for module in modules:
+        import_module(module).register(app)
+    return get_group(app).commands

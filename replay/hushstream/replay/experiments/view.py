@@ -1,0 +1,24 @@
+"""What an experiment shows of itself in a few lines, as a data frame and as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from hushstream.replay.experiments.figures import Picture, render
+from hushstream.replay.experiments.findings import Findings
+from hushstream.replay.views import View
+
+
+def findings_view(findings: Findings, pictures: Sequence[Picture]) -> View:
+    """The rows and the pictures; how many of the targets that were judged are reached."""
+    description = findings.description
+    judged = [row.reached for row in findings.targets if row.reached is not None]
+    marks = (mark for known in description.deployments for mark in known.guarantee.marks)
+    return View(
+        title=f"{description.name}: {description.title}",
+        facts=(f"{sum(judged)} of {len(judged)} judged targets reached", f"Source: {description.source}."),
+        marks=tuple(dict.fromkeys(marks)),
+        rows=findings.rows,
+        pictures={f"{description.name}{one.suffix}": partial(render, one, findings) for one in pictures},
+    )

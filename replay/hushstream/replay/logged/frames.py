@@ -1,0 +1,65 @@
+"""Tables that are in memory already: data frames of pandas, polars or any other library that narwhals knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from hushstream.replay.logged.log import LogError
+
+Table: TypeAlias = Any
+"""The path of a file, or a data frame."""
+
+FRAME = "data frame"
+"""How a data frame is called in reports and errors."""
+
+
+def is_file(table: Table) -> bool:
+    """Whether a table is a path; otherwise it is a data frame.
+
+    Raises:
+        LogError: it is neither.
+    """
+    if isinstance(table, str | Path):
+        return True
+    try:
+        import narwhals as frames
+    except ImportError:
+        raise LogError("data frame: reading one needs narwhals: pip install hushstream[replay]") from None
+    if not frames.dependencies.is_into_dataframe(table):
+        raise LogError(f"table: expected a path or a data frame, got {type(table).__name__}")
+    return False
+
+
+def name_of(table: Table) -> str:
+    """How a table is called in reports and errors."""
+    return str(table) if is_file(table) else FRAME
+
+
+def columns_of(frame: Any) -> list[str]:
+    """The names of a data frame's columns."""
+    import narwhals as frames
+
+    return list(frames.from_native(frame, eager_only=True).columns)
+
+
+def pieces(frame: Any, columns: Sequence[str], rows: int) -> Iterator[dict[str, Sequence[Any]]]:
+    """Columns of a data frame as Python values, in pieces of at most so many rows; what is missing is None."""
+    import narwhals as frames
+
+    chosen = frames.from_native(frame, eager_only=True).select(list(columns))
+    for first in range(0, len(chosen), rows):
+        part = chosen[first : first + rows]
+        yield {name: _values(part[name]) for name in columns}
+
+
+def _values(column: Any) -> list[Any]:
+    missing = column.is_null().to_list()
+    return [None if gone else _plain(value) for value, gone in zip(column.to_list(), missing, strict=True)]
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

@@ -1,0 +1,27 @@
+"""What a p2b run shows of itself in a few lines, as a data frame and as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+
+from hushstream.replay.report.plots import LIGHT, plots, render
+from hushstream.replay.report.results import RunResult
+from hushstream.replay.report.summaries import headline
+from hushstream.replay.report.wording import title, verify_sentence
+from hushstream.replay.views import Headline, View
+
+
+def run_view(result: RunResult) -> View:
+    """Warm private users against cold ones, and every arm's reward by interaction."""
+    compared = headline(result)
+    return View(
+        title=title(result),
+        headline=None
+        if compared is None
+        else Headline("mean reward of warm private users over cold ones", compared.ratio, compared.low, compared.high),
+        facts=(result.privacy.summary, verify_sentence(result)),
+        marks=result.marks,
+        rows=[asdict(row) for row in result.rows],
+        pictures={plot.name: partial(render, plot, result, LIGHT, footer=True) for plot in plots(result)},
+    )

@@ -1,0 +1,145 @@
+"""The small object that `hushstream.api` returns: a few lines to read, with everything that was found behind them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from rich.console import Console, RenderableType
+
+from hushstream.replay.views import Headline, View
+from hushstream.schemas.errors import HushstreamError
+
+T = TypeVar("T")
+
+_HTML_COLUMNS = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture, which a notebook shows as it is."""
+
+    name: str
+    png: bytes
+
+    def __repr__(self) -> str:
+        return f"Picture({self.name!r}, {len(self.png):,} bytes of PNG)"
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        Path(path).write_bytes(self.png)
+        return Path(path)
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
+class Result(Generic[T]):
+    """What came of a run, an evaluation or an experiment.
+
+    Attributes:
+        details: all that was found, with types of its own.
+        view: what is shown of it.
+        shown: makes its table.
+        document: makes plain values of all of it.
+        written: writes its files into a folder.
+    """
+
+    details: T
+    view: View
+    shown: Callable[[], RenderableType]
+    document: Callable[[], Any]
+    written: Callable[[Path], Sequence[Path]]
+
+    @property
+    def headline(self) -> Headline | None:
+        """The one figure that it is about, with its interval; None where there is none."""
+        return self.view.headline
+
+    def table(self) -> RenderableType:
+        """What the command line prints; a notebook shows it as it is."""
+        return self.shown()
+
+    def as_json(self) -> Any:
+        """Everything as plain values."""
+        return self.document()
+
+    def to_pandas(self) -> Any:
+        """The rows as a pandas data frame.
+
+        Raises:
+            HushstreamError: pandas is not installed.
+        """
+        return self._frame("pandas")
+
+    def to_polars(self) -> Any:
+        """The rows as a polars data frame.
+
+        Raises:
+            HushstreamError: polars is not installed.
+        """
+        return self._frame("polars")
+
+    def plot(self, name: str | None = None) -> Picture:
+        """A picture, by default the main one.
+
+        Raises:
+            HushstreamError: there is none, or none of this name; the message lists those that there are.
+        """
+        known = self.view.pictures
+        chosen = next(iter(known), None) if name is None else name
+        if chosen is None or chosen not in known:
+            raise HushstreamError(f"plot: expected one of {', '.join(known) or 'none: it has no rows'}, got {name!r}")
+        return Picture(chosen, known[chosen]())
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the files that the command line writes, into a folder that is made where it is absent.
+
+        Raises:
+            HushstreamError: the folder cannot be written.
+        """
+        return list(self.written(Path(folder)))
+
+    def __repr__(self) -> str:
+        view = self.view
+        headline = () if view.headline is None else (str(view.headline),)
+        return "\n".join((view.title, *headline, *view.facts, *view.marks))
+
+    def _repr_html_(self) -> str:
+        first, *others = repr(self).splitlines()
+        lines = "".join(f"<br>{escape(line)}" for line in others)
+        console = Console(record=True, width=_HTML_COLUMNS, file=io.StringIO(), force_jupyter=False)
+        console.print(self.table())
+        code = console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
+        return f"<div><strong>{escape(first)}</strong>{lines}<details><summary>table</summary>{code}</details></div>"
+
+    def _frame(self, library: Literal["pandas", "polars"]) -> Any:
+        if find_spec("narwhals") is None or find_spec(library) is None:
+            raise HushstreamError(f"to_{library}: expected {library} to be installed: pip install hushstream[frames]")
+        import narwhals as frames
+
+        return frames.from_dict(_columns(self.view.rows), backend=library).to_native()
+
+
+def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Rows by column, with None where a row has no such value; a column of texts and numbers holds texts."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    found = {name: [row.get(name) for row in rows] for name in names}
+    return {name: _of_one_type(values) for name, values in found.items()}
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    texts = [isinstance(value, str) for value in values if value is not None]
+    if not any(texts) or all(texts):
+        return values
+    return [None if value is None else str(value) for value in values]
