@@ -22,7 +22,8 @@ class Commands(LazyGroup):
         ),
         "quickstart": Part(
             ("hushstream.cli.quickstarts",),
-            "A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, edit.",
+            "A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, "
+            "edit.",
         ),
         "replay": Part(_REPLAYS, "Play a dataset through a system, as an application would, and write a report."),
         "experiment": Part(_REPLAYS, "A table or figure of a paper, as CSV, JSON and PNG, with its targets."),

@@ -322,9 +322,9 @@ class Deployment:
 
     async def ends_at_least(self, ends: Mapping[Place, int], timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until outputs are at least so long."""
-        deadline = time.monotonic() + timeout_seconds
+        waiting = Patience(timeout_seconds)
         while any(found < end for found, end in zip(await self._ends_of(ends), ends.values(), strict=True)):
-            assert time.monotonic() < deadline, self._complaint()
+            assert not waiting.over, self._complaint()
             await asyncio.sleep(0.1)
 
     async def _ends_of(self, places: Iterable[Place]) -> list[int]:
