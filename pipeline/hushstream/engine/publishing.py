@@ -23,7 +23,7 @@ from hushstream.engine.chain import (
 )
 from hushstream.engine.editions import in_its_edition
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, InputSlice, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.one_input import OneInput
 from hushstream.engine.one_input_state import (
     KNOWN,
@@ -121,6 +121,10 @@ class PublishingRole(OneInput, ABC):
     def load_own(self, state: Mapping[str, Any]) -> None:
         """Return to dumped values."""
 
+    def announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
+        """What is sent once a version with these fields stands: it follows from what the journal says alone."""
+        return ()
+
     def first_time(self, identity: str) -> bool:
         """Whether an id was not met before; it is from now on."""
         if identity in self.known:
@@ -135,8 +139,9 @@ class PublishingRole(OneInput, ABC):
         for part in slices:
             for record in part.records:
                 if self._feed(record, gathered):
-                    journal = self.chain.append(self._fields(record.offset + 1))
-                    steps.append(Step(journal, (), tuple(gathered.dead), gathered.counts))
+                    fields = self._fields(record.offset + 1)
+                    journal = self.chain.append(fields)
+                    steps.append(Step(journal, self.announced(fields), tuple(gathered.dead), gathered.counts))
                     self._published(record.offset + 1)
                     gathered = Gathered()
             self.position = part.high
@@ -158,7 +163,7 @@ class PublishingRole(OneInput, ABC):
         self.chain.accept(value, self.committed())
         self._published(end)
         self.position = end
-        return Step(None, (), tuple(gathered.dead), gathered.counts)
+        return Step(None, self.announced(fields), tuple(gathered.dead), gathered.counts)
 
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`."""

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from hushstream.engine.declaration import DeclarationError, Kind
+from hushstream.systems.bgt.system import KIND as BGT
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
 from hushstream.systems.pdap.system import KIND as PDAP
@@ -17,7 +18,7 @@ from hushstream.systems.pdol.system import KIND as PDOL
 
 GROUP = "hushstream.systems"
 
-BUILTIN = (P2B, COLIN, PDAP, PDOL)
+BUILTIN = (P2B, COLIN, PDAP, PDOL, BGT)
 
 DEFAULT = BUILTIN[0].name
 """What a configuration, or a run, is of that names no system."""

@@ -501,3 +501,104 @@ class TicketModel(TypedDict):
     private_as_stated: bool
     digest: bytes
     chain: bytes
+
+
+class Ratings(TypedDict):
+    """n ratings of one user, who with them takes part in every round from the open one on."""
+
+    user: str
+    items: bytes
+    values: bytes
+
+
+class RatingQuery(TypedDict):
+    """What is one user expected to rate n items?"""
+
+    event_id: str
+    user: str
+    items: bytes
+    after_round: NotRequired[int]
+
+
+class RatingPredictions(TypedDict):
+    """What was predicted for m questions of one folded batch; it is also the journal of whoever holds ratings."""
+
+    head: JournalHead
+    event_ids: list[str]
+    counts: bytes
+    values: bytes
+    model_version: int
+    slots: int
+    chain: bytes
+
+
+class RatingRound(TypedDict):
+    """What each user is asked for in a round; it follows from releases alone."""
+
+    config_digest: bytes
+    number: int
+    kind: Literal["items", "pairs", "factors", "none"]
+    kept: int
+    top: bytes
+    gains: bytes
+
+
+class RatingSlot(TypedDict):
+    """One padded slot of one user in one round, or null in it; all are of one size."""
+
+    slot_id: bytes
+    config_digest: bytes
+    round: int
+    content: bytes
+
+
+class RoundJournal(TypedDict):
+    """One closed round of a collector: its write-ahead record, its debit and its fence."""
+
+    head: JournalHead
+    round: int
+    kind: str
+    slots: int
+    released: bool
+    mechanism: str
+    parameters: str
+    history: bytes
+    debit: Debit
+    turned_to: bytes
+    chain: bytes
+
+
+class RatingSums(TypedDict):
+    """Noised sums over all slots of one round."""
+
+    release_id: bytes
+    config_digest: bytes
+    epoch: int
+    round: int
+    kind: str
+    slots: int
+    kept: int
+    sums: bytes
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class RatingModel(TypedDict):
+    """One version of item biases and factors, and what is asked for next; it is also the aggregator's journal."""
+
+    head: JournalHead
+    version: int
+    round: int
+    biases: bytes
+    factors: bytes
+    next_kind: str
+    top: bytes
+    gains: bytes
+    edge: float
+    largest: bytes
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+    digest: bytes
+    chain: bytes

@@ -11,7 +11,8 @@ from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
 from hushstream.systems.bgt.rounds import Round
 from hushstream.systems.bgt.server.rounds import Server
-from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
+from hushstream.systems.bgt.deployment import bgt_address
+from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Slots
 
 ITEMS = 60

@@ -64,7 +64,7 @@ def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
 def test_sums_without_noise_promise_nothing() -> None:
     promise = guarantee_of(config_of(1.0, noise="exact"))
     assert promise.marks == (NOT_PRIVATE,)
-    assert promise.unnoised == ("releases", "rounds", "models")
+    assert promise.unnoised == ("releases", "models", "rounds")
     assert promise.cost.delta_units == 1 << 80
 
 

@@ -11,6 +11,7 @@ device alone has tau2. `ITEM_SPREAD` and `RATING_SPREAD` are those of the datase
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +105,40 @@ def advise(config: BgtConfig, users: int, ratings_per_user: int) -> Advice:
     left = _left(config, users, ratings_per_user, spread)
     shared = RATING_SPREAD**2 + left + (RATING_SPREAD**2 + left) / (ratings_per_user + config.model.lone_ridge)
     return Advice((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
+
+
+TYPICAL_RATINGS = 50
+"""Ratings of a user, where nobody says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """From how many users on something is gained, where each has `TYPICAL_RATINGS`.
+
+    Attributes:
+        biases: users for whom sharing gains over the device alone; None where no number that there may be does.
+        factors: users from whom on factors are likely to help.
+    """
+
+    biases: int | None
+    factors: int
+
+    def as_text(self) -> str:
+        """Two lines."""
+        least = (
+            "nothing is gained over the device alone, however many users take part"
+            if self.biases is None
+            else f"nothing is gained over the device alone below some {self.biases:,} users"
+        )
+        each = f"with {TYPICAL_RATINGS} ratings each"
+        return f"Users {each}: {least}.\nFactors are likely to help from some {self.factors:,} users on.\n"
+
+
+def sizes(config: BgtConfig) -> Sizes:
+    """How large a deployment has to be, from its configuration alone."""
+    candidates = (1 << power for power in range(3, 23))
+    biases = next((users for users in candidates if advise(config, users, TYPICAL_RATINGS).pays), None)
+    return Sizes(biases, max(1, math.ceil(HELPS / factor_ratio(config, 1))))
 
 
 def factor_ratio(config: BgtConfig, users: int) -> float:

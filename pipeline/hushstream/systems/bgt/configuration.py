@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import PartitionConfig, canonical_form
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
 
 LATTICE_BITS = 20
@@ -68,6 +69,8 @@ class ReleaseConfig:
         pairs: how many ratings a slot holds at most; all slots are padded to it.
         top: M, the items whose pairs are looked at.
         factors: d, the most factors that there may be.
+        epochs: of noise that are planned, the first one and one for each doubt whether the collector was rolled back;
+            users pay for each of them.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -82,6 +85,7 @@ class ReleaseConfig:
     pairs: int = 256
     top: int = 300
     factors: int = 4
+    epochs: int = 1
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -100,6 +104,7 @@ class ReleaseConfig:
         whole("release.pairs", self.pairs, 1, LARGEST_PAIRS)
         whole("release.top", self.top, 2, LARGEST_TOP)
         whole("release.factors", self.factors, 1, 64)
+        whole("release.epochs", self.epochs, 1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,8 @@ class BgtConfig:
         scale: which ratings there are.
         release: what leaves a user.
         model: what is made of it.
+        partitions: how many of each topic; users are spread over those of the learner.
+        budget: limits what one user may pay over all epochs of noise; null for what one epoch costs.
         system: which system this is a configuration of.
     """
 
@@ -159,6 +166,8 @@ class BgtConfig:
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     release: ReleaseConfig = field(default_factory=ReleaseConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    partitions: PartitionConfig = field(default_factory=PartitionConfig)
+    budget: BudgetConfig | None = None
     system: Literal["bgt"] = "bgt"
 
     def __post_init__(self) -> None:
@@ -167,6 +176,10 @@ class BgtConfig:
         whole("items", self.items, 2, LARGEST_ITEMS)
         whole("features", self.features, 0, 256)
         require(self.system == "bgt", "system", "bgt", self.system)
+        collectors = self.partitions.shuffler
+        require(collectors == 1, "partitions.shuffler", "1 (there is one collector)", collectors)
+        if self.budget is not None:
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
 
     @property
     def top(self) -> int:
@@ -175,7 +188,15 @@ class BgtConfig:
 
 
 @lru_cache(maxsize=64)
-def bgt_digest(config: BgtConfig) -> bytes:
-    """16 bytes that stand for the whole configuration."""
-    canonical = json.dumps(asdict(config), sort_keys=True, separators=(",", ":")).encode()
-    return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()
+def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = False) -> bytes:
+    """16 bytes that stand for a deployment.
+
+    Args:
+        config: all of it.
+        features: public features of items in their canonical form (`hushstream.systems.bgt.features`).
+        public_dataset: whether a public dataset is replayed.
+    """
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    for part in (canonical_form(config, public_dataset), features):
+        hasher.update(len(part).to_bytes(8, "little") + part)
+    return hasher.digest()

@@ -14,9 +14,10 @@ def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
 
 
 def _contents(config: BgtConfig) -> Iterator[Content]:
-    yield Content("ratings", "ratings, in a hosted deployment", Form.CLEAR, "edge", True)
+    yield Content("ratings", "ratings, with the user's name", Form.CLEAR, "edge", True)
+    yield Content("predictions", "what each question's user is expected to rate", Form.CLEAR, "edge", True)
     yield Content("updates", "slots, without a name", Form.CLEAR, "shuffler", True)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
     yield Content("releases", "sums over all users of a round", form, "published", False)
-    yield Content("rounds", "what is asked for next, made of releases alone", form, "published", False)
     yield Content("models", "biases and factors of items, made of releases alone", form, "published", False)
+    yield Content("rounds", "what is asked for next, made of releases alone", form, "published", False)

@@ -23,7 +23,6 @@ from hushstream.privacy.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
-from hushstream.replay.studies.bgt import audits as bgt_audits
 from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
@@ -116,8 +115,7 @@ def _known() -> Mapping[str, Recipe]:
 
 def _recipes() -> tuple[Recipe, ...]:
     shared = map(made, (*_mechanisms(), *_counters()))
-    others = map(made, bgt_audits.audits())
-    return (*shared, *others, *(recipe for study in studies().values() for recipe in study.audits()))
+    return (*shared, *(recipe for study in studies().values() for recipe in study.audits()))
 
 
 def _mechanisms() -> tuple[Audit, ...]:

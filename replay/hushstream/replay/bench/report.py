@@ -11,7 +11,6 @@ from rich.table import Table
 
 from hushstream.replay.bench.counters import counter_rows
 from hushstream.replay.bench.rows import BenchRow, Progress
-from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.study import studies
 
 SUBJECTS = ("compute", "stream")
@@ -36,7 +35,6 @@ def run_bench(
         rows += counter_rows(progress, rounds)
         for study in studies().values():
             rows += [] if study.bench is None else study.bench(progress, rounds)
-        rows += bgt_rows(progress, rounds)
     if "stream" in subjects:
         for study in studies().values():
             rows += [] if study.stream_bench is None else study.stream_bench(progress, rounds)

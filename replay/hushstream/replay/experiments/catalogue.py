@@ -12,7 +12,6 @@ from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.bgt.experiments import EXPERIMENTS as BGT
 from hushstream.replay.study import studies
 
 
@@ -22,7 +21,7 @@ def known_experiments() -> dict[str, Experiment]:
     Raises:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
-    offered = (*(one for study in studies().values() for one in study.experiments()), *BGT)
+    offered = (one for study in studies().values() for one in study.experiments())
     return EXPERIMENTS.known({one.name: one for one in offered})
 
 

@@ -19,6 +19,7 @@ from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
 from hushstream.systems.bgt.edge.solving import fit, predict
 from hushstream.systems.bgt.errors import BgtError
+from hushstream.systems.bgt.features import features_bytes
 from hushstream.systems.bgt.rounds import ROUNDS, Model, Round
 from hushstream.systems.bgt.slots import ID_BYTES, Float64, Slots, null_slots
 
@@ -52,6 +53,7 @@ class RatingAgent:
         remember: Callable[[int], None],
         answered: int = 0,
         features: Float64 | None = None,
+        digest: bytes | None = None,
     ) -> None:
         """Begin, or go on from what was remembered.
 
@@ -62,6 +64,8 @@ class RatingAgent:
                 leaves.
             answered: what was remembered last.
             features: (I, f) public features of items.
+            digest: of the deployment that the user agrees to, where it is a replay of a public dataset; by default it
+                follows from configuration and features.
 
         Raises:
             BgtError: an impossible number of rounds, or features of another shape.
@@ -72,7 +76,8 @@ class RatingAgent:
         if self._features.shape != (config.items, config.features):
             expected = config.items, config.features
             raise BgtError(f"features: expected shape {expected}, got {self._features.shape}")
-        self._config, self._digest, self._key = config, bgt_digest(config), key
+        self._digest = bgt_digest(config, features_bytes(self._features)) if digest is None else digest
+        self._config, self._key = config, key
         self._remember, self._answered = remember, answered
         self._ratings: dict[int, float] = {}
 
@@ -80,6 +85,11 @@ class RatingAgent:
     def answered(self) -> int:
         """How many rounds were answered; no erasure lowers it."""
         return self._answered
+
+    @property
+    def ratings(self) -> tuple[list[int], list[float]]:
+        """Items and ratings, in the order in which items came; they are for whoever keeps the agent's state."""
+        return list(self._ratings), list(self._ratings.values())
 
     def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
         """Take ratings, on the configured scale; a later one of the same item replaces it.

@@ -75,8 +75,12 @@ class Server:
         after[release.kind](asked, release)
 
     def stop(self) -> None:
-        """End early, as where a budget refuses the next round: the model stays that of the releases so far."""
+        """End early, as where a budget refuses the next round: what stays is the model of kind A.
+
+        Factors that kind C has not told of are those of the most rated items alone.
+        """
         self.asked = None
+        self.model = Model(self.model.biases, np.zeros((self._config.items, 0)))
 
     def _after_items(self, asked: Round, release: Release) -> None:
         sums = item_sums(release.sums, release.number, self._config)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,22 +21,11 @@ from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots
 
-MECHANISM = "three-slots"
+COLLECTED = {"sums": "bytes", "slots": "long", "history": "bytes"}
+"""Avro fields of `Collector.dump`."""
 
-
-def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, partition: int = 0) -> NoiseAddress:
-    """The address of a collector's noise; round and content are filled in for each release."""
-    return NoiseAddress(
-        purpose="release-noise",
-        deployment=config.deployment,
-        genesis_nonce=nonce,
-        system=config.system,
-        mechanism=MECHANISM,
-        parameters={},
-        config_digest=digest,
-        epoch=epoch,
-        partition=partition,
-    )
+_HISTORIES = 1 << 256
+"""Digests of slots are added up within so much, so that their order does not matter."""
 
 
 @dataclass(slots=True)
@@ -53,12 +44,18 @@ class Taken:
 class Collector:
     """One round at one collector.
 
-    A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. A chain
-    of digests over all that was taken, slot by slot, is part of the noise's address, so a collector that was rolled
-    back and met other slots draws other noise, and one that meets the same slots in other batches the same.
+    A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. A sum of
+    digests over all that was taken is part of the noise's address, beside the sums themselves, so a collector that was
+    rolled back and met other slots draws other noise, and one that meets the same slots in another order or in other
+    batches the same.
+
+    Attributes:
+        asked: what users were asked for.
+        sums: of what was taken.
+        history: the sum of its digests.
     """
 
-    __slots__ = ("_address", "_config", "_history", "_key", "_known", "_released", "asked", "sums")
+    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "history", "sums")
 
     def __init__(self, asked: Round, config: BgtConfig, key: Key | None, address: NoiseAddress) -> None:
         """Begin a round.
@@ -67,7 +64,7 @@ class Collector:
             asked: what users were asked for.
             config: of the deployment.
             key: of the collector's zone; None where there is no noise.
-            address: see `bgt_address`.
+            address: see `hushstream.systems.bgt.deployment.bgt_address`.
 
         Raises:
             BadSlots: noise without a key.
@@ -77,28 +74,46 @@ class Collector:
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
-        self._history = b""
+        self.history = 0
         self._released = False
 
+    def draw_under(self, key: Key | None, address: NoiseAddress) -> None:
+        """Noise the release under another key or address, as an epoch of its own has them."""
+        self._key, self._address = key, address
+
     def take(self, slots: Slots, ids: list[bytes]) -> Taken:
-        """Fold slots; what is refused counts as null, so that refusals move no public number.
+        """Fold the slots whose ids did not come before.
 
         Raises:
             BadSlots: other numbers of slots and ids, ids of another length, slots of another size, a round that was
                 released.
         """
-        if self._released or len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
-            raise BadSlots(f"take: expected an open round and an id of {ID_BYTES} bytes for each of {len(slots)} slots")
+        if len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
+            raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots")
         repeated = self.repeated(ids)
         slots = slots[~repeated]
+        why = np.zeros(len(ids), dtype=np.int8)
+        why[~repeated] = self.fold(slots)
+        return Taken(why, repeated)
+
+    def fold(self, slots: Slots) -> NDArray[np.int8]:
+        """Fold slots, each of which counts; what is refused counts as null, so that refusals move no public number.
+
+        Returns:
+            A `Refusal` for each, int8 (n,).
+
+        Raises:
+            BadSlots: slots of another size, a round that was released.
+        """
+        if self._released:
+            raise BadSlots(f"take: expected an open round, got {self.asked.number}, which was released")
         why = self.refusals(slots)
         taken = _nulled(slots, why != Refusal.TAKEN)
         self.sums.add(taken)
         for slot in packed_slots(taken):
-            self._history = hashlib.blake2b(self._history + slot, digest_size=32, person=b"hush-bgt-slots").digest()
-        all_why = np.zeros(len(ids), dtype=np.int8)
-        all_why[~repeated] = why
-        return Taken(all_why, repeated)
+            digest = hashlib.blake2b(slot, digest_size=32, person=b"hush-bgt-slots").digest()
+            self.history = (self.history + int.from_bytes(digest, "little")) % _HISTORIES
+        return why
 
     def refusals(self, slots: Slots) -> NDArray[np.int8]:
         """See `admit`."""
@@ -122,10 +137,25 @@ class Collector:
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
-        content = self._key.digest("bgt-round", self._history, self.sums.exact.astype("<i8").tobytes())
+        exact = self.sums.exact.astype("<i8").tobytes()
+        content = self._key.digest("bgt-round", self.history.to_bytes(32, "little"), exact)
         parameters = {"kind": self.asked.kind, "variance": "/".join(map(str, variance))}
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
+
+    def dump(self) -> dict[str, Any]:
+        """What was folded, in packed form (`COLLECTED`)."""
+        return {
+            "sums": self.sums.exact.astype("<i8").tobytes(),
+            "slots": self.sums.slots,
+            "history": self.history.to_bytes(32, "little"),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state of the same round."""
+        exact = np.frombuffer(state["sums"], "<i8").astype(np.int64)
+        self.sums.exact, self.sums.slots = exact.reshape(self.sums.exact.shape), state["slots"]
+        self.history, self._released = int.from_bytes(state["history"], "little"), False
 
     def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
         """Which ids came before; all of them are known from then on."""

@@ -26,9 +26,10 @@ from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.row import Audit, Run
 from hushstream.replay.studies.bgt.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.rounds import Model, Round, first_round
-from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
+from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
 
 ABREAST, OWN_ITEMS = 10, 16

@@ -15,9 +15,10 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
 from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.rounds import Model, Round, first_round
-from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
+from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Slots, slot_bytes
 
 ITEMS, USERS, RATINGS = 1_700, 8_000, 100

@@ -80,6 +80,19 @@ def load_ratings(path: str | Path, mapping: RatingMapping | str | Path) -> Ratin
     return _world(path, mapping, np.concatenate(users), np.concatenate(items), np.concatenate(values))
 
 
+def own_ratings(*, file: str, mapping: str) -> RatingWorld:
+    """Your own ratings: a CSV or Parquet file, read through a mapping file.
+
+    Args:
+        file: the ratings.
+        mapping: what is public about them; see the module.
+
+    Raises:
+        LogError: file, mapping or a value is not as expected.
+    """
+    return load_ratings(file, mapping)
+
+
 def load_rating_mapping(path: str | Path) -> RatingMapping:
     """Read a mapping file (YAML).
 

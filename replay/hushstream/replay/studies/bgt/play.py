@@ -12,12 +12,13 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Float64, RatingWorld, Split, make_world
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.edge.ratings import Ratings
 from hushstream.systems.bgt.edge.solving import fit, predict
 from hushstream.systems.bgt.rounds import Model, Round
 from hushstream.systems.bgt.server.rounds import Server
-from hushstream.systems.bgt.shuffler.collector import Collector, bgt_address
+from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Slots
 
 Form = Literal["three", "items"]

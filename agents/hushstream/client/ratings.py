@@ -1,0 +1,209 @@
+"""The client of a BGTplanner deployment: ratings go out, rounds are ended, and predictions come back.
+
+Ratings are checked here, in the application: what is off the scale or of an unknown item is refused with a reason, and
+never sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hushstream.agents.security import Security
+from hushstream.client.client import EventLog
+from hushstream.client.journals import JournalReader
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.conversation import Conversation
+from hushstream.schemas import codec
+from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
+from hushstream.systems.bgt.edge.ratings import ratings_of
+from hushstream.systems.bgt.rounds import ROUNDS
+
+PREDICTIONS = Conversation("ratings", (), "predictions")
+"""What an application writes and reads of a BGTplanner deployment."""
+
+
+class PredictionTimeout(HushstreamError):
+    """No prediction came in time; the dead letters of the edge zone tell what was refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicted:
+    """An answer.
+
+    Attributes:
+        event_id: the application's name for the question.
+        values: float64 (n,), what the user is expected to rate each item, on the configured scale.
+        model_version: how many rounds the model is made of, the one that was withheld counted; 0 for the user's own
+            mean alone.
+    """
+
+    event_id: str
+    values: NDArray[np.float64]
+    model_version: int
+
+
+class RatingClient:
+    """Tell ratings, end rounds, and ask for predictions. One instance serves many users concurrently.
+
+    Use as an async context manager; `connect_ratings` makes one on a Kafka.
+    """
+
+    def __init__(self, log: EventLog, config: BgtConfig, *, edition: int = FIRST_EDITION) -> None:
+        """Work over a log.
+
+        Args:
+            log: where ratings go, and predictions come from.
+            config: of the deployment.
+            edition: in which records are written (`hushstream.schemas.catalogue`).
+
+        Raises:
+            HushstreamError: this release does not know the edition.
+        """
+        self._log = log
+        self._config = config
+        self._edition = codec.require_edition(edition)
+        self._readers: dict[int, JournalReader] = {}
+        self._waiting: dict[str, asyncio.Future[Predicted]] = {}
+
+    async def __aenter__(self) -> Self:
+        """Start reading predictions."""
+        await self._log.start(self._on_predictions)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Flush and close; predictions that are still awaited are cancelled."""
+        for answer in self._waiting.values():
+            answer.cancel()
+        self._waiting.clear()
+        await self._log.stop()
+
+    async def rate(self, user: str, items: Sequence[int], ratings: ArrayLike) -> None:
+        """Tell ratings of a user, who takes part in every round from now on; returns when the log holds them.
+
+        Args:
+            user: by any name that stays the same.
+            items: from 0, as many as there are ratings; none at all for a user who takes part without any.
+            ratings: on the configured scale; of several of one item the last one stands.
+
+        Raises:
+            BadRatings: an unknown item, or a rating that is none; nothing was sent.
+            HushstreamError: an impossible name, or the log refused the record.
+        """
+        _require_id("user", user)
+        numbers, values = np.asarray(items), np.asarray(ratings, dtype=np.float64)
+        ratings_of(np.zeros(len(numbers), dtype=np.int64), numbers, values, self._config, 1)
+        fields = {
+            "user": user,
+            "items": numbers.astype("<i4").tobytes(),
+            "values": values.astype("<f8").tobytes(),
+        }
+        await self._log.append("ratings", self._home(user), codec.encode("Ratings", fields, self._edition))
+
+    async def end_round(self, number: int) -> None:
+        """End a round (a public event): everybody who takes part sends one slot, and a version of the model follows.
+
+        Raises:
+            HushstreamError: there is no such round.
+        """
+        if not 0 <= number < ROUNDS:
+            raise HushstreamError(f"round: expected a number from 0 to {ROUNDS - 1}, got {number}")
+        fields = {"phase": number, "origin": -1, "config_digest": bytes(16), "after_click": -1}
+        value = codec.encode("Seal", fields, self._edition)
+        for partition in range(self._log.partitions()):
+            await self._log.append("ratings", partition, value)
+
+    async def predict(
+        self,
+        event_id: str,
+        user: str,
+        items: Sequence[int],
+        *,
+        after_round: int = -1,
+        timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
+    ) -> Predicted:
+        """Ask what a user is expected to rate items.
+
+        Args:
+            event_id: names the question (1 to 128 bytes of UTF-8).
+            user: whose ratings and name count.
+            items: from 0, one at least.
+            after_round: wait for the model that follows this round, which has been ended before; -1 for none.
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            PredictionTimeout: no answer in time.
+            BadRatings: an unknown item; nothing was sent.
+            HushstreamError: an impossible argument, or the log refused the record.
+        """
+        for name, text in (("event_id", event_id), ("user", user)):
+            _require_id(name, text)
+        numbers = np.asarray(items)
+        if not 0 < len(numbers) <= MAX_PREDICTED:
+            raise HushstreamError(f"items: expected 1 to {MAX_PREDICTED}, got {len(numbers)}")
+        lowest = np.full(len(numbers), self._config.scale.lowest)
+        ratings_of(np.zeros(len(numbers), dtype=np.int64), numbers, lowest, self._config, 1)
+        if event_id in self._waiting:
+            raise HushstreamError("event_id: expected a new one, got one that is being answered")
+        packed = numbers.astype("<i4").tobytes()
+        fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
+        answer = self._waiting[event_id] = asyncio.get_running_loop().create_future()
+        try:
+            await self._log.append("ratings", self._home(user), codec.encode("RatingQuery", fields, self._edition))
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
+        finally:
+            self._waiting.pop(event_id, None)
+
+    def _home(self, user: str) -> int:
+        return partition_of(user, self._log.partitions())
+
+    def _on_predictions(self, partition: int, offset: int, value: bytes) -> None:
+        reader = self._readers.setdefault(partition, JournalReader("RatingPredictions"))
+        for fields in reader.read(offset, value):
+            counts = np.frombuffer(fields["counts"], "<i4")
+            parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
+            for event_id, values in zip(fields["event_ids"], parts, strict=False):
+                answer = self._waiting.get(event_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(Predicted(event_id, values, fields["model_version"]))
+
+
+def connect_ratings(
+    bootstrap: str,
+    config: BgtConfig,
+    *,
+    prefix: str | None = None,
+    security: Security | None = None,
+    edition: int = FIRST_EDITION,
+) -> RatingClient:
+    """A client of one BGTplanner deployment on a Kafka cluster; use it with ``async with``.
+
+    Args:
+        bootstrap: ``host:port`` of one or more brokers, separated by commas.
+        config: of the deployment.
+        prefix: what its topic names begin with; by default the deployment's name and a dot.
+        security: SASL and TLS.
+        edition: in which records are written (`hushstream.schemas.catalogue`).
+    """
+    own = f"{config.deployment}." if prefix is None else prefix
+    return RatingClient(KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS), config, edition=edition)
+
+
+def _require_id(name: str, text: str) -> None:
+    if id_fault(text) is not None:
+        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")

@@ -1,0 +1,65 @@
+"""What is prepared once for a deployment: ``features.bin``, public features of its items, where it has any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hushstream.engine.declaration import Artefacts, Given, PreparedFrom
+from hushstream.engine.values import ConfigurationError
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.features import features_bytes, features_of, parse_features
+from hushstream.systems.bgt.slots import Float64
+
+FEATURES = "features.bin"
+TABLE = PreparedFrom("features", "public features of the items: item,number,...,number a line")
+
+
+def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
+    """Take over the public features of items.
+
+    Raises:
+        ConfigurationError: there are none although the configuration has some, or the other way round, or others were
+            taken over before; or a model of so many items could never be published.
+    """
+    BgtSystem.of(config, _nothing(config))
+    artefacts = given.artefacts
+    if TABLE.name not in given.inputs:
+        if config.features and not artefacts.has(FEATURES):
+            raise ConfigurationError("prepare: expected --features with the items' public features, got none")
+        return {}
+    if not config.features:
+        raise ConfigurationError("prepare: expected no --features, as the configuration says features: 0, got some")
+    path, text = given.inputs[TABLE.name]
+    packed = features_bytes(parse_features(text, config.items, config.features, path))
+    if artefacts.has(FEATURES) and artefacts.files[FEATURES] != packed:
+        raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the features at hand or none, got others")
+    return {FEATURES: packed}
+
+
+def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
+    """Join a configuration with the public features of its items.
+
+    Raises:
+        ConfigurationError: they are missing or damaged.
+    """
+    features = _nothing(config)
+    if config.features:
+        where = artefacts.path(FEATURES)
+        if not artefacts.has(FEATURES):
+            raise ConfigurationError(f"{where}: expected public features, got none; run `hushstream prepare`")
+        features = features_of(artefacts.files[FEATURES], config.items, config.features, where)
+    return BgtSystem.of(config, features, artefacts.public_dataset is not None)
+
+
+def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
+    """Features as the file that preparation takes; none where there are none."""
+    if not features.shape[1]:
+        return {}
+    lines = [",".join([str(item), *map(repr, row)]) for item, row in enumerate(features.tolist())]
+    return {TABLE.name: ("features", "\n".join(lines))}
+
+
+def _nothing(config: BgtConfig) -> Float64:
+    """Features of zeros: whatever they are, what a configuration allows does not follow from them."""
+    return features_of(bytes(8 * config.items * config.features), config.items, config.features, FEATURES)

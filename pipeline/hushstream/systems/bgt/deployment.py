@@ -1,0 +1,159 @@
+"""A BGTplanner deployment: what every role of it works from.
+
+Stages, in order: one padded slot of a user and round (edge) -> sums of all slots with noise (collector) -> item biases,
+the test for factors, factors, and what is asked for next (server) -> the next round's slots, and predictions (edge).
+
+Source: Zhang et al., BGTplanner (2024), in a form that is sound: `hushstream.systems.bgt.sensitivity` has the proofs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.values import MAX_RECORD_BYTES, require
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.ledger import Debit
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.systems.bgt.budget import MECHANISM, budget_facts, promise_of, spending_terms
+from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
+from hushstream.systems.bgt.features import features_bytes
+from hushstream.systems.bgt.rounds import Release
+from hushstream.systems.bgt.sensitivity import variance_of
+from hushstream.systems.bgt.slots import Float64
+
+LINE = "ratings"
+"""The one model line."""
+
+_ROOM_BYTES = 1 << 16
+"""Of a record, for all but its columns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BgtSystem:
+    """A configuration, joined with public features of items and whether a public dataset is replayed.
+
+    Attributes:
+        config: as given.
+        digest: of both.
+        features: (I, f).
+        public_dataset: see `System.public_dataset`.
+    """
+
+    config: BgtConfig
+    digest: bytes
+    features: Float64
+    public_dataset: bool = False
+
+    @classmethod
+    def of(cls, config: BgtConfig, features: Float64, public_dataset: bool = False) -> BgtSystem:
+        """Make a deployment.
+
+        Raises:
+            ConfigurationError: a model of so many items could never be published, or no epoch fits the budget.
+        """
+        require_publishable(config)
+        system = cls(config, bgt_digest(config, features_bytes(features), public_dataset), features, public_dataset)
+        system.guarantee()
+        return system
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions: users are spread over those of raters; there is one collector."""
+        return {"learner": self.config.partitions.learner, "shuffler": 1, "scopes": 1, "lines": 1}
+
+    def guarantee(self) -> Guarantee:
+        """What the configured releases promise, to whom, over a lifetime."""
+        return promise_of(self.config)
+
+    def promises(self) -> Promises:
+        """See `System.promises`."""
+        return Promises(self.guarantee())
+
+    @property
+    def spending_terms(self) -> SpendingTerms:
+        """What an epoch of noise costs, and out of which limit."""
+        return spending_terms(self.config)
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """See `System.ledgers`."""
+        return {"ledger": self.spending_terms}
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """See `System.budgets`."""
+        return (budget_facts(self.config),)
+
+    def address(self, nonce: bytes, epoch: int, partition: int) -> NoiseAddress:
+        """Of a collector's noise in one journal and epoch; round and content are filled in for each release."""
+        return bgt_address(self.config, self.digest, nonce, epoch, partition)
+
+    def parameters(self, number: int, kind: Kind) -> str:
+        """Every parameter of a round's noise, as the journal has it."""
+        values: dict[str, Any] = {"kind": kind}
+        if self.config.release.noise != "exact":
+            values["variance"] = "/".join(map(str, variance_of(number, kind, self.config)))
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+    def release_fields(self, release: Release, release_id: bytes, epoch: int, reproducible: bool) -> dict[str, Any]:
+        """The fields of a `RatingSums` record."""
+        return {
+            "release_id": release_id,
+            "config_digest": self.digest,
+            "epoch": epoch,
+            "round": release.number,
+            "kind": release.kind,
+            "slots": release.slots,
+            "kept": release.sums.shape[1] if release.kind == "factors" else 0,
+            "sums": release.sums.astype("<i8").tobytes(),
+            **self.stated(reproducible),
+        }
+
+    def stated(self, reproducible: bool) -> dict[str, Any]:
+        """What a release says of its price."""
+        price = self.guarantee().price
+        return {
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated(reproducible),
+        }
+
+    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
+        """The ledger's copy of the debit of an epoch, made with its first release."""
+        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self.as_stated(reproducible))
+
+    def as_stated(self, reproducible: bool) -> bool:
+        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        return self.guarantee().private_as_stated and not reproducible
+
+
+def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, partition: int = 0) -> NoiseAddress:
+    """The address of a collector's noise; round and content are filled in for each release."""
+    return NoiseAddress(
+        purpose="release-noise",
+        deployment=config.deployment,
+        genesis_nonce=nonce,
+        system=config.system,
+        mechanism=MECHANISM,
+        parameters={},
+        config_digest=digest,
+        epoch=epoch,
+        partition=partition,
+    )
+
+
+def require_publishable(config: BgtConfig) -> None:
+    """Refuse what could never be published, before anything runs.
+
+    Raises:
+        ConfigurationError: sums or a model of so many items do not fit one record.
+    """
+    a_row = 8 * max(2, 1 + config.release.factors)
+    most = (MAX_RECORD_BYTES - _ROOM_BYTES) // a_row
+    expected = f"at most {most} (a record holds {a_row} bytes an item, with release.factors {config.release.factors})"
+    require(config.items <= most, "items", expected, config.items)

@@ -1,0 +1,71 @@
+"""What a rater reads: a slice of ratings decoded once, and how much of it may be folded now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hushstream.engine.intake import cut
+from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+KINDS = frozenset({"Ratings", "RatingQuery", "Seal", "Forget"})
+
+MAX_RECORDS = 4096
+MAX_PREDICTED = 1 << 15
+"""Items that are predicted in one fold, or for one question, so that its journal record stays within the broker's
+record size."""
+
+
+class Incoming(NamedTuple):
+    """One record of the log: its kind and fields, or why it is none."""
+
+    record: InputRecord
+    name: str
+    fields: dict[str, Any]
+
+    @property
+    def predicted(self) -> int:
+        """Items that it asks for."""
+        return len(self.fields["items"]) // 4 if self.name == "RatingQuery" else 0
+
+
+def decode_slice(part: InputSlice) -> list[Incoming]:
+    """All of a slice; what cannot be decoded has the reason for its name, and no fields."""
+    return [_decoded(record) for record in part.records]
+
+
+def _decoded(record: InputRecord) -> Incoming:
+    try:
+        name, fields = codec.decode(record.value, KINDS)
+    except CodecError as error:
+        return Incoming(record, str(error.reason), {})
+    return Incoming(record, name, fields)
+
+
+def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, sealed: int, ended: bool) -> InputSlice:
+    """The beginning of a slice that may be folded.
+
+    The end of a round waits until that round was heard of; what comes behind it waits with it. A question waits for the
+    model that followed a round, if that round has ended before it in this log: nothing says that a later one ever will.
+
+    Args:
+        part: what arrived.
+        decoded: the same, decoded.
+        held: the newest round that was heard of, with its model.
+        sealed: rounds that ended in this log before the slice.
+        ended: whether no further round will be heard of.
+    """
+    predicted = 0
+    for number, one in enumerate(decoded):
+        predicted += min(one.predicted, MAX_PREDICTED)
+        if number and (number >= MAX_RECORDS or predicted > MAX_PREDICTED):
+            return cut(part, one.record.offset)
+        if one.name == "Seal" and one.fields["phase"] == sealed:
+            if held < sealed and not ended:
+                return cut(part, one.record.offset)
+            sealed += 1
+        if one.name == "RatingQuery" and held <= one.fields["after_round"] < sealed and not ended:
+            return cut(part, one.record.offset)
+    return part

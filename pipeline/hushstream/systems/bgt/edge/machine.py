@@ -1,0 +1,201 @@
+"""The rater role: users' ratings come in, padded slots go out, and predictions to whoever asks (edge zone).
+
+It is many `RatingAgent`s on a stream. A user takes part from their first record of ratings on, be it an empty one, and
+sends one slot in each round that ends after that: null where their ratings were erased. So how many slots there are,
+and when, follows from who takes part and from the ends of rounds alone, which are logged and public.
+
+The journal holds what was predicted, and pays for the slots: a round was answered once its record stands. Which rounds
+are asked for, and the model, are read before a batch's records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.engine.editions import in_its_edition
+from hushstream.engine.machine import (
+    InputRange,
+    InputSlice,
+    JournalEntry,
+    Output,
+    ReplayMismatch,
+    Step,
+    TopicPartition,
+)
+from hushstream.engine.packed import Form
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.state_parts import OWNER, dump_owner, record, restore_owner
+from hushstream.privacy.keys import Key
+from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.edge.fold import RaterFold
+from hushstream.systems.bgt.edge.hearing import HEARD, ROUNDS_TOPIC, Heard
+from hushstream.systems.bgt.edge.incoming import Incoming, decode_slice, ready_slice
+from hushstream.systems.bgt.edge.users import USERS, Users
+from hushstream.systems.bgt.slots import Float64
+from hushstream.systems.bgt.topics import EDGE_ZONE
+
+
+class RaterMachine:
+    """The users of one partition."""
+
+    form: ClassVar[Form] = Form.of(
+        "a rater's state",
+        1,
+        record("RaterState", **OWNER, position="long", sealed="int", **HEARD, users=USERS),
+    )
+
+    def __init__(self, system: BgtSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment, a home partition and the edge zone's key."""
+        self.system = system
+        self.partition = partition
+        self.key = key
+        identity = Identity("rater", system.config.deployment, system.digest, ("predictions", partition))
+        self.chain = Chain(identity, key, "RatingPredictions")
+        self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
+        self.position = 0
+        self.sealed = 0
+        """Rounds that have ended in this log."""
+        self.heard = Heard(system)
+        self.users = Users(system, key)
+        self.float_ties = 0
+        """Replayed predictions that stand by the journal although they differ by a rounding."""
+        self._decoded: tuple[int, int, list[Incoming]] | None = None
+
+    @property
+    def journal(self) -> TopicPartition:
+        """See `Machine.journal`."""
+        return ("predictions", self.partition)
+
+    @property
+    def inputs(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.inputs`."""
+        return (("ratings", self.partition),)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Machine.broadcasts`."""
+        return (self.heard.reader.topic, ROUNDS_TOPIC)
+
+    def is_home_of(self, user: str) -> bool:
+        """Whether a user's records belong here: elsewhere they would have a second slot in each round."""
+        return partition_of(user, self.system.config.partitions.learner) == self.partition
+
+    def is_last(self, value: bytes) -> bool:
+        """See `Machine.is_last`."""
+        return self.chain.is_last(value)
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        return digest_records(self.key, slices)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        """See `Machine.genesis`."""
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        """See `Machine.start`."""
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        """See `Machine.entry`."""
+        return self.chain.read(value)[0]
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.positions`."""
+        heard = self.heard
+        return {
+            self.inputs[0]: self.position,
+            heard.reader.topic: heard.reader.position,
+            ROUNDS_TOPIC: heard.rounds_read,
+        }
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`: every batch is journaled."""
+        return {self.inputs[0]: self.position}
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        """See `Machine.recovery_ranges`."""
+        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: nothing here waits for time."""
+        return None
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: the end of a round waits for that round, and a question for the model that it names."""
+        parts = [self._ready(part) if part.topic == "ratings" else part for part in slices]
+        return [part for part in parts if part.high > part.low]
+
+    def _ready(self, part: InputSlice) -> InputSlice:
+        return ready_slice(part, self.decode(part), self.heard.number, self.sealed, self.heard.ended)
+
+    def decode(self, part: InputSlice) -> Sequence[Incoming]:
+        """A slice of ratings; decoded once, though `ready` and `fold` both ask."""
+        held = self._decoded
+        if held is None or held[0] != part.low or held[1] < part.high:
+            held = self._decoded = part.low, part.high, decode_slice(part)
+        return held[2][: len(part.records)]
+
+    # The fold.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        fold, fields = self._folded(slices, None)
+        return [Step(self.chain.append(fields), tuple(fold.outputs), tuple(fold.dead), fold.counts)]
+
+    @in_its_edition
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: what the journal says was predicted stands where it is the same but for a rounding.
+
+        After a `ReplayMismatch` the machine must be thrown away.
+        """
+        fields = self.chain.accept(value, self.positions())
+        fold, again = self._folded(slices, np.frombuffer(fields["values"], "<f8"), self.chain.sequence)
+        ours, theirs = self.chain.written(again), self.chain.written(fields)
+        for name in ours:
+            if ours[name] != theirs[name]:
+                raise ReplayMismatch(
+                    f"predictions/{self.partition} record {self.chain.sequence}: its inputs give another {name}"
+                )
+        return Step(None, tuple(fold.outputs), tuple(fold.dead), fold.counts)
+
+    def _folded(
+        self, slices: Sequence[InputSlice], journaled: Float64 | None, sequence: int | None = None
+    ) -> tuple[RaterFold, dict[str, Any]]:
+        """Fold a batch, and say what the journal record that covers it holds."""
+        covered = self._covered(slices)
+        fold = RaterFold(self, journaled)
+        fold.run(covered)
+        self._decoded = None
+        number = self.chain.sequence + 1 if sequence is None else sequence
+        inputs, outputs = self.input_digest(covered), digest_outputs(self.key, fold.outputs)
+        head = head_fields(number, 0, ranges_of(covered), inputs, outputs, self.chain.edition)
+        return fold, {"head": head, **fold.fields()}
+
+    def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:
+        """One slice for every input in one order, empty ones included."""
+        given = {(part.topic, part.partition): part for part in slices}
+        return [
+            given.get(source, InputSlice(*source, low=position, high=position, records=()))
+            for source, position in sorted(self.positions().items())
+        ]
+
+    # State on disk.
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        place = {**dump_owner(self), "position": self.position, "sealed": self.sealed}
+        return self.form.write({**place, **self.heard.dump(), "users": self.users.dump()})
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        state = self.form.read(snapshot)
+        restore_owner(self, state)
+        self.position, self.sealed = state["position"], state["sealed"]
+        self.heard.load(state)
+        self.users.load(state["users"])

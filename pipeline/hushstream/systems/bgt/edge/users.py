@@ -1,0 +1,103 @@
+"""The users of one rater: an agent each, under a tag that stands for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.state_parts import array, record
+from hushstream.privacy.keys import Key
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.edge.agent import RatingAgent, Sent
+from hushstream.systems.bgt.rounds import Model, Round
+from hushstream.systems.bgt.slots import Float64
+
+USERS = array(record("RatingUser", tag="bytes", answered="int", items="bytes", values="bytes"))
+"""Avro type of `Users.dump`; it holds ratings in clear, so it is as sensitive as they are."""
+
+
+class Users:
+    """Agents by tag: a keyed digest of the user's name, the same for as long as the zone's key is."""
+
+    def __init__(self, system: BgtSystem, key: Key) -> None:
+        """Nobody is there."""
+        self._system = system
+        self._key = key
+        self._agents: dict[bytes, RatingAgent] = {}
+
+    def __len__(self) -> int:
+        """How many take part."""
+        return len(self._agents)
+
+    def rate(self, user: str, items: Sequence[int], values: Sequence[float]) -> None:
+        """Take ratings of a user, who takes part from here on.
+
+        Raises:
+            BadRatings: an unknown item or a rating that is none; then nothing is taken.
+        """
+        tag = self._tag(user)
+        agent = self._agents.get(tag) or self._agent(tag, 0)
+        agent.rate(items, values)
+        self._agents[tag] = agent
+
+    def predict(self, user: str, items: Sequence[int], model: Model) -> Float64:
+        """What a user is expected to rate items; one without ratings as everybody.
+
+        Raises:
+            BadRatings: an unknown item.
+        """
+        tag = self._tag(user)
+        return (self._agents.get(tag) or self._agent(tag, 0)).predict(items, model)
+
+    def forget(self, user: str) -> None:
+        """Drop a user's ratings: their slots are null from here on, and what they have spent stays spent."""
+        agent = self._agents.get(self._tag(user))
+        if agent is not None:
+            agent.forget()
+
+    def answers(self, asked: Round) -> Iterator[Sent]:
+        """Everybody's slot of a round, in the order of the slots' ids, which says nothing of users."""
+        sent = [agent.answer(asked, self._system.digest) for agent in self._agents.values()]
+        yield from sorted(sent, key=lambda one: one.slot_id)
+
+    def dump(self) -> list[dict[str, Any]]:
+        """The values of `USERS`."""
+        return [_packed(tag, agent) for tag, agent in self._agents.items()]
+
+    def load(self, users: Sequence[Mapping[str, Any]]) -> None:
+        """Return to dumped users."""
+        self._agents = {}
+        for one in users:
+            agent = self._agents[one["tag"]] = self._agent(one["tag"], one["answered"])
+            items, values = np.frombuffer(one["items"], "<i4"), np.frombuffer(one["values"], "<f8")
+            agent.rate(items.tolist(), values.tolist())
+
+    def _tag(self, user: str) -> bytes:
+        return self._key.digest("bgt-user", user.encode())
+
+    def _agent(self, tag: bytes, answered: int) -> RatingAgent:
+        # The journal is what remembers: its record stands before any slot leaves.
+        return RatingAgent(
+            self._system.config,
+            self._key.derive("bgt-agent", tag),
+            _journaled,
+            answered,
+            self._system.features,
+            self._system.digest,
+        )
+
+
+def _journaled(answered: int) -> None:
+    """Nothing to do: what was answered is in the state, which follows from the journal."""
+
+
+def _packed(tag: bytes, agent: RatingAgent) -> dict[str, Any]:
+    items, values = agent.ratings
+    return {
+        "tag": tag,
+        "answered": agent.answered,
+        "items": np.array(items, dtype="<i4").tobytes(),
+        "values": np.array(values, dtype="<f8").tobytes(),
+    }

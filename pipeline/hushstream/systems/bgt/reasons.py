@@ -1,0 +1,70 @@
+"""What may become of ratings, questions and slots, each outcome with its class, and why records are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from hushstream.engine.declaration import MetricClass
+from hushstream.engine.outcomes import OUTCOMES, Outcome
+
+
+class BgtOutcome(StrEnum):
+    """Beside those of `hushstream.engine.outcomes`."""
+
+    RATED = "rated"
+    """A record of ratings; how many there are is content."""
+    ASKED = "asked"
+    """A question for predictions."""
+    ROUND = "round"
+    """A round was opened."""
+    NULLED_SLOT = "nulled_slot"
+    """A slot that broke a bound: it counts as null."""
+
+
+class BgtRefusal(StrEnum):
+    """Why a record goes to the dead letters, beside `hushstream.engine.outcomes.Refusal`."""
+
+    BAD_RATINGS = "bad_ratings"
+    """Items that there are not, ratings off the scale or none, or columns that do not fit: nothing of it is taken."""
+    BAD_QUESTION = "bad_question"
+    """Items that there are not, none, or too many."""
+    BAD_ROUND = "bad_round"
+    """A round that could not be of this deployment, or not the next one."""
+    OTHER_ROUND = "other_round"
+    """A slot of a round that is not open."""
+
+
+REASONS = tuple(map(str, BgtRefusal))
+
+
+def _shared(*outcomes: Outcome) -> Mapping[str, MetricClass]:
+    return {str(one): OUTCOMES[one] for one in outcomes}
+
+
+RATER_OUTCOMES: Mapping[str, MetricClass] = {
+    **_shared(Outcome.SLOT_SENT, Outcome.MODEL_ADOPTED, Outcome.SEAL, Outcome.FORGOTTEN, Outcome.REJECTED),
+    # Who rates, how often, and who asks is content.
+    BgtOutcome.RATED: "zone-private",
+    BgtOutcome.ASKED: "zone-private",
+    BgtOutcome.ROUND: "slot-public",
+}
+
+COLLECTOR_OUTCOMES: Mapping[str, MetricClass] = {
+    **_shared(
+        Outcome.SLOT,
+        Outcome.REPEATED_SLOT,
+        Outcome.RELEASE,
+        Outcome.RELEASE_WITHHELD,
+        Outcome.DIVERGED,
+        Outcome.SEAL,
+        Outcome.REJECTED,
+    ),
+    BgtOutcome.ROUND: "slot-public",
+    # Which slots are null is what the guarantee hides.
+    BgtOutcome.NULLED_SLOT: "zone-private",
+}
+
+AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = _shared(
+    Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED
+)

@@ -1,0 +1,155 @@
+"""BGTplanner's records as values: ratings, rounds, slots, sums, and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.bgt.configuration import KINDS, BgtConfig
+from hushstream.systems.bgt.errors import BadRatings, BadRelease, BadSlots, BgtError
+from hushstream.systems.bgt.rounds import ROUNDS, Model, Release, Round
+from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots, slot_bytes
+
+NONE = "none"
+"""In place of a kind: nothing is asked for any more."""
+
+
+def item_column(packed: bytes, what: str) -> Int64:
+    """Items from their column, int64 (n,); whether they are known is for the stage to say.
+
+    Raises:
+        BadRatings: it ends within a number.
+    """
+    if len(packed) % 4:
+        raise BadRatings(f"{what}: expected items of 4 bytes each, got part of one")
+    return np.frombuffer(packed, "<i4").astype(np.int64)
+
+
+def rating_columns(fields: Mapping[str, Any]) -> tuple[list[int], list[float]]:
+    """Items and values of a `Ratings` record.
+
+    Raises:
+        BadRatings: columns of different lengths.
+    """
+    items, values = item_column(fields["items"], "ratings"), fields["values"]
+    if len(values) != 8 * len(items):
+        raise BadRatings("ratings: expected a value of 8 bytes for each item, got others")
+    return items.tolist(), np.frombuffer(values, "<f8").tolist()
+
+
+def round_fields(asked: Round | None, number: int, digest: bytes) -> dict[str, Any]:
+    """The fields of a `RatingRound`; None for the end, as the round of this number would have been the next."""
+    top, gains = (asked.top, asked.gains) if asked is not None else (np.zeros(0), np.zeros(0))
+    return {
+        "config_digest": digest,
+        "number": number,
+        "kind": NONE if asked is None else asked.kind,
+        "kept": 0 if asked is None else asked.model.factors.shape[1],
+        "top": top.astype("<i4").tobytes(),
+        "gains": gains.astype("<f8").tobytes(),
+    }
+
+
+def parse_round(fields: Mapping[str, Any], model: Model, config: BgtConfig) -> Round | None:
+    """The round that a record asks for; None where it says that there is none.
+
+    Args:
+        fields: of a `RatingRound`.
+        model: that its slots are made with.
+        config: of the deployment.
+
+    Raises:
+        BgtError: it could not be of this deployment.
+    """
+    number, kind, kept = fields["number"], fields["kind"], fields["kept"]
+    if kind == NONE:
+        return None
+    possible = KINDS[number] == kind or (number == ROUNDS - 1 and kind == "items") if 0 <= number < ROUNDS else False
+    if not possible or kept != model.factors.shape[1] or bool(kept) != (kind == "factors"):
+        raise BgtError(f"round {number}: expected a kind and factors of its model, got {kind} and {kept}")
+    if len(fields["top"]) % 4 or len(fields["gains"]) != 2 * len(fields["top"]):
+        raise BgtError(f"round {number}: expected a gain for each of its items, got others")
+    top = np.frombuffer(fields["top"], "<i4").astype(np.int64)
+    gains = np.frombuffer(fields["gains"], "<f8").astype(np.float64)
+    known = not len(top) or (top.min() >= 0 and top.max() < config.items)
+    if len(top) != (config.top if kind == "pairs" else 0) or not known or len(np.unique(top)) != len(top):
+        raise BgtError(f"round {number}: expected {config.top} known items for pairs, each once, got others")
+    if not (np.isfinite(gains).all() and (gains > 0).all()):
+        raise BgtError(f"round {number}: expected gains above 0, got others")
+    return Round(number, kind, model, top, gains)
+
+
+def blank_model(config: BgtConfig, factors: int) -> Model:
+    """A model of zeros: whoever adds up slots needs to know no more of it than how many factors it has.
+
+    Raises:
+        BgtError: more factors than there may be.
+    """
+    if not 0 <= factors <= config.release.factors:
+        raise BgtError(f"round: expected at most {config.release.factors} factors, got {factors}")
+    return Model(np.zeros(config.items), np.zeros((config.items, factors)))
+
+
+def parse_slot(content: bytes, config: BgtConfig) -> Int32:
+    """One slot's numbers, int32 (2 P + 1 + d,); whether they can be is for the collector to say.
+
+    Raises:
+        BadSlots: of another size than all slots.
+    """
+    if len(content) != slot_bytes(config):
+        raise BadSlots(f"slot: expected {slot_bytes(config)} bytes, got {len(content)}")
+    return np.frombuffer(content, "<i4").astype(np.int32)
+
+
+def slots_of_rows(rows: NDArray[np.int32], config: BgtConfig) -> Slots:
+    """Slots from their numbers, (n, 2 P + 1 + d)."""
+    pairs = config.release.pairs
+    return Slots(rows[:, :pairs], rows[:, pairs : 2 * pairs], rows[:, 2 * pairs], rows[:, 2 * pairs + 1 :])
+
+
+def parse_release(fields: Mapping[str, Any], asked: Round, config: BgtConfig) -> Release:
+    """A `RatingSums` record as the stage takes it.
+
+    Args:
+        fields: of the record.
+        asked: the open round.
+        config: of the deployment.
+
+    Raises:
+        BadRelease: of another round, or of another size than its sums.
+    """
+    top, kept = len(asked.top), asked.model.factors.shape[1]
+    shape = {"items": (2, config.items), "pairs": (top * (top - 1) // 2,), "factors": (config.items, kept)}[asked.kind]
+    if (fields["round"], fields["kind"]) != (asked.number, asked.kind) or fields["slots"] < 0:
+        raise BadRelease(f"release: expected round {asked.number} ({asked.kind}), got another")
+    if len(fields["sums"]) != 8 * int(np.prod(shape)):
+        raise BadRelease(f"release: expected sums of shape {shape}, got {len(fields['sums'])} bytes")
+    sums = np.frombuffer(fields["sums"], "<i8").astype(np.int64).reshape(shape)
+    return Release(asked.number, asked.kind, fields["slots"], sums)
+
+
+def model_columns(model: Model) -> dict[str, bytes]:
+    """Biases and factors as a `RatingModel` has them."""
+    return {"biases": model.biases.astype("<f8").tobytes(), "factors": model.factors.astype("<f8").tobytes()}
+
+
+def parse_model(fields: Mapping[str, Any], config: BgtConfig) -> Model:
+    """The model that a `RatingModel` holds.
+
+    Raises:
+        BgtError: columns of other sizes, or numbers that are not finite.
+    """
+    biases, factors = _floats(fields["biases"]), _floats(fields["factors"])
+    whole = len(biases) == config.items and len(factors) % config.items == 0
+    if not whole or not (np.isfinite(biases).all() and np.isfinite(factors).all()):
+        raise BgtError(f"model: expected finite biases and factors of {config.items} items, got others")
+    return Model(biases, factors.reshape(config.items, len(factors) // config.items))
+
+
+def _floats(packed: bytes) -> Float64:
+    if len(packed) % 8:
+        raise BgtError("model: expected numbers of 8 bytes each, got part of one")
+    return np.frombuffer(packed, "<f8").astype(np.float64)

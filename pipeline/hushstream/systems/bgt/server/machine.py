@@ -1,0 +1,160 @@
+"""The aggregator role: from the noised sums of a round to a version of the model, and what is asked for next.
+
+A version follows when a round has ended: with its release, or without one where nothing may be released any more; then
+the model is that of kind A, and no more is asked for. What is asked for is in the version, and is announced on `rounds`
+from there: it is the same however often it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.models import aggregator_identity
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.refusals import Refused
+from hushstream.engine.state_parts import array
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.schemas import codec
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.errors import BadRelease
+from hushstream.systems.bgt.records import model_columns, parse_release, round_fields
+from hushstream.systems.bgt.server.rounds import Server
+from hushstream.systems.bgt.topics import SERVER_ZONE
+
+_COLLECTORS = 1
+
+
+class BgtAggregatorMachine(PublishingRole):
+    """The aggregator of the one model line."""
+
+    form: ClassVar[Form] = publishing_form(
+        "a rating aggregator's state",
+        1,
+        "RatingAggregatorState",
+        as_stated="boolean",
+        taken=array("bytes"),
+        waiting="bytes",
+        stopped="boolean",
+    )
+    floats: ClassVar[Mapping[str, str]] = {
+        "biases": "<f8",
+        "factors": "<f8",
+        "gains": "<f8",
+        "edge": "<f8",
+        "largest": "<f8",
+    }
+    margin: ClassVar[float] = 1e-9
+    system: BgtSystem
+
+    def __init__(self, system: BgtSystem, line: int) -> None:
+        """Bind to a deployment; ``line`` is 0."""
+        identity = aggregator_identity(system, line)
+        super().__init__(system, identity, "RatingModel", ("releases", line), SERVER_ZONE, _COLLECTORS)
+        self.as_stated = True
+        self.server = Server(system.config, system.features)
+        self.taken: list[bytes] = []
+        """Releases that the model is made of: what else the server knows follows from them."""
+        self.waiting = b""
+        """A release whose round has not ended."""
+        self.stopped = False
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `PublishingRole.expects`."""
+        return frozenset({"RatingSums", "Seal"})
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        """See `PublishingRole.on_record`: a release waits for the end of its round."""
+        if fields["release_id"].hex() in self.known:
+            gathered.counts[Outcome.REPEATED_RELEASE] += 1
+            return False
+        asked = self.server.asked
+        try:
+            if asked is None or self.waiting:
+                raise BadRelease("release: expected one of each round, got another")
+            parse_release(fields, asked, self.system.config)
+        except BadRelease:
+            raise Refused(Refusal.MALFORMED_RELEASE) from None
+        self.first_time(fields["release_id"].hex())
+        self.waiting = record.value
+        self.as_stated = self.as_stated and fields["private_as_stated"]
+        gathered.counts[Outcome.RELEASE] += 1
+        return False
+
+    def on_phase_end(self) -> bool:
+        """See `PublishingRole.on_phase_end`."""
+        if self.server.asked is None:
+            return False
+        if self.waiting:
+            self._learn(self.waiting)
+            self.waiting = b""
+        else:
+            self._stop()
+        return True
+
+    def version_fields(self) -> dict[str, Any]:
+        """See `PublishingRole.version_fields`."""
+        server, columns = self.server, model_columns(self.server.model)
+        asked = round_fields(server.asked, self.version + 1, self.system.digest)
+        spectrum, price = server.spectrum, self.system.guarantee().price
+        return {
+            **columns,
+            "round": len(self.taken),
+            "next_kind": asked["kind"],
+            "top": asked["top"],
+            "gains": asked["gains"],
+            "edge": 0.0 if spectrum is None else float(spectrum.edge),
+            "largest": b"" if spectrum is None else np.asarray(spectrum.largest).astype("<f8").tobytes(),
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+            "private_as_stated": self.as_stated,
+            "digest": self._digester.digest("model", columns["biases"], columns["factors"]),
+        }
+
+    def announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
+        """See `PublishingRole.announced`: the next round."""
+        items = self.system.config.items
+        asked = {
+            "config_digest": self.system.digest,
+            "number": fields["version"],
+            "kind": fields["next_kind"],
+            "kept": len(fields["factors"]) // (8 * items) if fields["next_kind"] == "factors" else 0,
+            "top": fields["top"],
+            "gains": fields["gains"],
+        }
+        return (Output("rounds", self.journal[1], self.chain.encode("RatingRound", asked)),)
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `PublishingRole.dump_own`; everything in it was published."""
+        return {
+            "as_stated": self.as_stated,
+            "taken": self.taken,
+            "waiting": self.waiting,
+            "stopped": self.stopped,
+        }
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `PublishingRole.load_own`."""
+        self.server, self.taken, self.stopped = Server(self.system.config, self.system.features), [], False
+        for release in state["taken"]:
+            self._learn(release)
+        if state["stopped"]:
+            self._stop()
+        self.as_stated, self.waiting = state["as_stated"], state["waiting"]
+
+    def _learn(self, value: bytes) -> None:
+        asked = self.server.asked
+        assert asked is not None
+        self.server.take(parse_release(codec.decode(value)[1], asked, self.system.config))
+        self.taken.append(value)
+
+    def _stop(self) -> None:
+        self.server.stop()
+        self.stopped = True

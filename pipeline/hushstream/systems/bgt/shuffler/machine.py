@@ -1,0 +1,333 @@
+"""The collector role: padded slots of one round come in, their sums go out with noise, once (shuffler zone).
+
+A round ends when all partitions of users have sealed it; what it holds then is released, and nothing of it later. What
+is released is a function of the slots as a set, of the key and of the journal's genesis, so it does not matter how
+partitions of users raced. Slots are folded many at a time: which of them break a bound is known at the end of a batch.
+
+Which round is next, its items and how many factors it has follow from releases alone; whoever sends slots puts the
+round before them in this log, so no slot can come before its round. The first one follows from the configuration.
+
+Where inputs changed under the journal (`hushstream.engine.releasing`), the round whose sums were released is over: its
+slots are not summed again. The next release opens an epoch and pays again for all rounds; where the budget has no room
+for it nothing is released, and the end of the round is passed on alone: the server then asks for no more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from hushstream.engine.chain import Identity
+from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.gathered import Gathered
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
+from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.packed import Form
+from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.refusals import Refused
+from hushstream.engine.releasing import ReopeningRole, releasing_form
+from hushstream.engine.spending import Asked
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.schemas import codec
+from hushstream.systems.bgt.budget import MECHANISM
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.errors import BadSlots, BgtError
+from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
+from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
+from hushstream.systems.bgt.rounds import Release, Round, first_round
+from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
+from hushstream.systems.bgt.shuffler.collector import COLLECTED, Collector
+from hushstream.systems.bgt.slots import ID_BYTES, Int32
+from hushstream.systems.bgt.topics import SHUFFLER_ZONE
+
+_AT_ONCE = 1024
+"""Slots that are folded together."""
+
+_NO_NONCE = bytes(32)
+"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+
+
+class Ended(NamedTuple):
+    """A round that all partitions of users have sealed."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What trying one journal record may change; ids, which are many, are noted only once it stands."""
+
+    position: int
+    running: bytes
+    epoch: NoiseEpoch
+    by_origin: dict[int, int]
+    complete: int
+    spending: dict[str, Any]
+    rounds: dict[str, Any]
+
+
+class CollectorMachine(ReopeningRole[Ended]):
+    """The one collector."""
+
+    form: ClassVar[Form] = releasing_form(
+        "a collector's state",
+        1,
+        "CollectorState",
+        **SEALS,
+        known="bytes",
+        next="int",
+        ended="boolean",
+        round="bytes",
+        **COLLECTED,
+    )
+
+    system: BgtSystem
+
+    def __init__(self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
+        identity = Identity("collector", system.config.deployment, system.digest, ("journal-collector", partition))
+        source, terms = ("updates", partition), system.spending_terms
+        super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
+        self.seals = PhaseEnds(system.config.partitions.learner)
+        self.known: set[bytes] = set()
+        """Ids of all slots that came in any round: a slot counts once."""
+        self.next = 0
+        """The round that is open, or comes next."""
+        self.ended = False
+        """Whether a round was withheld: nothing is summed any more."""
+        self.collector: Collector | None = self._opened(first_round(system.config))
+        self._rows: list[Int32] = []
+        """Slots that came and are not folded yet."""
+
+    @property
+    def expects(self) -> frozenset[str]:
+        """See `ReleasingRole.expects`."""
+        return frozenset({"RatingRound", "RatingSlot", "Seal"})
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """See `ReleasingRole.waits`: log time closes nothing."""
+        return False
+
+    @property
+    def open_ms(self) -> int | None:
+        """See `ReleasingRole.open_ms`."""
+        return None
+
+    def hold(self) -> _Held:
+        """See `ReleasingRole.hold`."""
+        seals = (dict(self.seals.by_origin), self.seals.complete)
+        place = (self.position, self.running, replace(self.epoch))
+        return _Held(*place, *seals, self.spending.dump(), self._dump_rounds())
+
+    def put_back(self, held: object) -> None:
+        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
+        assert isinstance(held, _Held)
+        self.position, self.running, self.epoch = held.position, held.running, held.epoch
+        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.spending.load(held.spending)
+        self._load_rounds(held.rounds)
+
+    def adopt(self, fields: Mapping[str, Any]) -> None:
+        """See `ReopeningRole.adopt`: what the record released is over, whatever its slots were."""
+        self._close_round(fields["round"], fields["released"])
+
+    # One record.
+
+    def on_time(self, log_time_ms: int) -> Ended | None:
+        """See `ReleasingRole.on_time`."""
+        return None
+
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Ended | None:
+        """See `ReleasingRole.on_phase_end`: the end of the open round, once all partitions of users have come to it."""
+        if fields["phase"] > self.next or self.ended:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        complete = self.seals.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        if not complete:
+            return None
+        self._fold_rows(gathered)
+        return Ended(self.next)
+
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        """See `ReleasingRole.on_record`: a round that is opened, or a slot."""
+        if name == "RatingRound":
+            self._open(fields, gathered)
+        else:
+            self._slot(fields, gathered)
+
+    def _open(self, fields: dict[str, Any], gathered: Gathered) -> None:
+        """Every partition of users says which round its slots answer: the first one opens it, the others agree."""
+        if self.ended or fields["number"] != self.next:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        if self.collector is not None:
+            if round_fields(self.collector.asked, self.next, self.system.digest) != fields:
+                raise Refused(BgtRefusal.BAD_ROUND)
+            return
+        try:
+            asked = parse_round(fields, blank_model(self.system.config, fields["kept"]), self.system.config)
+        except BgtError:
+            raise Refused(BgtRefusal.BAD_ROUND) from None
+        if asked is None:
+            raise Refused(BgtRefusal.BAD_ROUND)
+        self.collector = self._opened(asked)
+        gathered.counts[BgtOutcome.ROUND] += 1
+
+    def _slot(self, fields: dict[str, Any], gathered: Gathered) -> None:
+        if self.collector is None or fields["round"] != self.next:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        try:
+            row = parse_slot(fields["content"], self.system.config)
+        except BadSlots:
+            raise Refused(Refusal.MALFORMED_SLOT) from None
+        name = fields["slot_id"].hex()
+        if fields["slot_id"] in self.known or name in gathered.ids:
+            gathered.counts[Outcome.REPEATED_SLOT] += 1
+            return
+        gathered.ids[name] = None
+        gathered.counts[Outcome.SLOT] += 1
+        self._rows.append(row)
+        if len(self._rows) >= _AT_ONCE:
+            self._fold_rows(gathered)
+
+    def _fold_rows(self, gathered: Gathered) -> None:
+        if self.collector is None or not self._rows:
+            return
+        why = self.collector.fold(slots_of_rows(np.stack(self._rows), self.system.config))
+        self._rows = []
+        refused = int(np.count_nonzero(why != Inadmissible.TAKEN))
+        if refused:
+            gathered.counts[BgtOutcome.NULLED_SLOT] += refused
+
+    def settle(self, gathered: Gathered) -> None:
+        """See `ReleasingRole.settle`: slots are folded, and their ids are known again."""
+        self._fold_rows(gathered)
+        self.known.update(map(bytes.fromhex, gathered.ids))
+
+    # One round.
+
+    def place_of(self, closed: Ended | None) -> int:
+        """See `ReleasingRole.place_of`: an epoch has one price."""
+        return 0
+
+    def open_noise(self) -> None:
+        """See `ReleasingRole.open_noise`."""
+        if self.collector is not None:
+            self.collector.draw_under(*self._noise())
+
+    def redraw(self) -> None:
+        """See `ReleasingRole.redraw`."""
+        self.open_noise()
+
+    def rotated(self, released: bool) -> None:
+        """See `ReleasingRole.rotated`: nothing is open."""
+        self.open_noise()
+
+    def close(self, closed: Ended, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+        """See `ReleasingRole.close`: where nothing may be released, the round ends without."""
+        collector, release = self.collector, None
+        if collector is not None and asked.refused is None:
+            release = collector.release()
+        fields = self._journaled(collector, release)
+        self._close_round(closed.number, release is not None)
+        return fields, (*self._released(release), *self._entry(closed.number, asked), *self._passed_on(closed.number))
+
+    def count_release(self, released: bool, gathered: Gathered) -> None:
+        """See `ReleasingRole.count_release`."""
+        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+
+    def _close_round(self, number: int, released: bool) -> None:
+        self.next, self.ended, self.collector, self._rows = number + 1, not released, None, []
+
+    def _opened(self, asked: Round) -> Collector:
+        return Collector(asked, self.system.config, *self._noise())
+
+    def _noise(self) -> tuple[Key | None, Any]:
+        nonce = self.nonce or _NO_NONCE
+        address = self.system.address(nonce, self.epoch.number, self.partition)
+        return None if self.system.config.release.noise == "exact" else self.key, address
+
+    def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
+        """What the journal record holds beside its head, debit and key; a round that nobody opened has no slots."""
+        history = b"" if collector is None else collector.history.to_bytes(32, "little")
+        return {
+            "round": self.next,
+            "kind": "" if collector is None else collector.asked.kind,
+            "slots": 0 if collector is None else collector.sums.slots,
+            "released": release is not None,
+            "mechanism": MECHANISM,
+            "parameters": "{}" if collector is None else self.system.parameters(self.next, collector.asked.kind),
+            "history": self.key.digest("slots", history),
+        }
+
+    def _released(self, release: Release | None) -> tuple[Output, ...]:
+        if release is None:
+            return ()
+        place = self._release_id(release.number), self.epoch.number, self.key.reproducible
+        return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
+
+    def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(self._release_id(number), asked.debit, self.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    def _passed_on(self, number: int) -> tuple[Output, ...]:
+        """The end of the round, for the server."""
+        fields = {
+            "phase": number,
+            "origin": self.partition,
+            "config_digest": self.system.digest,
+            "after_click": -1,
+        }
+        return (Output("releases", 0, self.chain.encode("Seal", fields)),)
+
+    def _release_id(self, number: int) -> bytes:
+        place = struct.pack("<qqq", self.partition, self.epoch.number, number)
+        return self.key.digest("release-id", self.nonce, place)
+
+    # The state.
+
+    def dump_own(self) -> dict[str, Any]:
+        """See `ReleasingRole.dump_own`."""
+        return {**dump_seals(self.seals), "known": b"".join(sorted(self.known)), **self._dump_rounds()}
+
+    def load_own(self, state: Mapping[str, Any]) -> None:
+        """See `ReleasingRole.load_own`."""
+        restore_seals(self.seals, dict(state))
+        known = state["known"]
+        self.known = {known[place : place + ID_BYTES] for place in range(0, len(known), ID_BYTES)}
+        self._load_rounds(state)
+
+    def _dump_rounds(self) -> dict[str, Any]:
+        """All that slots left; between two folds none waits (`settle`)."""
+        collector = self.collector
+        if collector is None:
+            blank = {"round": b"", "sums": b"", "slots": 0, "history": b""}
+            return {"next": self.next, "ended": self.ended, **blank}
+        fields = round_fields(collector.asked, self.next, self.system.digest)
+        asked = self.chain.encode("RatingRound", fields)
+        return {"next": self.next, "ended": self.ended, "round": asked, **collector.dump()}
+
+    def _load_rounds(self, state: Mapping[str, Any]) -> None:
+        self.next, self.ended, self.collector, self._rows = state["next"], state["ended"], None, []
+        if state["round"]:
+            config = self.system.config
+            fields = codec.decode(state["round"])[1]
+            asked = parse_round(fields, blank_model(config, fields["kept"]), config)
+            assert asked is not None
+            self.collector = self._opened(asked)
+            self.collector.load(state)

@@ -1,0 +1,117 @@
+"""BGTplanner as a system: what the catalogue knows of it, and what a deployment of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hushstream.engine.budget import BudgetFacts
+from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.result import Result
+from hushstream.privacy.promise import Promises
+from hushstream.systems.bgt import artefacts as files
+from hushstream.systems.bgt.advice import sizes
+from hushstream.systems.bgt.budget import budget_facts, promise_of
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
+from hushstream.systems.bgt.roles import ROLES
+from hushstream.systems.bgt.slots import slot_bytes
+from hushstream.systems.bgt.topics import TOPICS
+
+NAME = "bgt"
+
+
+def declare(core: BgtSystem) -> System:
+    """A deployment."""
+    config = core.config
+    return System(
+        kind=NAME,
+        config=config,
+        digest=core.digest,
+        roles=ROLES,
+        topics=TOPICS,
+        counts=core.counts,
+        promises=core.promises(),
+        budgets=core.budgets,
+        ledgers=core.ledgers,
+        erasure=ERASURE,
+        words=WORDS,
+        facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
+        core=core,
+        public_dataset=core.public_dataset,
+    )
+
+
+def _assemble(config: BgtConfig, artefacts: Artefacts) -> System:
+    return declare(files.assemble(config, artefacts))
+
+
+def _promises(config: BgtConfig, artefacts: Artefacts) -> Promises:
+    return Promises(promise_of(config))
+
+
+def _budgets(config: BgtConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+    return (budget_facts(config),)
+
+
+def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    """From how many users on the deployment gains anything."""
+    if config.release.noise == "exact":
+        return ()
+    found = sizes(config)
+    least = -1.0 if found.biases is None else found.biases
+    biases, factors = found.as_text().splitlines()
+    return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors))
+
+
+def _notes(config: BgtConfig) -> Sequence[str]:
+    return () if config.release.noise == "exact" else sizes(config).as_text().splitlines()
+
+
+WORDS = Words(
+    trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots, "
+    "then the one trusted collector sees every slot without a name; everybody after it sees noised sums",
+    erasure="hushstream forget drops the user's ratings: their slots are null from then on; their records go with "
+    "their topic's retention; slots that were summed name nobody and stay, under noise",
+    result=Result(
+        data="ratings of items by users, and predictions of their ratings",
+        what="one model of items' biases and factors; what a user is told follows from it and from their own ratings",
+        product="recommendation model from a few rounds of aggregation",
+        release="interactive to the operator's raters, at most three releases; published topics",
+    ),
+    example="Ann rated a film that hardly anybody else has seen",
+)
+
+
+def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    return bool(fields.get("user") == user)
+
+
+ERASURE = Erasure(
+    stays=(
+        "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
+        "that somebody takes part, under a tag, with how many rounds they answered: their further slots are null, and "
+        "no allowance is refilled",
+        "event ids in the predictions journal, which names no user; an event id should not name one either",
+    ),
+    waits=("the user's ratings in the rater's data directory, under a tag: until the next snapshot",),
+    names=_names,
+)
+
+KIND = Kind(
+    name=NAME,
+    summary="users' ratings stay with them; three noised rounds of padded slots make one model of items",
+    config=BgtConfig,
+    topics=TOPICS,
+    roles=ROLES,
+    artefacts=(files.FEATURES,),
+    inputs=(files.TABLE,),
+    prepare=files.prepare,
+    assemble=_assemble,
+    promises=_promises,
+    budgets=_budgets,
+    check=require_publishable,
+    facts=_facts,
+    notes=_notes,
+    study="hushstream.replay.studies.bgt.study:STUDY",
+)

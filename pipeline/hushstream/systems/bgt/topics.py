@@ -1,0 +1,78 @@
+"""The topics of a BGTplanner deployment."""
+
+from __future__ import annotations
+
+from hushstream.engine import topics
+from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+
+EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
+"""Whose operators may see what; the server's workers hold no key."""
+
+RATINGS = Topic(
+    name="ratings",
+    schemas=("Ratings", "RatingQuery", "Seal", "Forget"),
+    zone=EDGE_ZONE,
+    partition_rule=PartitionRule.USER,
+    count="learner",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=True,
+    tombstones=True,
+    ticks=False,
+    private_lag=True,
+    client="writes",
+)
+"""Ratings of users, questions for predictions, and the ends of rounds."""
+
+PREDICTIONS = topics.journal(
+    "predictions", ("RatingPredictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads"
+)
+
+UPDATES = Topic(
+    name="updates",
+    schemas=("RatingRound", "RatingSlot", "Seal"),
+    zone=SHUFFLER_ZONE,
+    partition_rule=PartitionRule.HOME,
+    count="shuffler",
+    retention_ms=SHORT_MS,
+    # A slot is the whole allowance of a user in its round.
+    noised=True,
+    names_users=False,
+    tombstones=False,
+    ticks=False,
+    private_lag=False,
+)
+"""Padded slots without a name, behind the round that they answer."""
+
+ROUNDS = Topic(
+    name="rounds",
+    schemas=("RatingRound",),
+    zone=PUBLISHED,
+    partition_rule=PartitionRule.LINE,
+    count="lines",
+    # Whoever begins to hold ratings needs the round that is open, however long ago it was.
+    retention_ms=None,
+    noised=False,
+    names_users=False,
+    tombstones=False,
+    ticks=False,
+    private_lag=False,
+    reader=OPERATOR,
+)
+"""What is asked for next, made of releases alone."""
+
+TOPICS = (
+    RATINGS,
+    PREDICTIONS,
+    UPDATES,
+    topics.journal("journal-collector", ("RoundJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
+    topics.releases("releases", "RatingSums", "Seal"),
+    topics.models("RatingModel"),
+    ROUNDS,
+    topics.account("ledger", "LedgerEntry", "scopes"),
+    topics.marks(EDGE_ZONE, "learner"),
+    topics.marks(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(EDGE_ZONE, "learner"),
+    topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
+    topics.dead_letters(SERVER_ZONE, "lines"),
+)

@@ -1,0 +1,274 @@
+"""The report of a BGTplanner run: errors after each round beside what costs nothing, and what is promised.
+
+Exact errors are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a replayed world is.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import matplotlib
+from markupsafe import Markup
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.document import counts_json, verify_json
+from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+
+RESULTS, CURVE, PICTURE, PAGE = "results.json", "rounds.csv", "rmse.png", "index.html"
+_INK, _FREE, _OURS = "#1c2430", "#6b7684", "#0b62b0"
+_LETTERS = {"items": "A", "pairs": "B", "factors": "C"}
+
+Scores = tuple[float, float, float]
+"""RMSE on the scale from 0 to 1; F1 and balanced accuracy of being above one half."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """What is predicted by the model that followed a round; ``kind`` is what its slots held, or none."""
+
+    round: int
+    kind: str
+    rmse: float
+    f1: float
+    balanced: float
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if self.kind not in _LETTERS:
+            return f"round {self.round + 1}: withheld"
+        return f"round {self.round + 1}: {_LETTERS[self.kind]} ({self.kind})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BgtResult:
+    """What came of a run.
+
+    Attributes:
+        dataset: the world, with its variant.
+        runner: "direct" or "stream".
+        seed: of split, noise and keys.
+        deployment: its name.
+        config_digest: 32 hexadecimal digits.
+        users, items: how many.
+        ratings: on users' devices.
+        judged: kept to judge by.
+        slot_bytes: content of one slot.
+        privacy: the guarantee.
+        baselines: scores of what costs nothing, by name.
+        rounds: after each.
+        factors: of the last model.
+        ratio: largest eigenvalue of the pairs over the noise's edge; 0 where no edge was tested.
+        counts: events by outcome and records by topic, each with a class.
+        throughput: seconds, users a second, latencies, memory by process.
+        verify: what recomputing found, by role; None when it was not asked for.
+        environment: versions and cores.
+    """
+
+    dataset: str
+    runner: str
+    seed: int
+    deployment: str
+    config_digest: str
+    users: int
+    items: int
+    ratings: int
+    judged: int
+    slot_bytes: int
+    privacy: StatedGuarantee
+    baselines: Mapping[str, Scores]
+    rounds: tuple[RoundRow, ...]
+    factors: int
+    ratio: float
+    counts: Mapping[str, int]
+    throughput: Mapping[str, float]
+    verify: Mapping[str, RoleCheck] | None
+    environment: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        """Refuse what no run gives.
+
+        Raises:
+            BadResult: no round, no local mean to compare with, or a count without a class.
+        """
+        if not self.rounds or "local" not in self.baselines:
+            raise BadResult(f"rounds: expected rounds and a local mean beside them, got {len(self.rounds)} rounds")
+        for name in self.counts:
+            if name not in COUNT_CLASSES:
+                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+
+    @property
+    def title(self) -> str:
+        """What was run, in a line."""
+        kinds = " ".join(_LETTERS.get(row.kind, "-") for row in self.rounds)
+        return f"bgt on {self.dataset}: rounds {kinds}"
+
+    @property
+    def local(self) -> float:
+        """RMSE of the best that a device can do alone."""
+        return min(self.baselines[name][0] for name in self.baselines if name.startswith("local"))
+
+    @property
+    def gain(self) -> float:
+        """RMSE below that of the best that a device can do alone; negative where nothing is gained."""
+        return self.local - self.rounds[-1].rmse
+
+    @property
+    def gain_text(self) -> str:
+        """The same for people."""
+        if self.gain <= 0:
+            return f"nothing is gained over the device alone (RMSE {self.local:.4f})"
+        return f"RMSE {self.gain:.4f} below that of the device alone ({self.local:.4f})"
+
+    @property
+    def factors_text(self) -> str:
+        """What the test for factors said."""
+        if not self.ratio:
+            return f"{self.factors} kept"
+        return f"{self.factors} kept; the largest eigenvalue is {self.ratio:.2f} times the noise's edge"
+
+    @property
+    def verify_text(self) -> str:
+        """What verify found, in a line."""
+        if self.verify is None:
+            return "not asked for"
+        changed = sum(check.changed for check in self.verify.values())
+        equal = sum(check.equal for check in self.verify.values())
+        ties = sum(check.ties for check in self.verify.values())
+        return f"{equal} records equal, {ties} float ties, {changed} changed"
+
+    @property
+    def compared(self) -> tuple[tuple[str, Scores], ...]:
+        """Who predicted how well."""
+        ours = [(row.name, (row.rmse, row.f1, row.balanced)) for row in self.rounds]
+        return (*self.baselines.items(), *ours)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        plain = ("dataset", "runner", "seed", "deployment", "config_digest", "users", "items", "ratings", "judged")
+        scores = ("rmse", "f1", "balanced_accuracy")
+        return {
+            "system": "bgt",
+            "title": self.title,
+            **{name: getattr(self, name) for name in (*plain, "slot_bytes", "factors", "ratio")},
+            "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
+            "marks": list(self.privacy.marks),
+            "baselines": {name: dict(zip(scores, found, strict=True)) for name, found in self.baselines.items()},
+            "rounds": [dict(zip(("round", "kind", *scores), astuple(row), strict=True)) for row in self.rounds],
+            "gain": self.gain,
+            **counts_json(self.counts),
+            "throughput": dict(self.throughput),
+            "verify": verify_json(self.verify),
+            "environment": dict(self.environment),
+        }
+
+
+def bgt_table(result: BgtResult) -> RenderableType:
+    """What stands on the terminal at the end of a run."""
+    table = Table(title=Text(result.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for name in ("predicted by", "RMSE", "F1", "balanced accuracy"):
+        table.add_column(name, justify="left" if name == "predicted by" else "right")
+    for name, scores in result.compared:
+        table.add_row(name, *(f"{score:.4f}" for score in scores))
+    facts = Table.grid(padding=(0, 1))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in (
+        ("guarantee", result.privacy.summary),
+        ("gain", result.gain_text),
+        ("factors", result.factors_text),
+        ("ratings", f"{result.ratings:,} of {result.users:,} users on {result.items:,} items"),
+        ("slots", f"{result.slot_bytes:,} bytes each, {result.slot_bytes * result.users:,} a round"),
+        ("configuration", result.config_digest),
+        ("verify", result.verify_text),
+    ):
+        facts.add_row(name, Text(value))
+    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
+    return Group(*marks, table, facts)
+
+
+def write_bgt_report(result: BgtResult, directory: Path | str) -> list[Path]:
+    """Write ``results.json``, ``rounds.csv``, ``rmse.png`` and ``index.html`` into a folder.
+
+    Returns:
+        The paths written, the page last.
+
+    Raises:
+        ReportNotWritten: the folder cannot be written.
+    """
+    folder = Path(directory)
+    picture = draw_rmse(result)
+    content = {
+        RESULTS: (json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode(),
+        CURVE: _csv(result),
+        PICTURE: picture,
+        PAGE: _page(result, picture).encode(),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in content.items():
+            (folder / name).write_bytes(data)
+    except OSError as error:
+        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
+    return [folder / name for name in content]
+
+
+def draw_rmse(result: BgtResult) -> bytes:
+    """Errors as bars, PNG bytes, the same for the same result."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
+        figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        names = [name for name, _ in result.compared]
+        found = [scores[0] for _, scores in result.compared]
+        colours = [_FREE] * len(result.baselines) + [_OURS] * len(result.rounds)
+        bars = axes.barh(names, found, color=colours)
+        axes.bar_label(bars, labels=[f"{one:.4f}" for one in found], padding=3)
+        axes.invert_yaxis()
+        # Differences that matter are small beside the errors themselves.
+        axes.set_xlim(0.9 * min(found), 1.04 * max(found))
+        axes.set_title(result.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
+        axes.set_xlabel("RMSE of ratings on a scale from 0 to 1 (the axis does not begin at 0)")
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.supxlabel("; ".join((result.privacy.summary, *result.privacy.marks)), fontsize=6.5, wrap=True)
+        target = io.BytesIO()
+        figure.savefig(target, format="png", metadata={"Software": None})
+        return target.getvalue()
+
+
+def _csv(result: BgtResult) -> bytes:
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(column.name for column in fields(RoundRow))
+    writer.writerows(astuple(row) for row in result.rounds)
+    return target.getvalue().encode()
+
+
+def _page(result: BgtResult, picture: bytes) -> str:
+    package = files("hushstream.replay.report")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(package.joinpath("ratings.html.j2").read_text(encoding="utf-8"))
+    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
+    image = "data:image/png;base64," + base64.b64encode(picture).decode()
+    return template.render(css=css, result=result, image=image, classes=COUNT_CLASSES)

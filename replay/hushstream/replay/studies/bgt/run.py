@@ -1,0 +1,184 @@
+"""`run` for BGTplanner: a world of ratings through raters, collector and aggregator, three rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushstream.agents.deployment import parse_as, prepare
+from hushstream.engine.declaration import System
+from hushstream.replay.catalogue import worlds as catalogue
+from hushstream.replay.catalogue.players import hint
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.configurations import merged_values
+from hushstream.replay.measures import environment, throughput
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.studies.bgt import worlds
+from hushstream.replay.studies.bgt.baselines import baseline_of
+from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
+from hushstream.replay.studies.bgt.play import scored
+from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
+from hushstream.replay.studies.bgt.worlds import RatingWorld, Split
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.bgt.artefacts import inputs_of
+from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
+from hushstream.systems.bgt.slots import slot_bytes
+
+_BASELINES = ("constant", "local", "local with features")
+
+
+@dataclass(frozen=True, slots=True)
+class BgtOptions:
+    """What to run.
+
+    Attributes:
+        dataset: a world of ratings by name.
+        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
+        seed: of split, noise and keys: the run is reproducible, and says that it is not private.
+        epsilon: of all slots of a user; the configuration may say more of it.
+        features: whether public features of items are used, where the world has them.
+        world: options of the world.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        verify: recompute everything that was published, at the end.
+    """
+
+    dataset: str = "filmtrust"
+    runner: Runner = "direct"
+    seed: int = 0
+    epsilon: float = 10.0
+    features: bool = True
+    world: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    verify: bool = True
+
+
+def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
+    """Play three rounds and return errors beside those of what costs nothing, guarantee, counts and throughput.
+
+    Raises:
+        HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
+            configuration.
+    """
+    require_runner(options.runner, options.bootstrap, options.security)
+    world = _world(options)
+    with ExitStack() as stack:
+        folder = options.folder
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+        config = parse_as(BgtConfig, config_values(options, world))
+        if config.items != world.item_count or config.features != world.features.shape[1]:
+            raise HushstreamError(
+                f"items, features: expected the world's {world.item_count} and {world.features.shape[1]}, got "
+                f"{config.items} and {config.features}"
+            )
+        system = prepare(folder, config, inputs_of(world.features), public_dataset=world.name)
+        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        split = world.split(options.seed)
+        recording = asyncio.run(play(system, place, RatingLoop(split, config, progress).run))
+    return _result(options, split, system, recording)
+
+
+def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
+    """The configuration that fits a world, under what the caller asked for."""
+    release = ReleaseConfig(epsilon=options.epsilon)
+    fitting = BgtConfig("replay", world.item_count, world.features.shape[1], worlds.UNIT_SCALE, release)
+    return merged_values(asdict(fitting), options.config)
+
+
+def _world(options: BgtOptions) -> RatingWorld:
+    # MovieLens' ratings go by the name of their dataset here, where another system has a world of that name.
+    known = worlds.WORLDS.get(options.dataset)
+    values = dict(options.world)
+    if known is None:
+        if "seed" in catalogue.world_options(options.dataset):
+            values.setdefault("seed", options.seed)
+        world: object = catalogue.make_world(options.dataset, **values)
+    else:
+        world = known(**values)
+    if not isinstance(world, RatingWorld):
+        raise HushstreamError(f"dataset: expected a world of ratings, got {options.dataset!r}{hint(options.dataset)}")
+    if not world.public:
+        raise HushstreamError(
+            "dataset: expected a public one, as errors are exact figures on ratings; say `public: true` in the mapping "
+            "of ratings that are"
+        )
+    return world if options.features else world.without_features()
+
+
+def _result(options: BgtOptions, split: Split, deployed: System, recording: Recording[RatingsPlayed]) -> BgtResult:
+    played, system, world = recording.played, deployed.core, split.world
+    config: BgtConfig = system.config
+    truth = world.values[split.later]
+    names = [name for name in _BASELINES if world.features.shape[1] or name != "local with features"]
+    models = _models(recording)
+    return BgtResult(
+        dataset=world.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=config.deployment,
+        config_digest=system.digest.hex(),
+        users=world.user_count,
+        items=world.item_count,
+        ratings=len(split.earlier),
+        judged=len(split.later),
+        slot_bytes=slot_bytes(config),
+        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
+        baselines={name: baseline_of(world, name, options.seed) for name in names},
+        rounds=tuple(
+            RoundRow(number, kind, *scored(found, truth))
+            for number, (found, kind) in enumerate(zip(played.predicted, models.kinds, strict=True))
+        ),
+        factors=models.factors,
+        ratio=models.ratio,
+        counts={**recording.counts, **record_counts(recording.logs)},
+        throughput=throughput(
+            played.seconds, world.user_count, played.latencies, recording.counts, recording.peak_memory_bytes
+        ),
+        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        environment=environment(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """What the published models say of the rounds.
+
+    Attributes:
+        kinds: what was asked for in each round; "none" where nothing was.
+        factors: that the last model has.
+        ratio: largest eigenvalue over the noise's edge; 0 where no edge was tested.
+    """
+
+    kinds: tuple[str, ...]
+    factors: int
+    ratio: float
+
+
+def _models(recording: Recording[RatingsPlayed]) -> _Models:
+    records = [codec.decode(record.value) for record in recording.logs.parts["models", 0].records]
+    models = [fields for name, fields in records if name == "RatingModel"]
+    last, items = models[-1], len(models[-1]["biases"]) // 8
+    edges = [_ratio(fields) for fields in models if fields["edge"] > 0]
+    kinds = ("items", *(fields["next_kind"] for fields in models))
+    padded = (*kinds, *["none"] * 3)[:3]
+    return _Models(padded, len(last["factors"]) // (8 * items), edges[-1] if edges else 0.0)
+
+
+def _ratio(fields: Mapping[str, Any]) -> float:
+    return float(np.frombuffer(fields["largest"], "<f8")[0] / fields["edge"])

@@ -1,0 +1,44 @@
+"""The studies of BGTplanner, as the catalogue finds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hushstream.replay.audits.row import Recipe, made
+from hushstream.replay.studies.bgt.audits import audits
+from hushstream.replay.studies.bgt.bench import bgt_rows
+from hushstream.replay.studies.bgt.configured import audit_config
+from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
+from hushstream.replay.studies.bgt.experiments import EXPERIMENTS
+from hushstream.replay.studies.bgt.own import own_ratings
+from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, write_bgt_report
+from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
+from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
+from hushstream.replay.study import Study
+
+
+def _document(result: BgtResult) -> dict[str, Any]:
+    return result.as_json()
+
+
+def _audits() -> tuple[Recipe, ...]:
+    return tuple(made(audit) for audit in audits())
+
+
+STUDY = Study(
+    system="bgt",
+    options=BgtOptions,
+    flags={"epsilon": "--epsilon"},
+    dataset="filmtrust",
+    play=run_bgt,
+    document=_document,
+    table=bgt_table,
+    report=write_bgt_report,
+    worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": own_ratings},
+    datasets=(ML_RATINGS, TASTES),
+    plays=lambda made: made is RatingWorld,
+    experiments=lambda: EXPERIMENTS,
+    audits=_audits,
+    audit_config=audit_config,
+    bench=bgt_rows,
+)
