@@ -83,7 +83,10 @@ def test_what_is_not_on_the_list_is_counted_as_other(metrics: Metrics) -> None:
     assert found["hushstream_dead_letters_total", (("reason", OTHER), ("role", "learner"))] == 1
 
 
-PRIVATE_WORK = {"learner": True, "node": True, "shuffler": False, "counter": False, "aggregator": False}
+PRIVATE_WORK = {
+    **dict.fromkeys(("learner", "node", "rater"), True),
+    **dict.fromkeys(("shuffler", "counter", "collector", "aggregator"), False),
+}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ NEEDED = {
     "colin": {"deployment": "shop", "arms": 3, "features.dimension": 4},
     "pdap": {"deployment": "shop", "vendors": [{"name": "one", "arms": 3}], "dimension": 2},
     "pdol": {"deployment": "shop", "nodes": 3, "records.dimension": 4},
+    "bgt": {"deployment": "shop", "items": 9},
 }
 
 

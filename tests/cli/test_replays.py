@@ -68,8 +68,8 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
 
 
 WORLDS = (
-    "known: colin, lastfm, ml-100k, ml-clicks, ml-vendors, own-records, sparse-synthetic, synthetic, tmc-binary, "
-    "tmc2007, vendors"
+    "known: colin, filmtrust, lastfm, ml-100k, ml-clicks, ml-ratings, ml-vendors, own-ratings, own-records, "
+    "sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
 )
 
 
@@ -96,7 +96,7 @@ WORLDS = (
         (("--set", "release.epsilon=-1"), "release.epsilon: expected a finite number above 0"),
         (("--set", "release=1", "--set", "release.epsilon=2"), "expected release to have values below it"),
         (("--set", "relase.epsilon=1"), "relase: there is no such key"),
-        (("other",), "system: expected p2b or colin or pdap or pdol, got 'other'"),
+        (("other",), "system: expected p2b or colin or pdap or pdol or bgt, got 'other'"),
         (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),
         (("colin", "--from", "3", "--pace", "9"), "expected no option --from, which is of p2b; its own are --rounds"),
         (
@@ -267,14 +267,16 @@ def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_n
     played = {item["name"]: item["played_by"] for item in cli("datasets", "list", "--json").json}
     assert played == {
         "colin": ["replay colin"],
-        "filmtrust": [],
+        "filmtrust": ["replay bgt"],
         "lastfm": ["replay colin"],
         "ml-100k": ["replay p2b"],
         "ml-clicks": ["replay pdol"],
+        "ml-ratings": ["replay bgt"],
         "ml-vendors": ["replay pdap"],
         "obd": ["evaluate"],
         "sparse-synthetic": ["replay pdol"],
         "synthetic": ["replay p2b"],
+        "tastes": ["replay bgt"],
         "tmc-binary": ["replay pdol"],
         "tmc2007": ["replay p2b"],
         "vendors": ["replay pdap"],

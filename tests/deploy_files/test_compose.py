@@ -47,8 +47,8 @@ def test_a_key_is_in_the_worker_of_its_zone_alone(compose: Any) -> None:
             if mount.startswith("keys-"):
                 users.setdefault(mount.partition(":")[0], []).append(name)
     assert users == {
-        "keys-edge": ["keys-edge", "learner", "node"],
-        "keys-shuffler": ["keys-shuffler", "shuffler"],
+        "keys-edge": ["keys-edge", "learner", "node", "rater"],
+        "keys-shuffler": ["keys-shuffler", "shuffler", "collector"],
         "keys-counter": ["keys-counter", "counter"],
     }
 

@@ -32,7 +32,7 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
 @pytest.mark.parametrize(
     ("system", "options", "says"),
     [
-        ("foo", {}, "system: expected p2b or colin or pdap or pdol, got 'foo'"),
+        ("foo", {}, "system: expected p2b or colin or pdap or pdol or bgt, got 'foo'"),
         ("colin", {"arms": ("cold",)}, r"expected options of colin \(dataset, .*rounds.*\); got arms"),
         ("p2b", {"rounds": 3, "colour": 1}, r"expected options of p2b \(.*\); got colour, rounds"),
     ],

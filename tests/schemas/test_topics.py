@@ -76,6 +76,21 @@ TOPICS = {
         "dead-letters-edge",
         "dead-letters-server",
     },
+    "bgt": {
+        "ratings",
+        "predictions",
+        "updates",
+        "journal-collector",
+        "releases",
+        "models",
+        "rounds",
+        "ledger",
+        "marks-edge",
+        "marks-shuffler",
+        "dead-letters-edge",
+        "dead-letters-shuffler",
+        "dead-letters-server",
+    },
 }
 OWN = {
     ("p2b", "edge"): "learner",
@@ -89,6 +104,9 @@ OWN = {
     ("pdap", "server"): "aggregator",
     ("pdol", "edge"): "node",
     ("pdol", "server"): "aggregator",
+    ("bgt", "edge"): "rater",
+    ("bgt", "shuffler"): "collector",
+    ("bgt", "server"): "aggregator",
 }
 """Whose workers run in each zone."""
 

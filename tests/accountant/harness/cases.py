@@ -28,6 +28,9 @@ from hushstream.privacy.amounts import Cost, delta_value
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.filters import RenyiFilter
 from hushstream.privacy.noise import laplace_scale
+from hushstream.systems.bgt.budget import promise_of as bgt_promise
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.guarantee import guarantee_of as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
@@ -121,6 +124,9 @@ def _of_deployment(config: DeploymentValues) -> Iterator[Case]:
     if isinstance(config, PdolConfig):
         yield from _of_gradients(config)
         return
+    if isinstance(config, BgtConfig):
+        yield from _of_rounds(config)
+        return
     yield from _of_slots(config)
     if config.lift.holdout:
         yield from _of_lift(config.lift, config.release.levels)
@@ -137,6 +143,15 @@ def _of_gradients(config: PdolConfig) -> Iterator[Case]:
     plan = None if config.gossip is not None else pdol_counters.plan_of(config.sharing, config.records.dimension)
     if plan is not None and isinstance(plan.budget, Concentrated):
         yield Case("gradients", plan.guarantee().cost, Gaussian(math.sqrt(2 * float(plan.budget.rho))), CONCENTRATED)
+
+
+def _of_rounds(config: BgtConfig) -> Iterator[Case]:
+    """Three Gaussian releases, each at its share of rho: together as one at their sum."""
+    one = bgt_guarantee(config)
+    if one.rho_micro is not None:
+        distance = math.sqrt(2 * one.rho_micro / 1e6)
+        yield Case("rounds", one.cost, Gaussian(distance), CONCENTRATED)
+        yield Case("rounds, epochs", bgt_promise(config).cost, Gaussian(distance, config.release.epochs), None)
 
 
 def _of_slots(config: P2BConfig) -> Iterator[Case]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
 from hushstream.systems.bgt.rounds import Round
 from hushstream.systems.bgt.server.rounds import Server
-from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Slots
 
@@ -71,3 +76,16 @@ def run_rounds(config: BgtConfig, known: Ratings, seed: int = 1) -> tuple[Server
 @pytest.fixture
 def config() -> BgtConfig:
     return config_of()
+
+
+@pytest.fixture(scope="session")
+def films(rigs: Any) -> Any:
+    """The module of a small deployment's rigs, which needs that of ``rigs``."""
+    name = "hushstream_test_bgt_rigs"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "rigs.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]

@@ -164,7 +164,7 @@ def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field)
         ({"release": {"epsilon": INF}}, "release.epsilon: expected a finite number above 0, got inf"),
         ({"features": {"dimension": 3, "length": 1}}, "features.length"),
         ({"features": {}}, "features.dimension"),
-        ({"system": "goblin"}, "system: expected one of p2b, colin, pdap, pdol, got 'goblin'"),
+        ({"system": "goblin"}, "system: expected one of p2b, colin, pdap, pdol, bgt, got 'goblin'"),
     ],
 )
 def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values, named):

@@ -1,17 +1,19 @@
-"""What is prepared once for a deployment: ``features.bin``, public features of its items, where it has any."""
+"""What is prepared once for a deployment: ``features.json``, public features of its items, where it has any."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from hushstream.engine.declaration import Artefacts, Given, PreparedFrom
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem
-from hushstream.systems.bgt.features import features_bytes, features_of, parse_features
+from hushstream.systems.bgt.features import features_file, features_of, parse_features
 from hushstream.systems.bgt.slots import Float64
 
-FEATURES = "features.bin"
+FEATURES = "features.json"
 TABLE = PreparedFrom("features", "public features of the items: item,number,...,number a line")
 
 
@@ -31,10 +33,10 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     if not config.features:
         raise ConfigurationError("prepare: expected no --features, as the configuration says features: 0, got some")
     path, text = given.inputs[TABLE.name]
-    packed = features_bytes(parse_features(text, config.items, config.features, path))
-    if artefacts.has(FEATURES) and artefacts.files[FEATURES] != packed:
+    file = features_file(parse_features(text, config.items, config.features, path))
+    if artefacts.has(FEATURES) and artefacts.files[FEATURES] != file:
         raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the features at hand or none, got others")
-    return {FEATURES: packed}
+    return {FEATURES: file}
 
 
 def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
@@ -45,10 +47,8 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
     """
     features = _nothing(config)
     if config.features:
-        where = artefacts.path(FEATURES)
-        if not artefacts.has(FEATURES):
-            raise ConfigurationError(f"{where}: expected public features, got none; run `hushstream prepare`")
-        features = features_of(artefacts.files[FEATURES], config.items, config.features, where)
+        rows = artefacts.json(FEATURES, "public features of items")
+        features = features_of(rows, config.items, config.features, artefacts.path(FEATURES))
     return BgtSystem.of(config, features, artefacts.public_dataset is not None)
 
 
@@ -62,4 +62,4 @@ def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
 
 def _nothing(config: BgtConfig) -> Float64:
     """Features of zeros: whatever they are, what a configuration allows does not follow from them."""
-    return features_of(bytes(8 * config.items * config.features), config.items, config.features, FEATURES)
+    return np.zeros((config.items, config.features))

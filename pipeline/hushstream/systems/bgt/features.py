@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,21 +15,27 @@ from hushstream.systems.bgt.slots import Float64
 
 
 def features_bytes(features: Float64) -> bytes:
-    """The canonical form of (I, f) features: little-endian float64; none at all are no bytes."""
+    """(I, f) features in the form that the deployment's digest is over; none at all are no bytes."""
     return features.astype("<f8").tobytes()
 
 
-def features_of(packed: bytes, items: int, count: int, where: str) -> Float64:
-    """(items, count) features from their canonical form.
+def features_file(features: Float64) -> bytes:
+    """(I, f) features as a file: a row of numbers for each item, exactly."""
+    return (json.dumps(features.tolist()) + "\n").encode()
+
+
+def features_of(rows: Any, items: int, count: int, where: str) -> Float64:
+    """(items, count) features from the content of their file.
 
     Raises:
         ConfigurationError: of another size, or not finite.
     """
-    if len(packed) != items * count * 8:
-        raise ConfigurationError(f"{where}: expected {count} features of {items} items, got {len(packed)} bytes")
-    features = np.frombuffer(packed, "<f8").reshape(items, count).astype(np.float64)
-    if not np.isfinite(features).all():
-        raise ConfigurationError(f"{where}: expected finite numbers, got others")
+    try:
+        features = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        features = np.zeros((0, 0))
+    if features.shape != (items, count) or not np.isfinite(features).all():
+        raise ConfigurationError(f"{where}: expected {count} finite features of {items} items, got something else")
     return features
 
 

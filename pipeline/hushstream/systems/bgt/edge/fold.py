@@ -157,11 +157,11 @@ class RaterFold:
             return
         machine.sealed += 1
         self.counts[Outcome.SEAL] += 1
-        asked = None if machine.heard.ended else machine.heard.round()
+        asked, opening = machine.heard.round(phase), machine.heard.opening(phase)
         if asked is None:
             return
-        if machine.heard.asked:
-            self._send(machine.heard.asked)
+        if opening is not None:
+            self._send(opening)
         for sent in machine.users.answers(asked):
             fields = {
                 "slot_id": sent.slot_id,

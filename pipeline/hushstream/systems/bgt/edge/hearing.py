@@ -1,4 +1,4 @@
-"""What a rater hears from the server: models on their chain, and what is asked for next."""
+"""What a rater hears from the server: models on their chain, and what is asked for in each round."""
 
 from __future__ import annotations
 
@@ -7,102 +7,117 @@ from typing import Any
 
 from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
 from hushstream.engine.models import ModelReader
-from hushstream.engine.state_parts import READER
+from hushstream.engine.state_parts import READER, array
 from hushstream.schemas import codec
 from hushstream.systems.bgt.deployment import LINE, BgtSystem
 from hushstream.systems.bgt.errors import BgtError
-from hushstream.systems.bgt.records import NONE, parse_model, parse_round
+from hushstream.systems.bgt.records import NONE, blank_model, parse_model, parse_round
 from hushstream.systems.bgt.rounds import Model, Round, first_round
 
 ROUNDS_TOPIC: TopicPartition = ("rounds", 0)
 
-HEARD = {"reader": READER, "model": "bytes", "rounds": "long", "asked": "bytes"}
+HEARD = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked": array("bytes")}
 """Avro fields of `Heard.dump`."""
 
 
 class Heard:
-    """The newest model and the newest round.
+    """All rounds and models so far: a round is answered with its own model, whatever was published since.
 
     Attributes:
         reader: of the model line.
-        version: of the model in use; 0 before the first.
-        model: in use.
         rounds_read: up to which offset rounds were read.
-        asked: the newest round's record; empty while it is the first one, which follows from the configuration.
     """
 
     def __init__(self, system: BgtSystem) -> None:
         """Nothing was heard."""
         self._system = system
         self.reader = ModelReader(system, 0, LINE, "RatingModel")
-        self.version = 0
-        self.model: Model = first_round(system.config).model
         self.rounds_read = 0
-        self.asked = b""
-        self._fields: dict[str, Any] = {}
-        self._value = b""
+        self._first = first_round(system.config)
+        self._models: list[tuple[bytes, Model]] = []
+        self._asked: dict[int, tuple[bytes, dict[str, Any]]] = {}
+
+    @property
+    def version(self) -> int:
+        """Of the newest model; 0 before the first."""
+        return len(self._models)
+
+    @property
+    def model(self) -> Model:
+        """The newest one."""
+        return self._model_of(self.version)
 
     @property
     def number(self) -> int:
-        """Of the newest round whose model is in use too; what ended has the number that would have come."""
-        return min(self.version, int(self._fields.get("number", 0)))
+        """Of the newest round whose model was heard too; where rounds ended, the number that would have come."""
+        return min(self.version, max(self._asked, default=0))
 
     @property
     def ended(self) -> bool:
-        """Whether nothing is asked for any more."""
-        return self._fields.get("kind") == NONE
+        """Whether nothing more will be asked for."""
+        return any(fields["kind"] == NONE for _, fields in self._asked.values())
 
-    def round(self) -> Round | None:
-        """The newest round, with its model; None where nothing is asked for any more.
+    def round(self, number: int) -> Round | None:
+        """A round that was heard of, with its model; None where it is not asked for.
 
         Raises:
             BgtError: it does not fit its model.
         """
-        if not self.asked:
-            return first_round(self._system.config)
-        return parse_round(self._fields, self.model, self._system.config)
+        if not number:
+            return self._first
+        if number not in self._asked:
+            return None
+        return parse_round(self._asked[number][1], self._model_of(number), self._system.config)
+
+    def opening(self, number: int) -> bytes | None:
+        """The record that opened a round; the first one was opened by none."""
+        return self._asked[number][0] if number in self._asked else None
 
     def read_models(self, part: InputSlice) -> int:
         """Take the models of a slice; how many."""
-        taken = 0
+        before = self.version
         for record in self.reader.read(part):
             self._adopt(record.value, record.fields)
-            taken += 1
-        return taken
+        return self.version - before
 
     def read_round(self, record: InputRecord) -> bool:
         """Take a record of `rounds`; False where it was heard before.
 
         Raises:
             CodecError: it is no round.
-            BgtError: of another deployment.
+            BgtError: of another deployment, not the next one, or one that could not be.
         """
         fields = codec.decode(record.value, frozenset({"RatingRound"}))[1]
-        if fields["config_digest"] != self._system.digest:
-            raise BgtError("round: expected one of this deployment, got another digest")
-        if fields["number"] <= self._fields.get("number", 0):
+        newest = max(self._asked, default=0)
+        if fields["config_digest"] != self._system.digest or not 0 < fields["number"] <= newest + 1:
+            raise BgtError(f"round: expected the next one of this deployment after {newest}, got another")
+        if fields["number"] <= newest:
             return False
-        self.asked, self._fields = record.value, fields
+        parse_round(fields, blank_model(self._system.config, fields["kept"]), self._system.config)
+        self._asked[fields["number"]] = record.value, fields
         return True
 
     def dump(self) -> dict[str, Any]:
         """The values of `HEARD`: all of it was published."""
         return {
             "reader": self.reader.dump(),
-            "model": self._value,
+            "models": [value for value, _ in self._models],
             "rounds": self.rounds_read,
-            "asked": self.asked,
+            "asked": [value for value, _ in self._asked.values()],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Return to dumped values."""
         self.reader.resume(state["reader"])
-        self.version, self.model, self._value = 0, first_round(self._system.config).model, b""
-        if state["model"]:
-            self._adopt(state["model"], codec.decode(state["model"])[1])
-        self.rounds_read, self.asked = state["rounds"], state["asked"]
-        self._fields = codec.decode(self.asked)[1] if self.asked else {}
+        self.rounds_read, self._models, self._asked = state["rounds"], [], {}
+        for value in state["models"]:
+            self._adopt(value, codec.decode(value)[1])
+        for value in state["asked"]:
+            fields = codec.decode(value)[1]
+            self._asked[fields["number"]] = value, fields
+
+    def _model_of(self, version: int) -> Model:
+        return self._models[version - 1][1] if version else self._first.model
 
     def _adopt(self, value: bytes, fields: Mapping[str, Any]) -> None:
-        self.model, self.version = parse_model(fields, self._system.config), fields["version"]
-        self._value = value
+        self._models.append((value, parse_model(fields, self._system.config)))

@@ -67,7 +67,8 @@ def ratings_of(users: ArrayLike, items: ArrayLike, ratings: ArrayLike, config: B
     _require_numbers("user", users, count)
     _require_numbers("item", items, config.items)
     unit = _on_scale(values, config)
-    pairs = users.astype(np.int64) * config.items + items
+    # A list of nothing has no type of its own.
+    pairs = users.astype(np.int64) * config.items + items.astype(np.int64)
     # The last of equal pairs: unique keeps the first, so it is given the reverse.
     found, last = np.unique(pairs[::-1], return_index=True)
     owners = found // config.items

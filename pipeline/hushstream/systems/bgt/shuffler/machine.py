@@ -40,7 +40,7 @@ from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.errors import BadSlots, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
-from hushstream.systems.bgt.rounds import Release, Round, first_round
+from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
 from hushstream.systems.bgt.shuffler.collector import COLLECTED, Collector
 from hushstream.systems.bgt.slots import ID_BYTES, Int32
@@ -151,7 +151,7 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Ended | None:
         """See `ReleasingRole.on_phase_end`: the end of the open round, once all partitions of users have come to it."""
-        if fields["phase"] > self.next or self.ended:
+        if fields["phase"] > self.next or self.ended or self.next >= ROUNDS:
             raise Refused(BgtRefusal.OTHER_ROUND)
         complete = self.seals.note(fields["origin"], fields["phase"])
         if complete is None:
