@@ -7,7 +7,7 @@ slots, releases, rounds and the ledger must be equal byte for byte.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ OTHERS = {"rater": {"updates": 1, "models": 1, "rounds": 1}, "collector": {"rele
 
 EARLY = (("snapshot", 0, 0), ("committed", 0, 0), ("decoded", 0, 1), ("folded", 0, 1), ("journal_sent", 0, 1))
 MARKED = (("marking", 0, 1), ("marked", 0, 1))
-LATE = (("journal_acked", 0, 2), ("released", 0, 3))
-"""(step, partition, least sequence number): a collector has three records in its journal."""
+LATE = (("journal_acked", 0, 1), ("released", 0, 2))
+"""(step, partition, least sequence number). The journal of a collector has three records, and each crash of the later
+steps leaves one fewer to be made: so they are spread over two runs."""
 
 
 @pytest.fixture(scope="session")
@@ -88,9 +89,9 @@ async def calm(bench: Any, harness: Any, deployed_ratings: Any, rating_logs: Any
 async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run(
     bench: Any, deployed_ratings: Any, rating_logs: Any, calm: Mapping[str, Any]
 ) -> None:
-    async def sweep(role: str) -> None:
-        async with deployed_ratings(bench, role, "killed") as run:
-            await run.crash_sweep((*EARLY, *(MARKED if role != "aggregator" else ()), *LATE))
+    async def sweep(role: str, name: str, crashes: Sequence[tuple[str, int, int]]) -> None:
+        async with deployed_ratings(bench, role, name, in_flight=1) as run:
+            await run.crash_sweep(crashes)
             audit = await run.audit()
             assert audit == calm[role], role
             assert audit.off_chain == 0, role
@@ -98,7 +99,8 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
 
     async with asyncio.TaskGroup() as group:
         for role in KINDS:
-            group.create_task(sweep(role))
+            group.create_task(sweep(role, "early", EARLY if role == "aggregator" else (*EARLY, *MARKED)))
+            group.create_task(sweep(role, "late", LATE))
 
 
 async def test_topics_older_than_what_was_released_are_refused(

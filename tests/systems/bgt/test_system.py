@@ -1,0 +1,154 @@
+"""BGTplanner as it is declared: where content stands, what is said of it, and what cannot be deployed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import pytest
+
+from hushstream.agents.deployment import KeySource, load, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.values import ConfigurationError
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.statement import statement_of
+from hushstream.ops.verify import verify
+from hushstream.privacy.contents import Form
+from hushstream.replay.runners.direct import DirectDriver
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.schemas import codec
+from hushstream.systems.bgt.contents import bgt_contents
+from hushstream.systems.bgt.system import KIND, declare
+
+SEEDS = (1, 2, 3)
+NONCE = bytes(range(32))
+
+
+def played(films, content, seed, **release):
+    """A deployment in which one rating is ``content`` and all else is the same; under keys of this seed."""
+    system = declare(films.make_system(public_dataset=True, **release))
+    clock = iter(range(10**12, 10**13, 100))
+    log = MemoryLog(lambda: next(clock))
+    driver = DirectDriver(log, all_machines(system, KeySource(seed=seed)), NONCE)
+
+    def put(schema, **fields):
+        log.append("ratings", 0, codec.encode(schema, fields))
+        driver.pump()
+
+    for user in range(12):
+        items = np.arange(user, user + 6)
+        values = 1.0 + (items + user) % 5
+        values[0] = content if not user else values[0]
+        put("Ratings", user=f"u{user}", items=items.astype("<i4").tobytes(), values=values.astype("<f8").tobytes())
+    for phase in range(3):
+        put("Seal", phase=phase, origin=-1, config_digest=bytes(16), after_click=-1)
+        items = np.arange(30, 34, dtype="<i4").tobytes()
+        put("RatingQuery", event_id=f"q{phase}", user="u0", items=items, after_round=phase)
+    return system, log
+
+
+def values_on(log):
+    """Every field of every record by topic."""
+    found = {}
+    for (topic, _), records in log.partitions():
+        there = found.setdefault(topic, Counter())
+        for record in records:
+            schema, fields = codec.decode(record.value)
+            for name, value in fields.items():
+                there[schema, name, repr(value)] += 1
+    return found
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "exact"])
+def test_a_rating_stands_unnoised_where_it_is_said_to_and_nowhere_else(films, noise):
+    """Predictions before any model would be of the user alone; after noised rounds they follow from noise, too."""
+    histories = {
+        (content, seed): values_on(played(films, content, seed, noise=noise)[1]) for content in (1, 5) for seed in SEEDS
+    }
+    unnoised = set()
+    for topic in {topic for found in histories.values() for topic in found}:
+        stays = [reduce(and_, (histories[content, seed].get(topic, Counter()) for seed in SEEDS)) for content in (1, 5)]
+        if stays[0] != stays[1]:
+            unnoised.add(topic)
+    clear = {content.topic for content in bgt_contents(films.make_config(noise=noise)) if content.form is Form.CLEAR}
+    assert unnoised <= clear
+    assert {"ratings"} | ({"releases", "models"} if noise == "exact" else set()) <= unnoised
+
+
+def test_under_one_key_a_rating_moves_contents_sums_and_what_follows_from_them_alone(films):
+    one, other = (values_on(played(films, content, 1)[1]) for content in (1, 5))
+    moved = {topic: {name for _, name, _ in (one[topic] - other[topic]) + (other[topic] - one[topic])} for topic in one}
+    assert moved["updates"] <= {"content", "top", "gains", "kind", "kept"}
+    assert moved["releases"] <= {"sums", "kind", "kept"}
+    assert moved["journal-collector"] <= {"head", "history", "chain", "kind", "parameters"}
+    assert moved["predictions"] <= {"head", "chain", "values"}
+    assert moved["ledger"] == set()
+
+
+def test_what_such_a_deployment_leaves_follows_from_its_logs(films):
+    system, log = played(films, 5, 1)
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 0, found
+
+
+def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(films):
+    declared = {topic.name: topic.zone for topic in KIND.topics}
+    contents = bgt_contents(films.make_config())
+    assert {content.topic: content.zone for content in contents} == {one.topic: declared[one.topic] for one in contents}
+    quiet = set(declared) - {content.topic for content in contents}
+    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger")) for name in quiet)
+
+
+def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):
+    text = str(statement_of(prepare(tmp_path, films.make_config())).as_json())
+    assert "rater workers see ratings in clear" in text
+    assert "their slots are null from then on" in text
+    assert "null-slot" in text
+
+
+def test_public_features_are_prepared_once_and_are_in_the_digest(films, tmp_path):
+    config = films.make_config(features=2)
+    with pytest.raises(ConfigurationError, match="expected --features with the items' public features, got none"):
+        prepare(tmp_path / "none", config)
+    given = {"features": ("items.csv", "0,1,0.5\n3,-1,2\n")}
+    made = prepare(tmp_path / "one", config, given)
+    assert load(tmp_path / "one").digest == made.digest
+    assert made.core.features[[0, 3]].tolist() == [[1.0, 0.5], [-1.0, 2.0]]
+    other = prepare(tmp_path / "other", config, {"features": ("items.csv", "0,1,0.5\n")})
+    assert other.digest != made.digest
+    with pytest.raises(ConfigurationError, match="expected the features at hand or none, got others"):
+        prepare(tmp_path / "other", config, given)
+    for line in ("40,1,1", "0,1", "0,x,1", "0,nan,1", "0,1,1\n0,1,1", "-1,1,1"):
+        with pytest.raises(ConfigurationError, match=r"items.csv, line \d: expected an item from 0 to 39"):
+            prepare(tmp_path / "bad", config, {"features": ("items.csv", line)})
+    with pytest.raises(ConfigurationError, match="expected no --features"):
+        prepare(tmp_path / "unasked", films.make_config(), given)
+
+
+def test_a_model_that_fits_no_record_is_refused_before_anything_runs(films):
+    most = films.BgtConfig("films", 24_576)
+    KIND.check(most)
+    with pytest.raises(ConfigurationError, match="items: expected at most 24576"):
+        KIND.check(films.BgtConfig("films", 24_577))
+
+
+def test_what_is_said_before_anything_runs_names_from_how_many_users_on_it_pays(films):
+    facts = {fact.name: fact for fact in KIND.facts(films.BgtConfig("films", 1682), None)}
+    assert facts["users_to_gain"].value < facts["users_for_factors"].value
+    assert "nothing is gained over the device alone below" in facts["users_to_gain"].text
+    strict = films.BgtConfig("films", 1682, release=films.ReleaseConfig(epsilon=0.1))
+    assert KIND.facts(strict, None)[0].value > facts["users_to_gain"].value
+    assert KIND.notes(strict)
+    assert not KIND.facts(films.make_config(noise="exact"), None)
+
+
+def test_the_budget_and_the_promise_are_those_of_all_epochs(films):
+    once, twice = (films.make_config(epsilon=3.0, epochs=epochs) for epochs in (1, 2))
+    assert KIND.budgets(once, None)[0].fits == 1
+    cost = KIND.promises(twice, None).releases.cost
+    assert cost.epsilon_micro == 2 * KIND.promises(once, None).releases.cost.epsilon_micro
+    with pytest.raises(ConfigurationError, match="room for one epoch of noise at least"):
+        KIND.promises(films.make_config(budget=BudgetConfig(2.0, 1e-5)), None)
