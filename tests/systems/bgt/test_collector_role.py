@@ -188,6 +188,19 @@ def test_a_fork_opens_an_epoch_that_pays_again_and_where_it_may_not_the_round_en
     assert rig.replayed(rig.fresh()).releases("releases") == rig.seen.releases("releases")
 
 
+def test_an_epoch_of_its_own_has_noise_of_its_own(films):
+    """The same slots, by one that was known to have forked: other noise, whatever the content says."""
+    left = []
+    system = films.make_system(budget=BudgetConfig(25.0, 1e-4, "zcdp"), epochs=2)
+    for forked in (False, True):
+        rig = films.CollectorRig(system, films.SECRET)
+        if forked:
+            rig.machine.distrust(bytes(range(16)), forked=True)
+        rig.play(1)
+        left.append(sums(rig.released()[0], (2, -1)))
+    assert np.count_nonzero(left[0] != left[1]) > films.ITEMS
+
+
 def test_what_a_journal_released_of_other_slots_is_never_released_again(films, rig):
     rig.play(1)
     log = rig.logs["updates", 0]
