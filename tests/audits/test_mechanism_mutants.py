@@ -25,6 +25,8 @@ from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift
 from hushstream.systems.p2b import release as p2b_release
 
+pytestmark = pytest.mark.slow
+
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""
 
