@@ -52,6 +52,9 @@ kafka-up-three: $(VENV)/.installed-dev
 kafka-up-secured: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up --secured
 
+# The brokers live for minutes: their code is compiled soon rather than well.
+test-kafka test-chaos chaos: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
+
 # As Kafka comes; with short group sessions, so that take-overs do not take long; secured; three brokers.
 test-kafka: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up
@@ -72,8 +75,6 @@ test-kafka: $(VENV)/.installed-dev
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 # Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES.
-# The brokers live for minutes: their code is compiled soon rather than well.
-test-chaos chaos: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1
 test-chaos: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \

@@ -14,6 +14,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.shuffler import sums as release
 
+pytestmark = pytest.mark.slow
+
 KEYS = {
     "name", "kind", "attack", "claimed", "paper_claims", "claim_broken", "epsilon_lower_bound",
     "calibrated_lower_bound", "confidence", "false_alarm", "runs", "structure", "verdict", "passed",

@@ -23,6 +23,8 @@ from hushstream.systems.colin.configuration import CollaborativeConfig, Continua
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 
+pytestmark = pytest.mark.slow
+
 RUNS = 4_000
 
 

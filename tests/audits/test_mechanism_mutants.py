@@ -1,7 +1,6 @@
-"""Every audit passes on the product and fails on the mutants that it is there to find.
+"""Audits fail on the mutants that they are there to find (`test_catalogue.py`: and pass on the product).
 
-False alarms: an audit fails on an honest mechanism with probability at most 1e-6, by its confidence bounds. Power:
-`test_power.py` computes that the mutants with half the noise are found with probability above 1 - 1e-6.
+Power: `test_power.py` computes that the mutants with half the noise are found with probability above 1 - 1e-6.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift
 from hushstream.systems.p2b import release as p2b_release
 
+pytestmark = pytest.mark.slow
+
 AUDITS = {audit.name: audit for audit in all_audits()}
 """Made before anything is mutated: their claims are the product's."""
 
@@ -36,13 +37,6 @@ def named(name):
 
 def quick(audit):
     return audit("quick", 1e-6)
-
-
-@pytest.mark.parametrize("name", AUDITS)
-def test_the_product_keeps_its_claim(name):
-    row = quick(named(name))
-    assert row.passed, row.cells()
-    assert row.result.strongest <= row.result.claimed.epsilon_micro / 1e6
 
 
 def scaled(function, factor):

@@ -18,7 +18,6 @@ from hushstream.privacy.audit_structure import surprise_limit
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY, LAPLACE_FAMILY
 from hushstream.replay.audits.role_noise import LEAVES, PARTITIONS
-from hushstream.replay.audits.role_rows import RUNS
 from hushstream.replay.audits.unmixed import unmixed
 from hushstream.replay.studies.colin.audits import role_noise, role_rows
 from hushstream.replay.studies.colin.audits.role_attacks import leaf_family
@@ -78,18 +77,17 @@ def beyond(sizes, masses, mean, sign):
 
 def test_every_audit_of_places_has_its_power_stated():
     assert set(PLACES) == {name for name in AUDITS if "-each-" in name}
-    assert all(AUDITS[name].runs == RUNS for name in PLACES)
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_half_the_noise_of_one_place_is_found(name):
     """There is a mean that is too small for the claim, and too large for half the noise, but for 1e-6."""
-    law, claimed, halved = law_of(name)
+    (law, claimed, halved), runs = law_of(name), AUDITS[name].runs
     honest, mutant = law.law(claimed), law.law(halved)
     means = np.linspace(float(mutant[0] @ mutant[1]), float(honest[0] @ honest[1]), 60)[1:-1]
-    alarm = math.log(5e-7 / PLACES[name]) / RUNS
+    alarm = math.log(5e-7 / PLACES[name]) / runs
     found = [mean for mean in means if beyond(*honest, mean, -1) < alarm]
-    missed = beyond(*mutant, found[-1], 1) * RUNS
+    missed = beyond(*mutant, found[-1], 1) * runs
     assert math.exp(missed) < 1e-6
 
 
@@ -99,7 +97,7 @@ def test_two_places_that_share_noise_are_found(name):
     law, claimed, _ = law_of(name)
     sizes, masses = law.law(claimed)
     nonzero = 1.0 if len(sizes) == 4_000 else 1 - float(masses[0])
-    agreed = int(stats.binom.ppf(1e-6, RUNS, nonzero))
+    agreed = int(stats.binom.ppf(1e-6, AUDITS[name].runs, nonzero))
     assert agreed / 2 > surprise_limit(PLACES[name], 5e-7)
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from hushstream.replay.runners.stream import StreamSession
 
+pytestmark = pytest.mark.slow
+
 TINY = ("--world", "users=40", "--world", "rounds=3", "--set", "encoder.codes=4")
 MAPPING = {
     "user": "who",

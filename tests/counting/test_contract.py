@@ -27,6 +27,8 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.schemas.errors import HushstreamError
 
+pytestmark = pytest.mark.slow
+
 
 def some_leaves(plan: Plan, count: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(-1000, 1000, (count, plan.dimension))

@@ -21,6 +21,8 @@ from hushstream.engine.declaration import readers, writers
 from hushstream.ops.grants import duty_names
 from hushstream.privacy.keys import generate_keys
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = ("shop", "circle")
 VERSION = "1.33"
 OTHERS = ("kafka.strimzi.io/", "monitoring.coreos.com/", "kustomize.config.k8s.io/")

@@ -15,6 +15,8 @@ from hushstream.agents.intake import InputBuffer
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule
 from hushstream.schemas import codec
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12)
 PLACES = ("server", "learner", "noisy-reward")
 EVENTS = 70

@@ -37,6 +37,8 @@ from hushstream.systems.colin.estimator import CollaborativeState
 from hushstream.systems.colin.relation import Relation
 from hushstream.systems.colin.textbook import TextbookCollaborative
 
+pytestmark = pytest.mark.slow
+
 SMALL = (("dimension", 3), ("pool", 60), ("users", 4))
 
 

@@ -12,6 +12,8 @@ from hushstream.replay.experiments.catalogue import find_experiment, run_experim
 from hushstream.replay.studies.bgt import schedules, table, three_slots
 from hushstream.replay.studies.bgt.bench import bgt_rows
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots")
 
 

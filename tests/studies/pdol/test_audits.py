@@ -5,7 +5,7 @@ product is right in Phi(.72) = .76 of them (deviation .011); a bound above half 
 deviations below. Half of the noise is right in Phi(1.44) = .93 (deviation .007); a bound above the claim needs .81.
 A leak moves later leaves of a feature by up to 8 times what the record itself does, and is right in .9 or more.
 That the paper's claim is broken, and kept where gradients are taken at what was sent, are rows of the catalogue, which
-`tests/audits/test_mechanism_mutants.py` runs.
+`tests/audits/test_catalogue.py` runs.
 """
 
 from __future__ import annotations

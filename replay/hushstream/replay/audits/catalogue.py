@@ -27,6 +27,7 @@ from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
 
+@cache
 def all_audits() -> tuple[Audit, ...]:
     """Every audit, in the order of the table."""
     return tuple(recipe.make() for recipe in _recipes())

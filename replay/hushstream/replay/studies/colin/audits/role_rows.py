@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hushstream.replay.audits.role_noise import LEAVES
-from hushstream.replay.audits.role_rows import attack_row, noise_row
+from hushstream.replay.audits.role_rows import FEWER_RUNS, attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits import role_attacks, role_noise
 from hushstream.systems.colin.configuration import ContinualConfig, NoiseAt
@@ -33,14 +33,22 @@ def _counters() -> tuple[Recipe, ...]:
     return (
         noise_row("counter-binary-each-draw", over, partial(draws, _release(mechanism="binary"))),
         noise_row("counter-negative-digit-each-draw", over, partial(draws, _release())),
-        noise_row("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm"))),
-        noise_row("counter-honaker-each-draw", over, partial(draws, _release(mechanism="honaker", noise="gaussian"))),
-        noise_row("counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian"))),
+        noise_row("counter-k-norm-each-draw", over, partial(draws, _release(noise="k-norm")), FEWER_RUNS),
+        noise_row(
+            "counter-honaker-each-draw",
+            over,
+            partial(draws, _release(mechanism="honaker", noise="gaussian")),
+            FEWER_RUNS,
+        ),
+        noise_row(
+            "counter-blt-each-draw", over, partial(draws, _release(mechanism="blt", noise="gaussian")), FEWER_RUNS
+        ),
         noise_row("counter-each-user", "users, entries, steps", partial(users, _release())),
         noise_row(
             "counter-honaker-each-user",
             "users, entries, steps",
             partial(users, _release(mechanism="honaker", noise="gaussian"), FEW_USERS),
+            FEWER_RUNS,
         ),
     )
 
@@ -70,14 +78,14 @@ def _attacks() -> tuple[Recipe, ...]:
         attack_row(
             "random-step-of-the-counter",
             step.format("counter"),
-            4_000,
+            3_000,
             partial(role_attacks.audit_target_leaf, target_release("server")),
             factor=1,
         ),
         attack_row(
             "random-step-at-the-edge",
             step.format("learner"),
-            4_000,
+            3_000,
             partial(role_attacks.audit_target_leaf, target_release("learner")),
             factor=1,
         ),
