@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 
-.PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
+.PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill lock clean
 
 demo: $(VENV)/.installed-replay
 	$(BIN)/hushstream demo
@@ -86,10 +86,21 @@ chaos: $(VENV)/.installed-dev
 	  $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
+# What a partition's users notice of each fault, on Apache Kafka: prints the table of the runbook.
+drill: $(VENV)/.installed-dev
+	$(BIN)/python tests/drills/run.py
+
+# Versions and digests of all that is installed: for everything, for replays, for workers, for building the package.
+LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+  --no-annotate pyproject.toml
 lock: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-emit-index-url \
-	  --no-emit-find-links --no-header --no-annotate pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile $(LOCKED) --all-extras --output-file requirements.lock
+	sed 's/ *--hash=.*//; s/ *\\$$//; /^ *$$/d' requirements.lock > $(VENV)/constraints
+	$(BIN)/uv pip compile $(LOCKED) --constraint $(VENV)/constraints --extra replay --extra build -o requirements-replay.lock
+	$(BIN)/uv pip compile $(LOCKED) --constraint $(VENV)/constraints --output-file requirements-run.lock
+	printf 'hatchling==1.27.0\neditables==0.5\n' > $(VENV)/build.in
+	$(BIN)/uv pip compile $(LOCKED:pyproject.toml=$(VENV)/build.in) --constraint $(VENV)/constraints -o requirements-build.lock
 
 clean:
 	rm -rf $(VENV) report
@@ -99,10 +110,13 @@ $(VENV)/bin/python:
 	  "hushstream needs Python 3.11 to 3.13, this is %d.%d; say for instance: make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-replay: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay]'
+# A folder has no digest: what is installed besides is checked against those in the lock, and the package put to it.
+$(VENV)/.installed-replay: $(VENV)/bin/python pyproject.toml requirements-replay.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-replay.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.installed-replay

@@ -21,6 +21,11 @@ METRICS_PORT, ZONE_METRICS_PORT = "metrics", "zone-metrics"
 """The names of the two."""
 WATCHER = "hushstream.io/watches"
 """A pod with this label may read metrics: `public`, or the zone that it names."""
+WATCHED_FROM = "monitoring"
+"""The namespace of the Prometheus of all; that of a zone's own is this, a dash and the zone."""
+WORKERS = 2
+"""Of each role, where it has as many partitions: one that is lost is replaced by one that runs. A worker that gets no
+partition ends, so a role of one partition has one."""
 STRIMZI = "kafka.strimzi.io/v1"
 REPLICATION, IN_SYNC = 3, 2
 
@@ -111,7 +116,7 @@ def workers(system: System) -> list[Manifest]:
         claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if role.marks else [])]
         spec = {
             "serviceName": name_of(system, role.name),
-            "replicas": 1,
+            "replicas": min(WORKERS, system.homes(role)),
             "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels(system, role)},
             "template": {"metadata": {"labels": labels(system, role)}, "spec": _pod(system, role)},
@@ -225,6 +230,7 @@ def _pod(system: System, role: Role) -> Manifest:
         # Services would otherwise put variables into the environment, where settings are read from.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
+        "affinity": {"podAntiAffinity": _apart(system, role)},
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER_ID,
@@ -251,6 +257,18 @@ def _pod(system: System, role: Role) -> Manifest:
         ],
         "volumes": volumes,
     }
+
+
+def _apart(system: System, role: Role) -> Manifest:
+    """One node takes not all workers of a role with it, where there are several; nor does one zone of nodes."""
+    terms = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {"labelSelector": {"matchLabels": labels(system, role)}, "topologyKey": key},
+        }
+        for weight, key in ((100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone"))
+    ]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
 
 
 def _key_copy(keys: Sequence[str]) -> Manifest:
@@ -314,7 +332,12 @@ def _item(key: str) -> dict[str, str]:
 
 
 def _from(watches: str, port: int) -> Manifest:
-    watcher = {"podSelector": {"matchLabels": {WATCHER: watches}}, "namespaceSelector": {}}
+    # A label of a pod alone would open the port to whoever may start a pod anywhere.
+    namespace = WATCHED_FROM if watches == "public" else f"{WATCHED_FROM}-{watches}"
+    watcher = {
+        "podSelector": {"matchLabels": {WATCHER: watches}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
     return {"from": [watcher], "ports": [{"protocol": "TCP", "port": port}]}
 
 

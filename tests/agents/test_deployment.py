@@ -182,3 +182,16 @@ def test_without_a_source_no_key_is_made_up(tmp_path):
         KeySource(folder=tmp_path).key("edge")
     assert KeySource(seed=1).key("edge") != KeySource(seed=1).key("shuffler")
     assert KeySource(seed=1).key("edge").reproducible
+
+
+def test_a_preparation_that_is_refused_leaves_nothing_behind(tmp_path):
+    folder = tmp_path / "shop"
+    related = parse_config({"system": "colin", "deployment": "club", "arms": 3, "features": {"dimension": 2}})
+    wrong = {"graph": ("edges.csv", "ann,bob,heavy\n")}
+    with pytest.raises(HushstreamError, match="expected a number for the weight"):
+        prepare(folder, related, wrong)
+    assert not folder.exists()
+    with pytest.raises(ConfigurationError, match="--graph"):
+        prepare(folder, parse_config(PLAIN), wrong)
+    assert not folder.exists()
+    assert prepare(folder, parse_config(PLAIN)).digest == load(folder).digest, "its name is free"

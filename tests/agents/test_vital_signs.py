@@ -62,18 +62,16 @@ async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_
     async with harness.Tunnel(target) as tunnel, deployment(bench, harness, machines, "outage") as run:
         worker = await run.start(bootstrap=f"127.0.0.1:{tunnel.port}", metrics_port=port)
         await run.folded_all()
-        calm = await asyncio.to_thread(values, port)
+        await shows(port, lambda found: found["fetch_age_seconds"] == found["group_heartbeat_age_seconds"] == 0)
         tunnel.open = False
         tunnel.cut()
-        out = await shows(port, lambda found: found["fetch_age_seconds"] >= 5)
+        await shows(port, lambda found: min(found["fetch_age_seconds"], found["group_heartbeat_age_seconds"]) >= 5)
         await worker.logged("no broker has answered a fetch for")
         tunnel.open = True
         await worker.logged("brokers answer fetches again")
         back = await shows(port, lambda found: found["fetch_age_seconds"] == found["group_heartbeat_age_seconds"] == 0)
         worker.kill(signal.SIGTERM)
         await worker.exit_code()
-    assert (calm["fetch_age_seconds"], calm["group_heartbeat_age_seconds"]) == (0, 0)
-    assert out["group_heartbeat_age_seconds"] >= 5
     assert back["partitions_held"] == 1
     lines = worker.log.read_text().count("no broker has answered")
     assert lines == 1, f"{lines} lines of one outage"

@@ -50,7 +50,10 @@ def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe: list[tupl
 
 def test_what_is_installed_is_the_wheel_at_the_locked_versions(recipe: list[tuple[str, str]]) -> None:
     (build,) = [rest for word, rest in recipe if word == "RUN" and "pip wheel" in rest]
-    assert "pip install --constraint requirements.lock /wheel/*.whl" in build
+    assert "pip install --require-hashes --requirement requirements-run.lock" in build
+    assert "pip install --no-deps /wheel/*.whl" in build
+    assert "pip install --require-hashes --requirement requirements-build.lock" in build
+    assert "pip wheel --no-deps --no-build-isolation" in build
 
 
 def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe: list[tuple[str, str]]) -> None:

@@ -11,7 +11,7 @@ from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.ops import budget
-from hushstream.ops.budget import EXHAUSTED
+from hushstream.ops.budget import EXHAUSTED, INCOMPLETE
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
@@ -133,12 +133,16 @@ def test_a_ledger_that_holds_what_its_marks_say_is_complete(deployment: Any) -> 
 def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment: Any) -> None:
     kept = {place: part for place, part in deployment.copy.parts.items() if place != ("ledger", 0)}
     found = budget.read(with_marks(LogCopy(kept), Mark("a", 0), Mark("a", 9, paid=True)), deployment.system)
-    assert found.exit_code == 1
+    assert found.exit_code == INCOMPLETE
     (gap,) = found.lost
     assert (gap.topic, gap.partition) == ("marks-shuffler", 0)
     assert "a debit was sent, and ledger holds none" in gap.reason
     assert found.as_text().startswith("INCOMPLETE: more was spent than the ledger holds")
-    assert found.as_json()["complete"] is False
+    told = found.as_json()
+    assert told["complete"] is False
+    assert not {"spent", "deployments", "one_unit", "releases"} & told.keys(), "each figure would be too low"
+    assert "epsilon" not in found.as_text()
+    assert len(found.as_text().splitlines()) == 2
 
 
 def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_too_low_for_good(deployment: Any) -> None:
@@ -148,7 +152,7 @@ def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_to
         (Mark("a", 0), Mark("b", 0)),
     ):
         found = budget.read(with_marks(deployment.copy, *marks), deployment.system)
-        assert found.exit_code == 1
+        assert found.exit_code == INCOMPLETE
         assert "add what was spent on what is lost" in found.lost[0].reason
 
 
@@ -169,7 +173,7 @@ def test_the_price_of_a_fork_says_how_many_lives_were_paid_though_their_entries_
 def test_a_mark_that_is_none_is_named(deployment: Any) -> None:
     noise = {("marks-shuffler", 1): whole([InputRecord(0, 1, b"noise")])}
     found = budget.read(LogCopy({**deployment.copy.parts, **noise}), deployment.system)
-    assert found.exit_code == 1
+    assert found.exit_code == INCOMPLETE
     assert str(found.lost[0]).startswith("marks-shuffler/1 offset 0: expected a release mark")
 
 

@@ -135,7 +135,11 @@ def read_config(path: Path) -> Any:
 
 def write_config(config: Any, path: Path) -> None:
     """Write a configuration as YAML, complete."""
-    path.write_text(yaml.safe_dump(asdict(config), sort_keys=False), encoding="utf-8")
+    path.write_bytes(_as_yaml(config))
+
+
+def _as_yaml(config: Any) -> bytes:
+    return yaml.safe_dump(asdict(config), sort_keys=False).encode()
 
 
 def artefacts_of(folder: Path) -> Artefacts:
@@ -165,8 +169,11 @@ def prepare(
     Raises:
         ConfigurationError: the folder belongs to another configuration, or the system's preparation refuses.
     """
-    make_folder(folder, config, inputs, keys, public_dataset)
-    return load(folder)
+    content = _made(folder, config, inputs, keys, public_dataset)
+    there = artefacts_of(folder)
+    system = kind_of(config.system).assemble(config, Artefacts(there.where, {**there.files, **content}))
+    _write(folder, config, content)
+    return system
 
 
 def make_folder(
@@ -177,23 +184,39 @@ def make_folder(
     public_dataset: str | None = None,
 ) -> None:
     """`prepare`, for a process that only makes the folder; raises as that does."""
+    _write(folder, config, _made(folder, config, inputs, keys, public_dataset))
+
+
+def _made(
+    folder: Path,
+    config: DeploymentValues,
+    inputs: Mapping[str, tuple[str, str]] | None,
+    keys: KeySource | None,
+    public_dataset: str | None,
+) -> Mapping[str, bytes]:
+    """What is to be written beside the configuration; writes nothing, so that what is refused leaves nothing behind."""
     kind, given = kind_of(config.system), dict(inputs or {})
     unknown = sorted(set(given) - {one.name for one in kind.inputs})
     if unknown:
         known = ", ".join(f"--{one.name}" for one in kind.inputs) or "no file"
         raise ConfigurationError(f"prepare: expected {known} for system {kind.name}, got --{unknown[0]}")
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(
             f"{path}: the configuration of a deployment is frozen: expected the one that was prepared, got another; "
             f"prepare the changed one in a folder and under a name of its own"
         )
-    _keep_purpose(folder, public_dataset)
+    purpose = _purpose(folder, public_dataset)
     made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
-    write_config(config, path)
-    for name, content in made.items():
-        write_artefact(folder / name, content)
+    return {**purpose, **made}
+
+
+def _write(folder: Path, config: DeploymentValues, content: Mapping[str, bytes]) -> None:
+    """The configuration last: a folder that has one is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, artefact in content.items():
+        write_artefact(folder / name, artefact)
+    write_artefact(folder / CONFIGURATION, _as_yaml(config))
 
 
 def write_artefact(path: Path, content: bytes) -> None:
@@ -203,15 +226,16 @@ def write_artefact(path: Path, content: bytes) -> None:
     beside.replace(path)
 
 
-def _keep_purpose(folder: Path, public_dataset: str | None) -> None:
-    """Mark a new folder as that of a replay, if it is; refuse one that was made for something else."""
+def _purpose(folder: Path, public_dataset: str | None) -> Mapping[str, bytes]:
+    """What marks a folder as that of a replay, if it is one; refuses one that was made for something else."""
     found = artefacts_of(folder).public_dataset
     if (folder / CONFIGURATION).exists() and (found is None) != (public_dataset is None):
         kinds = ("a deployment", "a replay of a public dataset")
         expected, got = kinds[public_dataset is not None], kinds[found is not None]
         raise ConfigurationError(f"{folder}: expected the folder of {expected}, got that of {got}")
-    if public_dataset is not None:
-        write_artefact(folder / PUBLIC_DATASET, json.dumps({"dataset": public_dataset}).encode() + b"\n")
+    if public_dataset is None:
+        return {}
+    return {PUBLIC_DATASET: json.dumps({"dataset": public_dataset}).encode() + b"\n"}
 
 
 def load(folder: Path) -> System:

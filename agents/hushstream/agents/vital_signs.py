@@ -25,25 +25,29 @@ from hushstream.agents.settings import WorkerSettings
 logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 5.0
-_OUTAGE_SECONDS = 5.0
+_OUTAGE_SECONDS = 10.0
 """Without an answer for so long a line in the log says so."""
 
 
 class Contact:
     """When the brokers last answered this worker's consumer."""
 
-    def __init__(self, consumer_thread: Callable[[], Any]) -> None:
-        """Ask the thread that fetches, once there is one."""
-        self._thread = consumer_thread
+    def __init__(self, app: Any) -> None:
+        """Ask the app's consumer, once it has begun."""
+        self._app = app
         self._began = time.monotonic()
         self._beating: Any = None
         self._beaten = self._began
 
     def fetch_age(self, sources: Iterable[TP]) -> float:
-        """Seconds since the oldest of the last answers to fetches of these partitions; 0 for none."""
+        """Seconds since the oldest of the last answers to fetches of these partitions; 0 where none is to be fetched.
+
+        While partitions are taken up or given up nothing is fetched, however long that takes.
+        """
         consumer = self._consumer()
-        if consumer is None:
-            return time.monotonic() - self._began
+        if consumer is None or not self._app.consumer.flow_active:
+            self._began = time.monotonic()
+            return 0.0
         assigned, now = consumer.assignment(), time.time()
         ages = [self._age_of(consumer.last_poll_timestamp(place), now) for place in assigned.intersection(sources)]
         return max(ages, default=0.0)
@@ -57,12 +61,12 @@ class Contact:
         return time.monotonic() - self._beaten
 
     def _consumer(self) -> Any:
-        thread = self._thread()
+        thread = getattr(self._app.consumer, "_thread", None)
         return None if thread is None else thread._consumer
 
     def _age_of(self, polled_ms: int | None, now: float) -> float:
-        since_start = time.monotonic() - self._began
-        return since_start if polled_ms is None else min(since_start, max(0.0, now - polled_ms / 1000))
+        since_begun = time.monotonic() - self._began
+        return since_begun if polled_ms is None else min(since_begun, max(0.0, now - polled_ms / 1000))
 
     def _listen(self, coordinator: Any) -> None:
         beat = coordinator._do_heartbeat
@@ -111,12 +115,11 @@ class VitalSigns:
     ) -> None:
         """Look at one worker; of an input in ``private_lag`` it is not told whether records wait."""
         self._datadir = settings.datadir
-        self._app = app
         self._homes = homes
         self._intake = intake
         self._metrics = metrics
         self._private = private_lag
-        self._contact = Contact(lambda: getattr(app.consumer, "_thread", None))
+        self._contact = Contact(app)
         self._darkness = Darkness()
         self._quiet = Quiet(logger)
         self._out = False

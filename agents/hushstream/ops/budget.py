@@ -20,13 +20,16 @@ from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
-_INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; the figures below are too low."
+_INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is given, as each would be too low."
 
 
 def budget_topics(system: System) -> tuple[str, ...]:
     """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
     return (*system.ledgers, *mark_topics(system))
 
+
+INCOMPLETE = 2
+"""Exit code: more was spent than the ledger holds, so what was spent is not known."""
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
@@ -113,7 +116,9 @@ class Budget:
 
     @property
     def exit_code(self) -> int:
-        """0; 1 when something is wrong; else `EXHAUSTED` when some budget refuses every further release."""
+        """`INCOMPLETE`; 1 when something is wrong; `EXHAUSTED` where a budget refuses every further release; else 0."""
+        if self.lost:
+            return INCOMPLETE
         if not self.ok:
             return 1
         return EXHAUSTED if self.exhausted else 0
@@ -140,29 +145,38 @@ class Budget:
         return all(account.private_as_stated for account in self.charges)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys."""
+        """Plain values under stable keys; of an incomplete ledger those alone that are not about what was spent."""
         lifetime = self.guarantee.lifetime
         return {
             "ok": self.ok,
             "complete": not self.lost,
-            "exhausted": [account.scope for account in self.exhausted],
-            "releases": dict(self.by_mechanism),
-            "repeated": self.repeated,
-            "one_unit": {"spent": _amounts(self.largest_of_a_unit), "promised": _amounts(self.guarantee.price)},
+            **({} if self.lost else self._spent()),
             "lifetime": {"slots": lifetime.slots, "devices": lifetime.devices, **_amounts(lifetime.cost)},
             "private_as_stated": self.private_as_stated,
             "budgets": [one.as_json() for one in self.facts],
-            "deployments": [account.as_json() for account in self.deployments],
-            "spent": [account.as_json() for account in self.charges],
             "problems": [problem.as_json() for problem in self.problems],
             "lost": [problem.as_json() for problem in self.lost],
         }
 
+    def _spent(self) -> dict[str, Any]:
+        return {
+            "exhausted": [account.scope for account in self.exhausted],
+            "releases": dict(self.by_mechanism),
+            "repeated": self.repeated,
+            "one_unit": {"spent": _amounts(self.largest_of_a_unit), "promised": _amounts(self.guarantee.price)},
+            "deployments": [account.as_json() for account in self.deployments],
+            "spent": [account.as_json() for account in self.charges],
+        }
+
     def as_text(self) -> str:
-        """The limits, what was spent and is left, and what is wrong; windows of a partition share a line."""
+        """The limits, what was spent and is left, and what is wrong; windows of a partition share a line.
+
+        Of an incomplete ledger only what is missing: what it holds is less than was spent.
+        """
+        if self.lost:
+            return "\n".join([_INCOMPLETE, *map(str, (*self.problems, *self.lost))]) + "\n"
         lifetime = self.guarantee.lifetime
-        lines = [_INCOMPLETE] if self.lost else []
-        lines += [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
+        lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
@@ -173,7 +187,7 @@ class Budget:
         if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")
         lines += [f"Exhausted: {account.scope}: {account.refusing}." for account in self.exhausted]
-        return "\n".join([*lines, *map(str, (*self.problems, *self.lost))]) + "\n"
+        return "\n".join([*lines, *map(str, self.problems)]) + "\n"
 
 
 def read(logs: LogCopy, system: System) -> Budget:

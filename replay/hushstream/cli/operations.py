@@ -236,8 +236,9 @@ def budget(
 ) -> None:
     """What has been spent and is left, by scope and mechanism, beside the configured limits.
 
-    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, lacks what marks say was spent, or a
-    scope is overspent; 3 a budget is exhausted: nothing more is released out of it, and the roles go on without.
+    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, or a scope is overspent; 2 it lacks
+    what marks say was spent, so that no figure is given; 3 a budget is exhausted: nothing more is released out of it,
+    and the roles go on without.
     """
     from hushstream.ops.budget import budget_topics, read
     from hushstream.ops.live import copy
