@@ -213,6 +213,7 @@ class Guarantee:
         """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
         return {
             **_amounts(self.cost),
+            "sentence": self.sentence(),
             "relation": self.relation,
             "unit": self.unit,
             "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
@@ -263,16 +264,15 @@ class Guarantee:
 
         Arguments are those of `sentence`.
         """
-        drawn = self.odds(life)
-        lines = [self.sentence(life, kept), *(picture(drawn) if drawn else ()), *self._lines()]
-        return "\n".join(lines) + "\n"
+        drawn = picture(self.odds(life)) if self.odds(life) else []
+        return "\n".join([self.sentence(life, kept), *self.marks, *drawn, *self._lines()]) + "\n"
 
     def as_facts(self) -> str:
         """`as_text` without sentence and picture, where those stand already."""
-        return "\n".join(self._lines()) + "\n"
+        return "\n".join([*self.marks, *self._lines()]) + "\n"
 
     def _lines(self) -> list[str]:
-        lines = [*self.marks]
+        lines = []
         if self.unnoised:
             lines.append(f"Content leaves un-noised on: {', '.join(self.unnoised)}. The figures do not speak of it.")
         if self.claimed is not None:

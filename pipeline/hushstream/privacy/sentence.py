@@ -54,13 +54,11 @@ def core_sentence(life: Cost, unit: str, unit_cost: Cost) -> str:
     if weak is None:
         return f"nobody learns more than {factor(life)} {released} one person{chance(life)}"
     unit_weak = weakness(unit_cost)
-    single = f"{unit} is protected" if unit_weak is None else f"for {unit} {unit_weak} is promised"
-    if weak == "nothing":
-        return f"one person as a whole is promised nothing {released} them; {single}, up to {factor(unit_cost)}"
-    return (
-        f"one person as a whole is promised next to nothing ({factor(life)}) {released} them; {single}, up to "
-        f"{factor(unit_cost)}"
-    )
+    single = f"for {unit} {unit_weak} is promised, too"
+    if unit_weak is None:
+        single = f"{unit} is protected, up to {factor(unit_cost)}"
+    how_far = "" if weak == "nothing" else f" ({factor(life)})"
+    return f"one person as a whole is promised {weak}{how_far} {released} them; {single}"
 
 
 def even_odds(life: Cost, units: str, unit: str, unit_cost: Cost) -> tuple[Odds, ...]:
@@ -77,7 +75,7 @@ def picture(odds: tuple[Odds, ...]) -> list[str]:
     lines = ["What somebody who held a thing as likely as not may come to believe of it, at most:"]
     for one in odds:
         full = round(_BAR * one.share)
-        lines.append(f"  {one.label:<{width}}  {'█' * full}{'·' * (_BAR - full)} {percent(one.share)}")
+        lines.append(f"{one.label:<{width}}  {'█' * full}{'·' * (_BAR - full)} {percent(one.share)}")
     return lines
 
 

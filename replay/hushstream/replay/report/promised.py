@@ -22,9 +22,9 @@ def promised(sentence: str, odds: Iterable[tuple[str, float]]) -> Markup:
     bars = Markup("").join(_bar(label, share) for label, share in odds)
     if not bars:
         return head
-    return head + Markup('<figure class="odds"><figcaption>{}</figcaption>\n{}</figure>\n').format(_BEFORE, bars)
+    return head + Markup('<div class="odds"><p>{}</p>\n{}</div>\n').format(_BEFORE, bars)
 
 
 def _bar(label: str, share: float) -> Markup:
-    bar = Markup('<span class="bar" aria-hidden="true"><span style="width: {:.1f}%"></span></span>').format(100 * share)
+    bar = Markup('<svg aria-hidden="true"><rect width="{:.1f}%" height="100%"/></svg>').format(100 * share)
     return Markup("<div><span>{}</span>{}<b>{}</b></div>\n").format(label, bar, percent(share))
