@@ -383,7 +383,10 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"))
     found = cli("guarantee", club, "--json").json
     assert (found["private_as_stated"], found["unnoised"]) == (False, ["releases", "models"])
-    assert cli("guarantee", club).out.startswith(f"{NOT_PRIVATE}\nContent leaves un-noised on: releases, models.")
+    first = "A person is promised nothing, since content leaves un-noised on releases, models."
+    assert cli("guarantee", club).out.startswith(
+        f"{first}\n{NOT_PRIVATE}\nContent leaves un-noised on: releases, models."
+    )
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
     prepare(folder, read_config(club), inputs_of(SocialGraph.of_edges([("ann", "bob", 1.0)])))
     generate_keys(folder / "keys", ("edge", "counter"))

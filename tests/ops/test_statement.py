@@ -194,7 +194,7 @@ def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):
 def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(rigs):
     statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
     promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
-    assert next(iter(statement.as_json())) == "verdict"
+    assert list(statement.as_json())[:3] == ["sentence", "odds", "verdict"]
     assert statement.verdict.startswith("Private as stated: one slot of one user pays epsilon 1, delta ")
     assert "one person in a whole life epsilon 12, " in statement.verdict
     assert promise["lifetime"]["warning"] in statement.verdict

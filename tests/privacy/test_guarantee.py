@@ -19,6 +19,7 @@ KEYS = {
     "epsilon_micro",
     "delta_units",
     "relation",
+    "sentence",
     "unit",
     "lifetime",
     "replace_one",
@@ -138,9 +139,10 @@ def test_a_coin_at_the_edge_says_that_injection_voids_it_and_what_it_costs():
 def test_the_papers_calibration_prints_the_true_figure_beside_the_claim():
     guarantee = paper_guarantee(10, "0.5")
     lines = guarantee.as_text().splitlines()
-    assert lines[0] == "NOT PRIVATE AS STATED"
-    assert lines[1].startswith("Claimed: epsilon 0.693148")
-    assert lines[2] == "True: at that epsilon, delta 5.00e-1."
+    assert lines[0].startswith("The claim that is reproduced here does not hold, and one person as a whole is promised")
+    assert lines[1] == "NOT PRIVATE AS STATED"
+    claimed = next(place for place, line in enumerate(lines) if line.startswith("Claimed: epsilon 0.693148"))
+    assert lines[claimed + 1] == "True: at that epsilon, delta 5.00e-1."
     assert guarantee.as_json()["private_as_stated"] is False
     assert guarantee.as_json()["claimed"]["epsilon"] == 0.693148
     assert guarantee.as_json()["delta"] == 0.5
@@ -162,7 +164,9 @@ def test_a_unique_tuple_reaches_the_stated_delta_of_the_papers_release(threshold
 
 def test_a_seeded_key_marks_the_text_and_the_json():
     marked = slot_sums_guarantee(1).under_key(reproducible=True)
-    assert marked.as_text().splitlines()[0] == "REPRODUCIBLE, NOT PRIVATE"
+    first, second, *_ = marked.as_text().splitlines()
+    assert first.startswith("A person is promised nothing here, since the noise comes from a seed")
+    assert second == "REPRODUCIBLE, NOT PRIVATE"
     assert marked.as_json()["reproducible"] is True
     assert "REPRODUCIBLE" not in slot_sums_guarantee(1).as_text()
 

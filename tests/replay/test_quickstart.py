@@ -22,10 +22,11 @@ from hushstream.agents.deployment import load, parse_config, prepare, read_confi
 from hushstream.replay.quickstart.folder import lay_out
 from hushstream.replay.quickstart.page import MARK, serve
 from hushstream.schemas.errors import HushstreamError
+from patience import Patience, patience
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 120
 
 
 @pytest.mark.parametrize("name", ["fast.yaml", "shop.yaml"])
@@ -124,12 +125,12 @@ def _state(address):
 
 def _until(address, holds):
     """The first state of which ``holds`` is true; events are waited for, and the patience is for a hang alone."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    waiting = Patience(PATIENCE_SECONDS)
     while True:
         state = _state(address)
         if not state.get("starting") and holds(state):
             return state
-        assert time.monotonic() < deadline, state
+        assert not waiting.over, state
         time.sleep(0.3)
 
 
@@ -166,7 +167,7 @@ def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leave
             assert len(before - after) == 1
         finally:
             running.send_signal(signal.SIGINT)
-        assert running.wait(PATIENCE_SECONDS) == 0
+        assert running.wait(patience(PATIENCE_SECONDS)) == 0
     assert not _processes(tmp_path)
 
 

@@ -17,6 +17,7 @@ from hushstream.ops.statement_topics import content_facts, reader_facts, retenti
 from hushstream.ops.statement_words import verdict, worked_example
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.privacy.sentence import Odds
 from hushstream.schemas.errors import HushstreamError
 
 NOT_STATED = "not stated by the operator"
@@ -69,7 +70,9 @@ class Statement:
     Attributes:
         deployment: its name.
         config_digest: 32 hexadecimal digits.
-        verdict: one line, the first: whether it is private as stated, and at which price.
+        sentence: one line, the first: what it comes to for one person.
+        odds: what somebody may come to believe of one, as label and share: the picture beside it.
+        verdict: one line: whether it is private as stated, and at which price.
         marks: warnings that stand next.
         warning: what must be known beside the figures of a whole life, or None; it stands first, too.
         sections: in reading order.
@@ -79,6 +82,8 @@ class Statement:
 
     deployment: str
     config_digest: str
+    sentence: str
+    odds: tuple[Odds, ...]
     verdict: str
     marks: tuple[str, ...]
     warning: str | None
@@ -89,6 +94,8 @@ class Statement:
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
         return {
+            "sentence": self.sentence,
+            "odds": [one._asdict() for one in self.odds],
             "verdict": self.verdict,
             "deployment": self.deployment,
             "config_digest": self.config_digest,
@@ -110,6 +117,8 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
     return Statement(
         deployment=system.config.deployment,
         config_digest=system.digest.hex(),
+        sentence=promises.sentence(),
+        odds=promise.odds(promises.together),
         verdict=verdict(promises),
         marks=promise.marks,
         warning=promises.warning,

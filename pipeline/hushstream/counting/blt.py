@@ -48,6 +48,7 @@ from hushstream.counting.drawing import DrawingCounter, Wanted
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
 from hushstream.counting.statement import Neighbours
+from hushstream.privacy.amounts import ratio_text
 from hushstream.privacy.noise import Parameter
 from hushstream.privacy.promise import Deployment, Guarantee
 
@@ -151,7 +152,7 @@ class BufferedToeplitz(Plan):
         return f"{len(self.shape.pairs)} buffers, {self.fine_bits} bits below the lattice"
 
     def _noise_text(self) -> str:
-        return f"variance {self.noise.numerator}/{self.noise.denominator} fine units squared"
+        return f"variance {ratio_text(self.noise.numerator, self.noise.denominator)} fine units squared"
 
     def factorisation(self, leaves: int) -> Factorisation:
         """R = C and L = A C^-1, without roundings."""

@@ -46,6 +46,7 @@ from hushstream.counting.nodes import KeyedNodes, NodeSource
 from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours, counter_guarantee
 from hushstream.counting.sums import LARGEST_SUM, bound_after, column_sums, largest_size, require_leaves
+from hushstream.privacy.amounts import ratio_text
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress, Parameter
@@ -211,7 +212,7 @@ class Plan(ABC):
 
     def _noise_text(self) -> str:
         name = "variance" if self.noise.law == "gaussian" else "scale"
-        return f"{name} {self.noise.numerator}/{self.noise.denominator}"
+        return f"{name} {ratio_text(self.noise.numerator, self.noise.denominator)}"
 
     @abstractmethod
     def _counter(self, nodes: NodeSource) -> Counter:

@@ -129,6 +129,12 @@ def epsilon_float(micro: int) -> float:
     return shown
 
 
+def ratio_text(numerator: int, denominator: int) -> str:
+    """A scale of noise in words: a number of four digits, or whole, never a fraction."""
+    value = numerator / denominator
+    return f"{value:.4g}" if numerator % denominator and value < 1000 else f"{value:.0f}"
+
+
 def epsilon_text(micro: int) -> str:
     """Epsilon as an exact decimal with at most six places."""
     whole, rest = divmod(micro, MICRO)

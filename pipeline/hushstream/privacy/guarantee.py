@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, Number, epsilon_micro, epsilon_value
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, Number, epsilon_micro, epsilon_value, ratio_text
 from hushstream.privacy.amplification import amplified_epsilon_micro
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.coins import coin_probability, probability_units
@@ -88,7 +88,8 @@ def slot_sums_guarantee(
     running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
     kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
     return Guarantee(
-        mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {_ratio(*scale)}{running}{kept}",
+        mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {ratio_text(*scale)}"
+        f"{running}{kept}",
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
@@ -273,8 +274,3 @@ def _not_protected(deployment: Deployment) -> tuple[str, ...]:
     if deployment not in OPEN_IN:
         raise BadGuarantee(f"deployment: expected hosted or edge, got {deployment!r}")
     return (*_ALWAYS_OPEN, OPEN_IN[deployment])
-
-
-def _ratio(numerator: int, denominator: int) -> str:
-    scale = Fraction(numerator, denominator)
-    return f"{scale.numerator}" if scale.denominator == 1 else f"{scale.numerator}/{scale.denominator}"

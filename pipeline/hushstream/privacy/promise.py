@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from hushstream.privacy.amounts import (
     DELTA_ONE,
-    MICRO,
     Cost,
     delta_text,
     delta_value,
@@ -21,15 +20,13 @@ from hushstream.privacy.amounts import (
 )
 from hushstream.privacy.contents import Content, unnoised_topics
 from hushstream.privacy.errors import BadGuarantee
+from hushstream.privacy.sentence import Odds, core_sentence, even_odds, picture, weakness
 
 Deployment = Literal["hosted", "edge"]
 
 COMPUTATIONAL = "computational: against parties without the key"
 NOT_PRIVATE = "NOT PRIVATE AS STATED"
 REPRODUCIBLE = "REPRODUCIBLE, NOT PRIVATE"
-
-_WEAK_EPSILON_MICRO = 10 * MICRO
-_WEAK_DELTA_UNITS = DELTA_ONE // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +186,7 @@ class Guarantee:
 
     def warning_for(self, life: Cost) -> str | None:
         """`warning` where all that is released of one person costs ``life``."""
-        weak, unit_weak = _weakness(life), _weakness(self.cost)
+        weak, unit_weak = weakness(life), weakness(self.cost)
         if weak is None:
             return None
         if unit_weak is None:
@@ -216,6 +213,7 @@ class Guarantee:
         """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
         return {
             **_amounts(self.cost),
+            "sentence": self.sentence(),
             "relation": self.relation,
             "unit": self.unit,
             "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
@@ -237,12 +235,44 @@ class Guarantee:
             "unnoised": list(self.unnoised),
         }
 
-    def as_text(self) -> str:
-        """The whole guarantee in plain English, one fact a line."""
-        return "\n".join(self._lines()) + "\n"
+    def sentence(self, life: Cost | None = None, kept: float | None = None) -> str:
+        """What it comes to for one person, in one line; who is promised nothing reads that first.
+
+        Args:
+            life: what one person pays for everything that is released beside this, too; None for `lifetime`.
+            kept: share of the expected reward without privacy that is left, where it is known.
+        """
+        text = core_sentence(self.lifetime.cost if life is None else life, self.unit, self.cost)
+        if self.unnoised:
+            text = f"a person is promised nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
+        elif not self.private_as_stated:
+            text = f"the claim that is reproduced here does not hold, and {text}"
+        elif self.reproducible:
+            text = f"a person is promised nothing here, since the noise comes from a seed; under a secret key {text}"
+        reward = "" if kept is None else f"; expected reward kept, {kept:.0%}"
+        return f"{text[:1].upper()}{text[1:]}{reward}."
+
+    def odds(self, life: Cost | None = None) -> tuple[Odds, ...]:
+        """What somebody may come to believe, for one unit and for a whole life; empty where nothing is promised."""
+        if self.unnoised:
+            return ()
+        life = self.lifetime.cost if life is None else life
+        return even_odds(life, "a whole life", self.unit, self.cost)
+
+    def as_text(self, life: Cost | None = None, kept: float | None = None) -> str:
+        """The whole guarantee in plain English: the `sentence`, the picture of `odds`, and one fact a line.
+
+        Arguments are those of `sentence`.
+        """
+        drawn = picture(self.odds(life)) if self.odds(life) else []
+        return "\n".join([self.sentence(life, kept), *self.marks, *drawn, *self._lines()]) + "\n"
+
+    def as_facts(self) -> str:
+        """`as_text` without sentence and picture, where those stand already."""
+        return "\n".join([*self.marks, *self._lines()]) + "\n"
 
     def _lines(self) -> list[str]:
-        lines = [*self.marks]
+        lines = []
         if self.unnoised:
             lines.append(f"Content leaves un-noised on: {', '.join(self.unnoised)}. The figures do not speak of it.")
         if self.claimed is not None:
@@ -308,6 +338,10 @@ class Promises:
         both = life if self.lift is None else life + self.lift.lifetime.cost
         return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))
 
+    def sentence(self, kept: float | None = None) -> str:
+        """`Guarantee.sentence` for `together`."""
+        return self.releases.sentence(self.together, kept)
+
     @property
     def warning(self) -> str | None:
         """`Guarantee.warning` for `together`."""
@@ -317,6 +351,7 @@ class Promises:
         """The releases' plain values with the lift's (null without one) and what both cost together beside them."""
         return {
             **self.releases.as_json(),
+            "sentence": self.sentence(),
             "lift": None if self.lift is None else self.lift.as_json(),
             "together": {**_amounts(self.together), "warning": self.warning},
         }
@@ -326,15 +361,7 @@ class Promises:
         if self.lift is None:
             return ""
         lines = [f"Together, over the life of one user: {self.together}.", *_warned(self.warning)]
-        return f"\nLift, beside it:\n{self.lift.as_text()}\n" + "\n".join(lines) + "\n"
-
-
-def _weakness(cost: Cost) -> str | None:
-    """In words, where a price is so high that little or nothing is promised for it."""
-    if cost.delta_units >= DELTA_ONE:
-        return "nothing"
-    weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
-    return "next to nothing" if weak else None
+        return f"\nLift, beside it:\n{self.lift.as_facts()}\n" + "\n".join(lines) + "\n"
 
 
 def _warned(warning: str | None) -> list[str]:

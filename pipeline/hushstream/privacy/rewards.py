@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_text, epsilon_value
+from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_text, epsilon_value, ratio_text
 from hushstream.privacy.bounds import exp_above, exp_below
 from hushstream.privacy.errors import BadGuarantee, BadNoise
 from hushstream.privacy.noise import KeyedStream, discrete_laplace, laplace_scale, laplace_variance, residue
@@ -151,7 +151,7 @@ class LocalReward:
     def _words(self) -> str:
         if self.law == "laplace":
             numerator, denominator = self._scale
-            return f"discrete Laplace noise of scale {numerator}/{denominator}"
+            return f"discrete Laplace noise of scale {ratio_text(numerator, denominator)}"
         return f"randomised response of one bit with epsilon {epsilon_text(self.epsilon_micro)}"
 
 

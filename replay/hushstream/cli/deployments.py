@@ -89,7 +89,7 @@ def guarantee(
         found |= {} if advice is None else {"advice": advice.as_json()}
         print_json({**promises.as_json(), **found, **{fact.name: fact.value for fact in facts}})
         return
-    typer.echo(promises.releases.as_text(), nl=False)
+    typer.echo(promises.releases.as_text(promises.together), nl=False)
     typer.echo("\n".join(one.as_text() for one in budgets))
     for fact in facts:
         typer.echo(fact.text)
@@ -144,6 +144,7 @@ def statement(
     except OSError as error:
         raise HushstreamError(f"statement: expected a file to write to, got {path} ({error.strerror})") from None
     if not json:
+        typer.echo(made.sentence)
         typer.echo(str(path))
 
 

@@ -21,6 +21,7 @@ from hushstream.replay.report.plots import (
     Plot,
     render,
 )
+from hushstream.replay.report.promised import promised
 from hushstream.replay.report.results import ARMS, COLD, WARM_NONPRIVATE, WARM_PRIVATE, RunResult
 from hushstream.replay.report.summaries import compare, headline
 from hushstream.replay.report.wording import (
@@ -83,7 +84,11 @@ def html(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]) ->
     template = environment.from_string(package.joinpath("page.html.j2").read_text(encoding="utf-8"))
     # The style sheet is ours, not data; escaped, its quotes would no longer be quotes.
     css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    return template.render(css=css, page=_content(result, drawn, file_names))
+    return template.render(
+        css=css,
+        page=_content(result, drawn, file_names),
+        promised=promised(result.privacy.sentence, result.privacy.odds),
+    )
 
 
 def _content(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _content(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]
         "arms": _arms(result),
         "pictures": [_picture(plot, result) for plot in drawn],
         "provenance": provenance(result),
-        "guarantee": _guarantee(result.privacy.lines),
+        "guarantee": _guarantee(result.privacy.lines[1:]),
         "verify_sentence": verify_sentence(result),
         "verify": _verify(result),
         "counts": [

@@ -141,7 +141,7 @@ class StatedGuarantee:
 
     Attributes:
         values: `Guarantee.as_json`.
-        lines: `Guarantee.as_text`, one fact a line.
+        lines: `Guarantee.sentence` and `Guarantee.as_facts`, one fact a line.
     """
 
     values: Mapping[str, Any]
@@ -155,9 +155,20 @@ class StatedGuarantee:
         _require(bool(self.lines), "privacy.text", "at least one line", self.lines)
 
     @classmethod
-    def of(cls, guarantee: Guarantee) -> StatedGuarantee:
-        """What a report shows of ``guarantee``."""
-        return cls(guarantee.as_json(), tuple(guarantee.as_text().splitlines()))
+    def of(cls, guarantee: Guarantee, kept: float | None = None) -> StatedGuarantee:
+        """What a report shows of ``guarantee``; ``kept`` is the share of the reward without privacy that was left."""
+        lines = (guarantee.sentence(kept=kept), *guarantee.as_facts().splitlines())
+        return cls({**guarantee.as_json(), "odds": [list(one) for one in guarantee.odds()]}, lines)
+
+    @property
+    def sentence(self) -> str:
+        """What it comes to for one person."""
+        return self.lines[0]
+
+    @property
+    def odds(self) -> list[tuple[str, float]]:
+        """`Guarantee.odds`, as label and share."""
+        return [(label, share) for label, share in self.values.get("odds", ())]
 
     @property
     def epsilon_text(self) -> str:

@@ -8,6 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from hushstream.ops.statement import Statement
+from hushstream.replay.report.promised import promised
 
 
 def statement_page(statement: Statement) -> str:
@@ -18,4 +19,4 @@ def statement_page(statement: Statement) -> str:
     )
     template = environment.from_string(package.joinpath("statement.html.j2").read_text(encoding="utf-8"))
     css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    return template.render(css=css, statement=statement)
+    return template.render(css=css, statement=statement, promised=promised(statement.sentence, statement.odds))

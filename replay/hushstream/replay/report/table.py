@@ -30,7 +30,7 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 
 def terminal_table(result: RunResult) -> RenderableType:
     """What stands on the terminal at the end of a run, from 48 columns on; nothing in it is read as markup."""
-    parts: list[RenderableType] = [_mark(mark) for mark in result.marks]
+    parts: list[RenderableType] = [Text(result.privacy.sentence), *map(_mark, result.marks)]
     if result.arms:
         parts.append(Padding(_arms(result), (0, 0, 1, 0)))
     compared = headline(result)

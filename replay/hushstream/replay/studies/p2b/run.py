@@ -23,7 +23,7 @@ from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import CellRow, RunResult, StatedGuarantee
+from hushstream.replay.report.results import ArmSummary, CellRow, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
@@ -164,7 +164,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
         public_dataset=public,
         release_mode=system.config.release.mode,
         sampling=system.config.release.sampling,
-        privacy=StatedGuarantee.of(promise),
+        privacy=StatedGuarantee.of(promise, _kept(compared)),
         arms={name: summary for name, (summary, _) in compared.items()},
         rows=tuple(row for _, rows in compared.values() for row in rows),
         counts={**counts, **record_counts(logs)} if public else slot_public({**counts, **record_counts(logs)}),
@@ -175,6 +175,14 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
         verify=role_checks(deployed, logs, options.seed) if options.verify else None,
         environment=environment(),
     )
+
+
+def _kept(compared: Mapping[str, tuple[ArmSummary, Any]]) -> float | None:
+    """What a private start earned of what one from raw interactions did, where both were played."""
+    if not {"warm_private", "warm_nonprivate"} <= compared.keys():
+        return None
+    full = compared["warm_nonprivate"][0].mean
+    return compared["warm_private"][0].mean / full if full else None
 
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[bytes]:

@@ -30,6 +30,7 @@ from rich.text import Text
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.promised import promised
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.pdol.play import Accuracy
 from hushstream.replay.views import Headline, View
@@ -161,7 +162,7 @@ def pdol_table(result: PdolResult) -> RenderableType:
     ):
         facts.add_row(name, Text(value))
     marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
-    return Group(*marks, table, facts)
+    return Group(Text(result.privacy.sentence), *marks, table, facts)
 
 
 def pdol_view(result: PdolResult) -> View:
@@ -244,4 +245,5 @@ def _page(result: PdolResult, picture: bytes) -> str:
     template = environment.from_string(package.joinpath("records.html.j2").read_text(encoding="utf-8"))
     css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
     image = "data:image/png;base64," + base64.b64encode(picture).decode()
-    return template.render(css=css, result=result, image=image, classes=COUNT_CLASSES)
+    head = promised(result.privacy.sentence, result.privacy.odds)
+    return template.render(css=css, promised=head, result=result, image=image, classes=COUNT_CLASSES)
