@@ -7,7 +7,7 @@ export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos lock clean
 
-demo: $(VENV)/.installed-replay
+demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
 
 quickstart: $(VENV)/.installed-replay
@@ -40,16 +40,16 @@ manifests: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
 
-kafka-up: $(VENV)/.installed-dev
+kafka-up: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up
 
-kafka-down: $(VENV)/.installed-dev
+kafka-down: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py down
 
-kafka-up-three: $(VENV)/.installed-dev
+kafka-up-three: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up --brokers 3
 
-kafka-up-secured: $(VENV)/.installed-dev
+kafka-up-secured: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up --secured
 
 # As Kafka comes; with short group sessions, so that take-overs do not take long; secured; three brokers.
@@ -98,10 +98,12 @@ $(VENV)/bin/python:
 	  "hushstream needs Python 3.11 to 3.13, this is %d.%d; say for instance: make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-replay: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay]'
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements.lock
+	@echo "installing hushstream and the locked versions of what it needs into $(VENV) (a minute or two)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[replay,dev]'
-	@touch $@ $(VENV)/.installed-replay
+	@echo "installing hushstream, what it needs and what its tests need into $(VENV) (some minutes)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
