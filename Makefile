@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
+QUIETLY := --quiet --disable-pip-version-check
 
 .PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill lock clean
 
-demo: $(VENV)/.installed-replay
+demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
 
-quickstart: $(VENV)/.installed-replay
+quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
 
 test: $(VENV)/.installed-dev
@@ -40,16 +41,16 @@ manifests: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
 
-kafka-up: $(VENV)/.installed-dev
+kafka-up: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up
 
-kafka-down: $(VENV)/.installed-dev
+kafka-down: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py down
 
-kafka-up-three: $(VENV)/.installed-dev
+kafka-up-three: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up --brokers 3
 
-kafka-up-secured: $(VENV)/.installed-dev
+kafka-up-secured: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up --secured
 
 # The brokers live for minutes: their code is compiled soon rather than well.
@@ -97,7 +98,6 @@ lock: $(VENV)/.installed-dev
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile $(LOCKED) --all-extras --output-file requirements.lock
 	sed 's/ *--hash=.*//; s/ *\\$$//; /^ *$$/d' requirements.lock > $(VENV)/constraints
-	$(BIN)/uv pip compile $(LOCKED) --constraint $(VENV)/constraints --extra replay --extra build -o requirements-replay.lock
 	$(BIN)/uv pip compile $(LOCKED) --constraint $(VENV)/constraints --output-file requirements-run.lock
 	printf 'hatchling==1.27.0\neditables==0.5\n' > $(VENV)/build.in
 	$(BIN)/uv pip compile $(LOCKED:pyproject.toml=$(VENV)/build.in) --constraint $(VENV)/constraints -o requirements-build.lock
@@ -111,12 +111,14 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # A folder has no digest: what is installed besides is checked against those in the lock, and the package put to it.
-$(VENV)/.installed-replay: $(VENV)/bin/python pyproject.toml requirements-replay.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-replay.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements-run.lock requirements-build.lock
+	@echo "installing hushstream and the locked versions of what it needs into $(VENV) (a minute or two)"
+	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements-run.lock --requirement requirements-build.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@ $(VENV)/.installed-replay
+	@echo "installing hushstream, what it needs and what its tests need into $(VENV) (some minutes)"
+	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements.lock
+	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.installed

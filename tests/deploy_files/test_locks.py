@@ -29,10 +29,8 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found.group()).lower()
 
 
-def test_there_is_a_lock_for_everything_for_replays_for_workers_and_for_the_build() -> None:
-    assert LOCKS == [
-        "requirements-build.lock", "requirements-replay.lock", "requirements-run.lock", "requirements.lock"
-    ]  # fmt: skip
+def test_there_is_a_lock_for_everything_for_every_command_and_for_the_build() -> None:
+    assert LOCKS == ["requirements-build.lock", "requirements-run.lock", "requirements.lock"]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -54,7 +52,6 @@ def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned() -> None:
     runs = {normal(one) for one in project["project"]["dependencies"]}
     wanted = {
         "requirements-run.lock": runs,
-        "requirements-replay.lock": runs | {normal(one) for one in (*extras["replay"], *extras["build"])},
         "requirements-build.lock": {normal(one) for one in extras["build"]},
         "requirements.lock": runs | {normal(one) for every in extras.values() for one in every},
     }

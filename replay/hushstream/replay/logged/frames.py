@@ -25,10 +25,8 @@ def is_file(table: Table) -> bool:
     """
     if isinstance(table, str | Path):
         return True
-    try:
-        import narwhals as frames
-    except ImportError:
-        raise LogError("data frame: reading one needs narwhals: pip install hushstream[replay]") from None
+    import narwhals as frames
+
     if not frames.dependencies.is_into_dataframe(table):
         raise LogError(f"table: expected a path or a data frame, got {type(table).__name__}")
     return False

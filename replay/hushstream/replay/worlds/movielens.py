@@ -310,10 +310,8 @@ def _film_groups(
     ratings: Ratings, likes: npt.NDArray[np.bool_], earlier: npt.NDArray[np.bool_], groups: int, seed: int
 ) -> npt.NDArray[np.bool_]:
     """Return the (items, groups) membership of films in groups; only earlier ratings are looked at."""
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError as error:
-        raise WorldError("arms_by='groups' needs scikit-learn: install hushstream[replay]") from error
+    from sklearn.cluster import KMeans
+
     films = ratings.genres.shape[0]
     rated = np.bincount(ratings.items[earlier], minlength=films)
     liked = np.bincount(ratings.items[earlier & likes], minlength=films)

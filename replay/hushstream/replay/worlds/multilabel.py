@@ -244,10 +244,8 @@ def _word_clusters(
     words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_], dimension: int, seed: int
 ) -> npt.NDArray[np.float32]:
     """Return the (m, d) membership of words in clusters of their normalised co-occurrence profiles."""
-    try:
-        from sklearn.cluster import KMeans
-    except ImportError as error:
-        raise WorldError("features='clusters' needs scikit-learn: install hushstream[replay]") from error
+    from sklearn.cluster import KMeans
+
     dense = words.astype(np.float32)
     together = dense.T @ dense
     norms = np.sqrt(np.maximum(np.diag(together), 1.0))

@@ -24,7 +24,6 @@ from hushstream.replay.studies.colin.worlds.related import columns_to_one, pick_
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
-_NO_EXTRA = "world 'lastfm' needs scikit-learn: install hushstream[replay]"
 # Fixed, whatever the world's seed: the dataset is one, only what is shown differs.
 _FIT_SEED = 0
 
@@ -202,12 +201,10 @@ def lastfm_world(listening: Listening, *, users: int, rounds: int, dimension: in
 
 def artist_features(listening: Listening, dimension: int) -> npt.NDArray[np.float64]:
     """Tags as TF-IDF vectors, reduced by a principal component analysis: (artists, dimension)."""
-    try:
-        from scipy.sparse import csr_array
-        from sklearn.decomposition import PCA
-        from sklearn.feature_extraction.text import TfidfTransformer
-    except ImportError as error:
-        raise WorldError(_NO_EXTRA) from error
+    from scipy.sparse import csr_array
+    from sklearn.decomposition import PCA
+    from sklearn.feature_extraction.text import TfidfTransformer
+
     if not 1 <= dimension < min(listening.artists, listening.tags):
         raise WorldError(f"lastfm: dimension must be below artists and tags, got {dimension}")
     artist, tag = listening.assigned.T
@@ -225,12 +222,10 @@ def cluster_people(listening: Listening, clusters: int) -> npt.NDArray[np.int64]
     Raises:
         WorldError: there are more components than clusters, or fewer people.
     """
-    try:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-        from sklearn.cluster import SpectralClustering
-    except ImportError as error:
-        raise WorldError(_NO_EXTRA) from error
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+    from sklearn.cluster import SpectralClustering
+
     shape = (listening.people, listening.people)
     # The clustering takes indices of 32 bits only.
     ends = tuple(listening.friends.T.astype(np.int32))

@@ -1,0 +1,32 @@
+"""An installed hushstream without extras: every command explains itself, and data is played, judged and drawn."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+LOG = "who,device,shown,liked\n" + "".join(
+    f"u{row % 20},{'phone' if row % 3 else 'desk'},{row * 7 % 2},{row % 2}\n" for row in range(200)
+)
+
+
+def run(*arguments: str) -> str:
+    """What a command prints; it must succeed."""
+    found = subprocess.run([sys.argv[1], *arguments], capture_output=True, text=True)
+    assert found.returncode == 0, f"hushstream {' '.join(arguments)}: {found.stderr}"
+    return found.stdout
+
+
+names = [line.split()[1] for line in run("--help").splitlines() if line.startswith("│ ") and line[2].isalpha()]
+assert {"demo", "replay", "evaluate", "experiment", "guarantee", "worker"} <= set(names), names
+for name in names:
+    run(name, "--help")
+with tempfile.TemporaryDirectory() as folder:
+    log, mapping = Path(folder) / "log.csv", Path(folder) / "mapping.yaml"
+    log.write_text(LOG)
+    run("evaluate", "--init", str(log), "--mapping", str(mapping))
+    run("evaluate", "--log", str(log), "--mapping", str(mapping), "--out", str(Path(folder) / "evaluation"))
+    run("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", folder)
+    run("experiment", "p2b-fig3", "--quick", "--out", folder)
+    assert (Path(folder) / "rewards.png").exists()
+print(f"installed: {len(names)} commands, as expected")
