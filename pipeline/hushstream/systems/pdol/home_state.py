@@ -15,8 +15,7 @@ from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
 from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
 from hushstream.feedback.memory import BoundedMap
-from hushstream.systems.pdol.rows import Rows
-from hushstream.systems.pdol.slot import Past, Slot
+from hushstream.systems.pdol.slot import Features, Past, Slot
 
 if TYPE_CHECKING:
     from hushstream.systems.pdol.home import HomeMachine
@@ -100,13 +99,14 @@ def _restore_memories(machine: HomeMachine, state: dict[str, Any]) -> None:
 
 
 def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
+    features = slot.features
     return {
         "event_id": event_id,
         "node": slot.node,
         "user": slot.user,
-        "indices": slot.rows.indices.astype("<i4").tobytes(),
-        "values": slot.rows.values.astype("<i8").tobytes(),
-        "null": not slot.rows.labels[0],
+        "indices": b"" if features is None else features.indices.astype("<i4").tobytes(),
+        "values": b"" if features is None else features.values.astype("<i8").tobytes(),
+        "null": features is None,
         "label": slot.label,
         "said": slot.said,
     }
@@ -115,6 +115,5 @@ def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
 def _read(item: dict[str, Any]) -> Slot:
     indices = np.frombuffer(item["indices"], "<i4").astype(np.int32)
     values = np.frombuffer(item["values"], "<i8").astype(np.int64)
-    mark = np.array([0 if item["null"] else 1], dtype=np.int8)
-    rows = Rows(np.array([0, len(indices)], dtype=np.int64), indices, values, mark)
-    return Slot(item["node"], item["user"], rows, item["label"], item["said"])
+    features = None if item["null"] else Features(indices, values)
+    return Slot(item["node"], item["user"], features, item["label"], item["said"])

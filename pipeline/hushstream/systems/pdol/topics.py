@@ -10,7 +10,7 @@ EDGE_ZONE, SERVER_ZONE = "edge", "server"
 
 RECORDS = Topic(
     name="records",
-    schemas=("Record", "Label", "Seal", "Forget"),
+    schemas=("Record", "RecordBatch", "Label", "LabelBatch", "Seal", "Forget"),
     zone=EDGE_ZONE,
     partition_rule=PartitionRule.LINE,
     count="learner",
