@@ -317,6 +317,22 @@ class RecordClient:
         for partition in range(self._log.partitions()):
             await self._log.append("records", partition, value)
 
+    async def join(self, node: int) -> None:
+        """A node takes part from here on (a public event); all do that have not left."""
+        await self._membership(node, present=True)
+
+    async def leave(self, node: int) -> None:
+        """A node takes part no longer, or not yet: its records are refused, and versions do not wait for it.
+
+        What it has released stands in the model. Records of it that came before are counted as all others.
+        """
+        await self._membership(node, present=False)
+
+    async def _membership(self, node: int, *, present: bool) -> None:
+        self._rules.check_node(node)
+        fields = {"node": node, "present": present, "config_digest": bytes(16)}
+        await self._log.append("records", self._home(node), codec.encode("Membership", fields, self._edition))
+
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
 

@@ -377,6 +377,14 @@ class LabelBatch(TypedDict):
     labels: bytes
 
 
+class Membership(TypedDict):
+    """A node joins or leaves, a public event."""
+
+    node: int
+    present: bool
+    config_digest: bytes
+
+
 class Predictions(TypedDict):
     """What was predicted for the records of one batch: the journal of a home of records."""
 

@@ -309,6 +309,30 @@ def test_a_record_waits_for_the_model_of_a_phase_that_has_ended_here(pdol, rig):
     assert list(rig.said(rig.fold())) == ["unreachable"], "nothing says that such a phase will ever be"
 
 
+def test_a_node_that_has_left_is_refused_until_it_joins_again_and_its_open_slots_count(pdol):
+    rig = pdol.NodeRig(pdol.make_system(nodes=4, sharing={"domains": 2}), key=pdol.SECRET)
+    rig.record("before", 1, "ann")
+    rig.member(0, present=False)
+    rig.record("refused", 2, "bob")
+    rig.record("neighbour", 3, "eve", node=1)
+    seen = rig.fold()
+    assert seen.reasons == ["absent_node"]
+    assert list(rig.said()) == [*rig.machine.pending] == ["before", "neighbour"]
+    (told,) = seen.records("releases", "Membership")
+    assert told == {"node": 0, "present": False, "config_digest": rig.system.digest}
+    again = rig.fresh()
+    assert outputs(rig.replayed(again)) == outputs(rig.seen)
+    restored = rig.fresh()
+    restored.start(rig.genesis)
+    restored.restore(rig.machine.snapshot())
+    assert restored.absent == again.absent == {0}
+    rig.member(0, present=True)
+    rig.member(2, present=False)
+    rig.record("after", 4, "bob")
+    assert rig.fold().reasons == ["unknown_node"], "node 2 has its home elsewhere"
+    assert list(rig.said()) == ["before", "neighbour", "after"]
+
+
 # What a release costs.
 
 

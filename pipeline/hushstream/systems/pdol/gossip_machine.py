@@ -42,7 +42,7 @@ from hushstream.systems.pdol.slot import Slot, labelled
 if TYPE_CHECKING:
     from hushstream.counting.calibration import NodeNoise
 
-_KINDS = frozenset({"Parameters", "Seal"})
+_KINDS = frozenset({"Parameters", "Membership", "Seal"})
 _HEARD = record(
     "Neighbour",
     node="int",
@@ -184,7 +184,7 @@ class GossipFold(HomeFold):
                 continue
             if name == "Seal":
                 heard.phase = max(heard.phase, fields["phase"])
-            elif self._new(heard, fields):
+            elif name == "Parameters" and self._new(heard, fields):
                 heard.waiting.append((fields["after"], _values(fields["values"])))
                 self.counts[PdolOutcome.PARAMETERS] += 1
         heard.position = part.high

@@ -82,7 +82,7 @@ class HomeFold(ABC):
     @property
     @abstractmethod
     def phase_ends(self) -> TopicPartition:
-        """Where the end of a phase is passed on."""
+        """Where ends of phases are passed on, and who joins and leaves."""
 
     def run(self, covered: Sequence[InputSlice]) -> None:
         """Fold what others published, then records."""
@@ -136,6 +136,8 @@ class HomeFold(ABC):
                 self._label(one, row, event_id, user, label)
         elif one.name == "Seal":
             self._seal(one)
+        elif one.name == "Membership":
+            self._join_or_leave(one)
         else:
             self._forget(one)
 
@@ -175,7 +177,9 @@ class HomeFold(ABC):
     def _stranger(self, node: int) -> PdolRefusal | None:
         machine = self._machine
         known = 0 <= node < machine.system.config.nodes and machine.system.home_of(node) == machine.partition
-        return None if known else PdolRefusal.UNKNOWN_NODE
+        if not known:
+            return PdolRefusal.UNKNOWN_NODE
+        return PdolRefusal.ABSENT_NODE if node in machine.absent else None
 
     def _as_journaled(self, predicted: int) -> int:
         """What the journal says was predicted, if it does."""
@@ -223,7 +227,19 @@ class HomeFold(ABC):
             self.counts[PdolOutcome.LABELLED] += 1
             self.learn(slot, label)
 
-    # Ends of phases, and erasures.
+    # Who takes part, ends of phases, and erasures.
+
+    def _join_or_leave(self, one: Incoming) -> None:
+        """Slots that are open when their node leaves are counted as all others; what it comes with later is refused."""
+        machine, node, present = self._machine, one.fields["node"], one.fields["present"]
+        if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
+            self._refuse(PdolRefusal.UNKNOWN_NODE, one)
+            return
+        machine.absent = machine.absent - {node} if present else machine.absent | {node}
+        fields = {"node": node, "present": present, "config_digest": machine.system.digest}
+        if not self._adopting:
+            self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Membership", fields)))
+        self.counts[PdolOutcome.MEMBERSHIP] += 1
 
     def _seal(self, one: Incoming) -> None:
         machine, phase = self._machine, one.fields["phase"]

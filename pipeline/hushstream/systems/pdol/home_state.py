@@ -38,6 +38,7 @@ _SHARED = {
     "key_id": "bytes",
     "epoch": EPOCH,
     "sealed_phase": "long",
+    "absent": array("int"),
     "events": "bytes",
     "pending": array(_SLOT),
     "past": array(_PAST),
@@ -51,7 +52,7 @@ _TAG_BYTES = 16
 
 def home_form(what: str, name: str, **own: Any) -> Form:
     """The packed form of a home's state: what all of them hold, and fields of its ``own``."""
-    return Form.of(what, 1, record(name, **_SHARED, **own))
+    return Form.of(what, 2, record(name, **_SHARED, **own))
 
 
 def dump(machine: HomeMachine) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def dump(machine: HomeMachine) -> dict[str, Any]:
         "key_id": machine.key.key_id,
         "epoch": machine.epoch.dump(),
         "sealed_phase": machine.sealed_phase,
+        "absent": sorted(machine.absent),
         "events": machine.events.to_bytes(16, "little"),
         "pending": [_slot(event_id, slot) for event_id, slot in machine.pending.items()],
         "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
@@ -83,6 +85,7 @@ def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
     machine.put_key(state["key_id"])
     machine.position, machine.epoch = state["position"], NoiseEpoch(**state["epoch"])
     machine.sealed_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
+    machine.absent = set(state["absent"])
     _restore_memories(machine, state)
     machine.spending.load(state["spending"])
     machine.diverged = state["diverged"]

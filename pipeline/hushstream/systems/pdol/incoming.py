@@ -22,7 +22,7 @@ from hushstream.systems.pdol.slot import Features
 
 ASKED = frozenset({"Record", "RecordBatch"})
 TOLD = frozenset({"Label", "LabelBatch"})
-KINDS = ASKED | TOLD | {"Seal", "Forget"}
+KINDS = ASKED | TOLD | {"Membership", "Seal", "Forget"}
 MAX_RECORDS = 4096
 """In one fold, so that its journal record stays within the broker's record size; no batch of more rows is taken."""
 
