@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.engine.chain import ForeignJournal
 from hushstream.engine.machine import InputRecord, OffChain, ReplayMismatch
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
@@ -579,6 +580,20 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
         follow(rig)
     assert not isinstance(found.value, ReplayMismatch)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"slots_per_release": 5}, {"horizon": 8}, {"epsilon": 4.0}, {"counter": "negative-digit"}, {"domains": 1}],
+)
+def test_a_journal_is_followed_under_its_own_leaves_horizon_and_noise_alone(pdol, change):
+    rig = recorded(pdol, 3)
+    other = pdol.NodeRig(pdol.make_system(sharing=change), key=rig.key)
+    with pytest.raises(ForeignJournal, match="configuration"):
+        other.fresh().start(rig.genesis)
+    again = rig.fresh()
+    again.start(rig.genesis)
+    assert again.chain.genesis_nonce == rig.machine.chain.genesis_nonce, "under its own it is followed"
 
 
 # What stands where.

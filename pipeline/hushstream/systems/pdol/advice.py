@@ -22,8 +22,9 @@ crossing of what is predicted over a whole stream, in opposite directions:
 What is found in replays (64 nodes, K = 32, delta 1e-6) lies on both sides: on TMC2007 with 447 records a node sharing
 begins to beat isolated nodes at epsilon 2.4, where T* is 130; at 10,000 features with 1,562 records at epsilon 1.7,
 where T* is 5,200. Neither correction nor both bring the two together, so T* stands as it is, and is taken for what it
-is: right within four times where all nodes see records of one kind. Where a node's records have features that no other node has (shops with customers of
-their own), others' records do not help with these, and their noise is paid for all the same.
+is: right within four times where all nodes see records of one kind. Where a node's records have features that no
+other node has (shops with customers of their own), others' records do not help with these, and their noise is paid
+for all the same.
 """
 
 from __future__ import annotations
