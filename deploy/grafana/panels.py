@@ -63,7 +63,7 @@ _SLOTS = Panel(
     "Slots",
     "slot-public",
     "reqps",
-    "Padded slots a second, sent by learners and taken by shufflers, whatever they hold.",
+    "Padded slots a second, sent by learners, taken by shufflers, counted by nodes, whatever they hold.",
     (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
 )
 _LAG = Panel(
@@ -84,12 +84,12 @@ _VERSIONS = Panel(
     "Model version",
     "released",
     "short",
-    "Version published by the aggregator, and the oldest in use by a learner.",
+    "Version published by the aggregator, and the oldest in use by a learner or node.",
     (
         Query(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
         ),
-        Query(f'min by (deployment) (hushstream_model_version{{role="learner", {HERE}}})', "in use"),
+        Query(f'min by (deployment) (hushstream_model_version{{role=~"learner|node", {HERE}}})', "in use"),
     ),
 )
 
@@ -132,7 +132,7 @@ OVERVIEW = Board(
             "released",
             "s",
             "Time since the newest model in use was published.",
-            (Query(f'min by (deployment) (hushstream_model_age_seconds{{role="learner", {HERE}}})', "age"),),
+            (Query(f'min by (deployment) (hushstream_model_age_seconds{{role=~"learner|node", {HERE}}})', "age"),),
         ),
         _LAG,
     ),

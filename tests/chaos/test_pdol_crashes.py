@@ -32,6 +32,11 @@ def frozen_records(record_logs: Any, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
+def frozen_gossip(record_logs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return record_logs.freeze_gossip(tmp_path_factory.mktemp("gossip"))
+
+
+@pytest.fixture(scope="session")
 def deployed_records(frozen_records: Any, record_logs: Any, real_roles: Any, harness: Any) -> Callable[..., Any]:
     def make(bench: Any, who: str, name: str, **settings: Any) -> Any:
         homes, unit = KINDS[who]
@@ -149,3 +154,30 @@ async def test_topics_older_than_what_was_released_are_refused_though_one_debit_
         assert await worker.exit_code() == 1
         assert "the topics are an older copy" in worker.log.read_text()
         assert await older.output_ends() == before, "nothing is drawn again"
+
+
+async def test_killed_at_each_step_nodes_of_the_published_form_go_on_with_what_was_sent(
+    bench: Any, frozen_gossip: Any, record_logs: Any, real_roles: Any, harness: Any
+) -> None:
+    """What neighbours send is input and output, so runs differ; each answers, sends and journals everything once."""
+    frozen = frozen_gossip
+    homes, rounds = record_logs.DOMAINS, record_logs.ROUNDS
+    arguments = {"name": "node", "folder": str(frozen.folder), "seed": record_logs.KEY_SEED}
+    inputs = {place: log for place, log in frozen.logs.items() if place[0] == "records"}
+    making = f"{Path(real_roles.__file__)}:role", arguments, real_roles.role(**arguments)
+    run = harness.Deployment(
+        bench, "records-gossip", *making, inputs, homes, {"schedule": "live"}, {"parameters": homes}
+    )
+    async with run:
+        await run.crash_sweep([(step, n % homes, 1 + n) for n, step in enumerate(STEPS)])
+        audit = await run.audit()  # recomputes all of it, and asserts that nothing else was released
+    answered: Counter[str] = Counter()
+    for values in audit.journals.values():
+        for value in values[1:]:
+            fields = codec.decode(value)[1]
+            answered.update(e for e, again in zip(fields["event_ids"], fields["repeated"], strict=True) if not again)
+    assert answered == Counter({f"record-{place}": 1 for place in range(len(frozen.stream))})
+    sent = [[codec.decode(value) for value in audit.releases["parameters", home]] for home in range(homes)]
+    for home, records in enumerate(sent):
+        after = sorted(fields["after"] for name, fields in records if name == "Parameters")
+        assert after == list(range(1, rounds + 1)), f"node {home} sends once after each round"

@@ -23,7 +23,12 @@ from hushstream.ops.requeue import RecordGone, Requeued, one_event, requeue_asyn
 from hushstream.privacy.key_files import load_key, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.schemas import codec
-from hushstream.schemas.batches import encode_context_batch, encode_feedback_batch
+from hushstream.schemas.batches import (
+    encode_context_batch,
+    encode_feedback_batch,
+    encode_label_batch,
+    encode_record_batch,
+)
 from hushstream.schemas.errors import HushstreamError
 
 QUICK = Quiet(moment_seconds=0.02, within_seconds=1.0)
@@ -165,7 +170,7 @@ async def test_of_a_batch_the_refused_row_alone_is_put_again(deployment: Any, co
     assert np.array_equal(np.frombuffer(fields["context"], "<f4"), contexts[1])
 
 
-def test_a_row_of_either_batch_is_the_event_that_it_was() -> None:
+def test_a_row_of_any_batch_is_the_event_that_it_was() -> None:
     masks = [b"\x01", b"\x03"]
     batch = encode_context_batch(["a", "b"], ["u", "v"], np.eye(2), line="x", eligible=masks, after_clicks=[-1, 9])
     fields = {"event_id": "b", "user": "v", "line": "x", "context": np.eye(2, dtype="<f4")[1].tobytes()}
@@ -174,6 +179,12 @@ def test_a_row_of_either_batch_is_the_event_that_it_was() -> None:
     click = {"kind": "reward", "event_id": "a", "user": "u", "arm": 3, "reward": 0.25}
     assert one_event(clicks, 0) == codec.encode("Feedback", click)
     assert one_event(codec.encode("Feedback", click), 0) == codec.encode("Feedback", click)
-    for value in (batch, clicks):
+    records = encode_record_batch(["a", "b"], ["u", "v"], [0, 1], [2, 1], [3, 5, 7], [1, 2, 9], after_phase=4)
+    record = {"event_id": "b", "user": "v", "node": 1, "after_phase": 4}
+    row = {"indices": np.array([7], "<i4").tobytes(), "values": np.array([9], "<i4").tobytes()}
+    assert one_event(records, 1) == codec.encode("Record", {**record, **row})
+    labels = encode_label_batch(["a", "b"], ["u", "v"], [1, -1])
+    assert one_event(labels, 1) == codec.encode("Label", {"event_id": "b", "user": "v", "label": -1})
+    for value in (batch, clicks, records, labels):
         with pytest.raises(HushstreamError, match="expected a record with row 7, got none"):
             one_event(value, 7)

@@ -52,7 +52,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "counter",
         "slot-public",
         ("role",),
-        "Contexts that were answered, whatever was clicked.",
+        "Contexts and records that were answered, whatever was clicked or labelled.",
     ),
     MetricSpec("hushstream_windows_sealed_total", "counter", "slot-public", ("role",), "Windows of slots closed."),
     MetricSpec(

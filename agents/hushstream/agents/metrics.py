@@ -119,7 +119,7 @@ class Metrics:
         for name, count in counts.items():
             self._of("hushstream_events_total", outcome=self._known(name, self._labels.outcomes)).inc(count)
         self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
-        self._of("hushstream_decisions_total").inc(counts.get("decided", 0))
+        self._of("hushstream_decisions_total").inc(counts.get("decided", 0) + counts.get("predicted", 0))
         self._of("hushstream_windows_sealed_total").inc(counts.get("window", 0))
         self._of(self._work + "batch_seconds").observe(seconds)
 

@@ -6,14 +6,14 @@ Records are put on the lattice here, in the application: what breaks a bound is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
 from hushstream.client.client import EventLog
@@ -23,6 +23,7 @@ from hushstream.client.waiting import PassedOver
 from hushstream.engine.conversation import Conversation
 from hushstream.engine.requests import BadContext, RequestRefused, UnknownEvent
 from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
@@ -39,6 +40,13 @@ _WHY = {
     Refusal.ORDER: "no index twice",
     Refusal.LENGTH: "an L2 norm of at most 1",
 }
+
+
+BATCH_ROWS = 256
+"""Records in one columnar record."""
+
+_BATCH_FEATURES = 1 << 16
+"""Features in one columnar record: half a megabyte."""
 
 
 class PredictionTimeout(HushstreamError):
@@ -161,22 +169,112 @@ class RecordClient:
             "values": rows.values.astype("<i4").tobytes(),
             "after_phase": after_phase,
         }
-        question = self._waiting.get(event_id)
-        if question is None:
-            question = self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
+        fresh = self._ask(event_id, user)
+        if fresh:
             home = self._home(node)
             offset = await self._log.append("records", home, codec.encode("Record", fields, self._edition))
-            if not question.answer.done() and self._passed_over(home).sent(event_id, offset):
-                question.answer.set_exception(_refused())
-        if question.user != user:
+            self._sent(home, event_id, offset)
+        (found,) = await self._answers([event_id], [node], timeout)
+        return found
+
+    async def predict_many(
+        self,
+        event_ids: Sequence[str],
+        users: Sequence[str],
+        nodes: Sequence[int],
+        rows: Rows,
+        *,
+        after_phase: int = -1,
+        timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
+    ) -> list[Prediction]:
+        """`predict` of many records at once, which go out in columnar records: for whoever has many to ask for.
+
+        Args:
+            event_ids, users, nodes: one for each record, as of `predict`; records of a domain are taken in this order.
+            rows: records on the lattice (`hushstream.systems.pdol.edge.quantise` puts them there); their labels are
+                not sent.
+            after_phase, timeout: of all of them, as of `predict`.
+
+        Returns:
+            The answers, in the same order.
+
+        Raises:
+            RequestRefused: there is no such node, or a node's worker refused one of the records.
+            UnknownEvent: an event id is another user's.
+            PredictionTimeout: not all answers came in time.
+            HushstreamError: an argument is impossible, or the log refused the records.
+        """
+        if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
+            raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
+        for event_id, user, node in zip(event_ids, users, nodes, strict=True):
+            self._require(event_id, user, node)
+        fresh = [self._ask(event_id, user) for event_id, user in zip(event_ids, users, strict=True)]
+        asked = np.flatnonzero(fresh)
+        for home, places in self._by_home([nodes[place] for place in asked.tolist()]):
+            for part in _parts(asked[places], rows.lengths):
+                value = self._batch(part, event_ids, users, nodes, rows.take(part), after_phase)
+                offset = await self._log.append("records", home, value)
+                for place in part.tolist():
+                    self._sent(home, event_ids[place], offset)
+        return await self._answers(event_ids, nodes, timeout)
+
+    def _ask(self, event_id: str, user: str) -> bool:
+        """Wait for an answer; whether nobody did yet."""
+        question = self._waiting.get(event_id)
+        if question is None:
+            self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
+        elif question.user != user:
             raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")
+        return question is None
+
+    def _sent(self, home: int, event_id: str, offset: int) -> None:
+        """A record is in the log; its answer may be there already, or its refusal."""
+        question = self._waiting.get(event_id)
+        if question is not None and not question.answer.done() and self._passed_over(home).sent(event_id, offset):
+            question.answer.set_exception(_refused())
+
+    async def _answers(
+        self,
+        event_ids: Sequence[str],
+        nodes: Sequence[int],
+        timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
+    ) -> list[Prediction]:
+        waited = asyncio.gather(*(asyncio.shield(self._waiting[event_id].answer) for event_id in event_ids))
         try:
-            return await asyncio.wait_for(asyncio.shield(question.answer), timeout)
+            return list(await asyncio.wait_for(waited, timeout))
         except TimeoutError:
-            raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
+            what = "an answer" if len(event_ids) == 1 else f"{len(event_ids)} answers"
+            raise PredictionTimeout(f"predict: expected {what} within {timeout} s, got none") from None
         finally:
-            self._waiting.pop(event_id, None)
-            self._passed_over(self._home(node)).settled(event_id)
+            for event_id, node in zip(event_ids, nodes, strict=True):
+                self._waiting.pop(event_id, None)
+                self._passed_over(self._home(node)).settled(event_id)
+
+    def _batch(
+        self,
+        part: NDArray[np.int64],
+        event_ids: Sequence[str],
+        users: Sequence[str],
+        nodes: Sequence[int],
+        rows: Rows,
+        after_phase: int,
+    ) -> bytes:
+        return encode_record_batch(
+            [event_ids[place] for place in part],
+            [users[place] for place in part],
+            [nodes[place] for place in part],
+            rows.lengths,
+            rows.indices,
+            rows.values,
+            after_phase=after_phase,
+            edition=self._edition,
+        )
+
+    def _by_home(self, nodes: Sequence[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Each home, and the places of its nodes, in order."""
+        homes = np.array([self._home(node) for node in nodes], dtype=np.int64)
+        for home in np.unique(homes).tolist():
+            yield home, np.flatnonzero(homes == home)
 
     async def label(self, event_id: str, user: str, node: int, label: int) -> None:
         """Tell the label of a record that was predicted; returns when the log holds it.
@@ -190,12 +288,50 @@ class RecordClient:
         fields = {"event_id": event_id, "user": user, "label": label}
         await self._log.append("records", self._home(node), codec.encode("Label", fields, self._edition))
 
+    async def label_many(
+        self, event_ids: Sequence[str], users: Sequence[str], nodes: Sequence[int], labels: Sequence[int]
+    ) -> None:
+        """`label` of many records at once, in columnar records.
+
+        Raises:
+            RequestRefused: a label is neither 1 nor -1, or there is no such node.
+            HushstreamError: lengths differ.
+        """
+        if not len(event_ids) == len(users) == len(nodes) == len(labels):
+            raise HushstreamError("label_many: expected one event id, user, node and label for each record")
+        if any(label not in (1, -1) for label in labels):
+            raise RequestRefused("label_many: expected labels 1 or -1, got others")
+        for event_id, user, node in zip(event_ids, users, nodes, strict=True):
+            self._require(event_id, user, node)
+        for home, places in self._by_home(nodes):
+            for low in range(0, len(places), BATCH_ROWS):
+                part = places[low : low + BATCH_ROWS].tolist()
+                told = [event_ids[place] for place in part], [users[place] for place in part]
+                value = encode_label_batch(*told, [labels[place] for place in part], edition=self._edition)
+                await self._log.append("records", home, value)
+
     async def seal(self, phase: int) -> None:
         """End a phase (a public event): all open slots are counted, and a version of the model follows."""
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": -1}
         value = codec.encode("Seal", fields, self._edition)
         for partition in range(self._log.partitions()):
             await self._log.append("records", partition, value)
+
+    async def join(self, node: int) -> None:
+        """A node takes part from here on (a public event); all do that have not left."""
+        await self._membership(node, present=True)
+
+    async def leave(self, node: int) -> None:
+        """A node takes part no longer, or not yet: its records are refused, and versions do not wait for it.
+
+        What it has released stands in the model. Records of it that came before are counted as all others.
+        """
+        await self._membership(node, present=False)
+
+    async def _membership(self, node: int, *, present: bool) -> None:
+        self._rules.check_node(node)
+        fields = {"node": node, "present": present, "config_digest": bytes(16)}
+        await self._log.append("records", self._home(node), codec.encode("Membership", fields, self._edition))
 
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
@@ -227,6 +363,18 @@ class RecordClient:
 
 def _refused() -> RequestRefused:
     return RequestRefused("predict: the worker refused the record; `hushstream dead-letters list edge` tells why")
+
+
+def _parts(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Records of one home as columnar records of bounded size."""
+    low = features = 0
+    for number, place in enumerate(places.tolist()):
+        features += int(lengths[place])
+        if number > low and (number - low >= BATCH_ROWS or features > _BATCH_FEATURES):
+            yield places[low:number]
+            low, features = number, int(lengths[place])
+    if len(places):
+        yield places[low:]
 
 
 def connect_records(

@@ -33,7 +33,7 @@ from hushstream.ops.connection import Connection, told
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.schemas import codec
-from hushstream.schemas.batches import FLOAT32, FLOAT64, INT32, INT64
+from hushstream.schemas.batches import FLOAT32, FLOAT64, INT8, INT32, INT64
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
@@ -138,6 +138,10 @@ def one_event(value: bytes, row: int) -> bytes:
             return codec.encode("Context", _context(fields, row), edition)
         if name == "FeedbackBatch":
             return codec.encode("Feedback", _feedback(fields, row), edition)
+        if name == "RecordBatch":
+            return codec.encode("Record", _record(fields, row), edition)
+        if name == "LabelBatch":
+            return codec.encode("Label", _label(fields, row), edition)
     except (CodecError, IndexError) as error:
         reason = error.reason if isinstance(error, CodecError) else "it has fewer rows"
         raise HushstreamError(f"{_DOING}: expected a record with row {row}, got none ({reason})") from None
@@ -177,6 +181,28 @@ def _feedback(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
         "user": fields["users"][row],
         "arm": _number(fields["arms"], INT32, row, -1),
         "reward": float(np.frombuffer(fields["rewards"], FLOAT64)[row]),
+    }
+
+
+def _record(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    lengths = np.frombuffer(fields["lengths"], INT32)
+    low = int(lengths[:row].sum()) * INT32.itemsize
+    high = low + int(lengths[row]) * INT32.itemsize
+    return {
+        "event_id": fields["event_ids"][row],
+        "user": fields["users"][row],
+        "node": _number(fields["nodes"], INT32, row, -1),
+        "indices": fields["indices"][low:high],
+        "values": fields["values"][low:high],
+        "after_phase": fields["after_phase"],
+    }
+
+
+def _label(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    return {
+        "event_id": fields["event_ids"][row],
+        "user": fields["users"][row],
+        "label": int(np.frombuffer(fields["labels"], INT8)[row]),
     }
 
 

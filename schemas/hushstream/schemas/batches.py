@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hushstream.schemas.catalogue import FIRST_EDITION
 from hushstream.schemas.codec import CodecError, encode
 from hushstream.schemas.reasons import Reason
 
 FLOAT32 = np.dtype("<f4")
 FLOAT64 = np.dtype("<f8")
 UINT8 = np.dtype("u1")
+INT8 = np.dtype("i1")
 INT32 = np.dtype("<i4")
 INT64 = np.dtype("<i8")
 
@@ -130,3 +132,66 @@ def encode_feedback_batch(
             "rewards": _packed("rewards", rewards, FLOAT64, (n,)),
         },
     )
+
+
+def encode_record_batch(
+    event_ids: Sequence[str],
+    users: Sequence[str],
+    nodes: ArrayLike,
+    lengths: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    *,
+    after_phase: int = -1,
+    edition: int = FIRST_EDITION,
+) -> bytes:
+    """Write n records, whose labels are asked for, as one RecordBatch record.
+
+    Args:
+        event_ids: n ids.
+        users: n users.
+        nodes: n nodes, all of one domain.
+        lengths: features of each of the n records, m together.
+        indices: m coordinates, record by record, rising in each.
+        values: m whole numbers in units of 2^-12, in the same order.
+        after_phase: which phase's model they wait for; -1 for none.
+        edition: in which it is written.
+
+    Raises:
+        CodecError: shapes disagree, a column has another type, or the record is too large.
+    """
+    n, each = len(event_ids), np.asarray(lengths)
+    features = int(each.sum()) if each.size else 0
+    if len(users) != n or (each.size and int(each.min()) < 0):
+        raise CodecError(Reason.COLUMNS_DISAGREE, f"expected {n} users and lengths from 0 on, got others")
+    fields = {
+        "event_ids": list(event_ids),
+        "users": list(users),
+        "nodes": _packed("nodes", nodes, INT32, (n,)),
+        "lengths": _packed("lengths", each, INT32, (n,)),
+        "indices": _packed("indices", indices, INT32, (features,)),
+        "values": _packed("values", values, INT32, (features,)),
+        "after_phase": after_phase,
+    }
+    return encode("RecordBatch", fields, edition)
+
+
+def encode_label_batch(
+    event_ids: Sequence[str], users: Sequence[str], labels: ArrayLike, *, edition: int = FIRST_EDITION
+) -> bytes:
+    """Write the labels of n records as one LabelBatch record.
+
+    Args:
+        event_ids: n ids of records.
+        users: their n users.
+        labels: n times 1 or -1.
+        edition: in which it is written.
+
+    Raises:
+        CodecError: shapes disagree, a column has another type, or the record is too large.
+    """
+    n = len(event_ids)
+    if len(users) != n:
+        raise CodecError(Reason.COLUMNS_DISAGREE, f"expected {n} users, got {len(users)}")
+    fields = {"event_ids": list(event_ids), "users": list(users), "labels": _packed("labels", labels, INT8, (n,))}
+    return encode("LabelBatch", fields, edition)

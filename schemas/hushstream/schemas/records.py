@@ -357,6 +357,34 @@ class Label(TypedDict):
     label: int
 
 
+class RecordBatch(TypedDict):
+    """n records at nodes of one domain, whose labels are asked for, one array a column."""
+
+    event_ids: list[str]
+    users: list[str]
+    nodes: bytes
+    lengths: bytes
+    indices: bytes
+    values: bytes
+    after_phase: NotRequired[int]
+
+
+class LabelBatch(TypedDict):
+    """The labels of n records that were predicted before, one array a column."""
+
+    event_ids: list[str]
+    users: list[str]
+    labels: bytes
+
+
+class Membership(TypedDict):
+    """A node joins or leaves, a public event."""
+
+    node: int
+    present: bool
+    config_digest: bytes
+
+
 class Predictions(TypedDict):
     """What was predicted for the records of one batch: the journal of a home of records."""
 

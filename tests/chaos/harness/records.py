@@ -21,7 +21,7 @@ from hushstream.replay.studies.pdol.closed_loop import RecordLoop
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
-from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
+from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, RecordConfig, SharingConfig
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -29,6 +29,8 @@ CLOCK_STEP_MS = 100
 NODES, DOMAINS, SLOTS = 6, 3, 8
 RECORDS = 480
 PHASE = 40
+ROUNDS = 14
+"""Records of each node in the published form."""
 
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
@@ -59,6 +61,18 @@ def freeze(folder: Path) -> FrozenRecords:
         RecordConfig(stream.dimension, label_slots=5),
         SharingConfig(epsilon=4.0, slots_per_release=SLOTS, horizon=6, domains=DOMAINS, epochs=2),
     )
+    return _frozen(folder, stream, config, PHASE)
+
+
+def freeze_gossip(folder: Path) -> FrozenRecords:
+    """Records alone, in phases of one for each node: what neighbours sent is read where they send it."""
+    stream = sparse_synthetic(records=DOMAINS * ROUNDS, dimension=20, features=5, nodes=DOMAINS, seed=3)
+    gossip = GossipConfig(epsilon=8.0, rounds=ROUNDS, graph="ring")
+    config = PdolConfig("frozen-gossip", DOMAINS, RecordConfig(stream.dimension, label_slots=5), gossip=gossip)
+    return _frozen(folder, stream, config, DOMAINS)
+
+
+def _frozen(folder: Path, stream: RecordStream, config: PdolConfig, phase: int) -> FrozenRecords:
     system = prepare(folder, config)
     frozen = FrozenRecords(folder, system, stream)
     ticks = count(START_MS, CLOCK_STEP_MS)
@@ -67,7 +81,7 @@ def freeze(folder: Path) -> FrozenRecords:
     for domain in range(DOMAINS):
         log.append("records", domain, b"no record")
         log.append("records", domain, codec.encode("Label", {"event_id": "none", "user": "x", "label": 1}))
-    loop = RecordLoop(stream, system.core, PHASE)
+    loop = RecordLoop(stream, system.core, phase)
     asyncio.run(loop.run(DirectEventLog(log, driver, DOMAINS, "predictions")))
     for place, records in log.partitions():
         frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]

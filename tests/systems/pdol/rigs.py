@@ -86,6 +86,10 @@ class NodeRig(Rig):
         fields = {"phase": phase, "origin": origin, "config_digest": bytes(16), "after_click": -1}
         return self.put("records", codec.encode("Seal", fields), self.partition)
 
+    def member(self, node: int, present: bool) -> int:
+        fields = {"node": node, "present": present, "config_digest": bytes(16)}
+        return self.put("records", codec.encode("Membership", fields), self.partition)
+
     def forget(self, user: str, digest: bytes | None = None) -> int:
         fields = {"user": user, "config_digest": digest or self.system.digest}
         return self.put("records", codec.encode("Forget", fields), self.partition)

@@ -270,6 +270,51 @@ def test_the_others_do_not_wait_for_domains_that_are_dead() -> None:
     assert lively.due
 
 
+def test_once_releases_were_missed_a_version_waits_for_about_as_many_as_come_and_then_for_more_again() -> None:
+    config = PdolConfig("tests", 16, RecordConfig(DIMENSION), SharingConfig("blt", 8.0, 1e-6, SLOTS, 16))
+    aggregate, places = Aggregate(config), []
+    for leaves in range(1, 13):
+        for domain in range(12 if leaves < 5 else 16):
+            aggregate.on_release(released(domain, leaves, some_values(domain)))
+            if aggregate.due:
+                aggregate.publish()
+                places.append((leaves, domain))
+    # The first round without four of them ends when the next begins: 13 releases, so the next version waits for 11.
+    assert places[:4] == [(2, 0), (2, 11), (3, 11), (5, 0)]
+    (before, last), (after, again) = places[-2:]
+    assert (after - before, last) == (1, again), "all sixteen come again, and all are waited for"
+    restored = Aggregate(config)
+    restored.load(aggregate.dump())
+    assert restored.publish().weights.tolist() == aggregate.publish().weights.tolist()
+    assert restored.dump()["counts"].tolist() == aggregate.dump()["counts"].tolist()
+
+
+def test_no_version_waits_for_a_node_that_has_left_and_what_it_released_stands() -> None:
+    aggregate = Aggregate(config_of(nodes=4))
+    for node in range(4):
+        aggregate.on_release(released(node, 1, some_values(node)))
+    aggregate.publish()
+    for node in (2, 3):
+        aggregate.on_membership(node, present=False)
+    restored = Aggregate(config_of(nodes=4))
+    restored.load(aggregate.dump())
+    for one in (aggregate, restored):
+        one.on_release(released(0, 2, some_values(5)))
+        assert not one.due
+        one.on_release(released(1, 2, some_values(6)))
+        assert one.due
+        assert (one.weights()[0] > 0).all(), "sums of those that left stand"
+    aggregate.publish()
+    aggregate.on_membership(3, present=True)
+    aggregate.on_release(released(0, 3, some_values(5)))
+    aggregate.on_release(released(1, 3, some_values(6)))
+    assert not aggregate.due
+    aggregate.on_release(released(3, 2, some_values(7)))
+    assert aggregate.due
+    with pytest.raises(BadRelease, match="expected a node below 4, got 4"):
+        aggregate.on_membership(4, present=True)
+
+
 def test_domains_may_have_leaves_of_their_own_length() -> None:
     sharing = SharingConfig("blt", 0.5, 1e-6, (2, 20), HORIZON)
     config = PdolConfig("tests", 2, RecordConfig(DIMENSION), sharing)

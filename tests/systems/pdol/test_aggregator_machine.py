@@ -63,6 +63,21 @@ def test_a_repeat_counts_once_and_what_is_no_release_not_at_all(pdol, domains):
     assert len(seen.letters) == 6
 
 
+def test_a_version_follows_when_the_only_domain_that_it_waits_for_has_left(pdol, domains):
+    rig = pdol.AggregatorRig(domains[0].system)
+    rig.put("releases", domains[0].seen.releases("releases")[0].value)
+    assert rig.fold().journals == []
+    for node in (7, 1):
+        fields = {"node": node, "present": False, "config_digest": rig.system.digest}
+        rig.put("releases", codec.encode("Membership", fields))
+    seen = rig.fold()
+    assert seen.reasons == ["malformed_release"], "there is no node 7"
+    assert [model["releases"] for model in rig.models] == [1]
+    fresh = rig.fresh()
+    rig.replayed(fresh)
+    assert fresh.snapshot() == rig.machine.snapshot()
+
+
 def test_an_impossibly_long_sum_is_screened_and_counted(pdol, domains):
     rig = pdol.AggregatorRig(domains[0].system)
     name, fields = codec.decode(domains[0].seen.releases("releases")[0].value)

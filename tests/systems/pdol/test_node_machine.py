@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.engine.chain import ForeignJournal
 from hushstream.engine.machine import InputRecord, OffChain, ReplayMismatch
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
+from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdol.incoming import MAX_RECORDS
 from hushstream.systems.pdol.node_machine import NodeMachine
 
 CASES = settings(max_examples=12, deadline=None)
@@ -143,6 +146,96 @@ def test_what_is_no_record_goes_to_the_dead_letters_and_is_no_slot(rig, name):
     assert [*rig.machine.pending] == (["known"] if "phase twice" not in name else [])
 
 
+PLAIN_ROWS = [(f"e{number}", f"user-{number}", 0, number) for number in range(9)]
+MIXED_ROWS = [
+    *PLAIN_ROWS[:4],
+    ("e1", "user-1", 0, 1),
+    ("e2", "mal", 0, 2),
+    ("", "mal", 0, 2),
+    ("é" * 60, "x" * 200, 0, 2),
+    ("far", "mal", 1, 2),
+    *PLAIN_ROWS[4:],
+]
+"""(event, user, node, seed), with a repeated event, another person's, bad names and another node among them."""
+
+
+def columns(pdol, rows):
+    slots = [pdol.some_row(seed) for *_, seed in rows]
+    held = np.concatenate([slot.indices for slot in slots]), np.concatenate([slot.values for slot in slots])
+    return [[row[place] for row in rows] for place in range(3)] + [[len(slot.values) for slot in slots], *held]
+
+
+def test_columnar_records_are_the_events_in_them_refused_rows_too(pdol):
+    labels = [("e0", "user-0", 1), ("e3", "user-3", -1), ("e4", "mal", 1), ("none", "x", 1), ("e5", "user-5", 3)]
+    single, batched = pdol.NodeRig(key=pdol.SECRET), pdol.NodeRig(key=pdol.SECRET)
+    for event_id, user, node, seed in MIXED_ROWS:
+        single.record(event_id, seed, user, node=node)
+    for event_id, user, label in labels:
+        single.label(event_id, label, user)
+    names, users, nodes, lengths, indices, values = columns(pdol, MIXED_ROWS)
+    batched.put("records", encode_record_batch(names, users, nodes, lengths, indices, values), 0)
+    batched.put("records", encode_label_batch(*map(list, zip(*labels, strict=True))), 0)
+    for rig in (single, batched):
+        rig.seal(0)
+        rig.fold()
+    assert batched.sums() == single.sums() != []
+    assert batched.said() == single.said()
+    assert batched.seen.reasons == single.seen.reasons
+    assert [step.counts for step in batched.seen.steps] == [step.counts for step in single.seen.steps]
+    rows = [(letter["offset"], letter["row"]) for letter in batched.seen.letters]
+    assert rows == [(0, 5), (0, 6), (0, 7), (0, 8), (1, 2), (1, 3), (1, 4)]
+    assert {letter["row"] for letter in single.seen.letters} == {-1}
+    assert [again["repeated"] for again in batched.seen.journals] == [bytes([0] * 4 + [1] + [0] * 5)]
+
+
+def packed(*numbers):
+    return np.array(numbers, "<i4").tobytes()
+
+
+WHOLE = {"event_ids": ["a", "b"], "users": ["u", "v"], "nodes": packed(0, 0), "lengths": packed(1, 1)}
+WHOLE |= {"indices": packed(1, 2), "values": packed(5, 6), "after_phase": -1}
+DISAGREE = {
+    "a user too few": {"users": ["u"]},
+    "a node too few": {"nodes": packed(0)},
+    "a length too many": {"lengths": packed(1, 1, 0)},
+    "lengths that say more": {"lengths": packed(1, 2)},
+    "a length below 0": {"lengths": packed(3, -1)},
+    "half a number": {"indices": bytes(7), "values": bytes(7)},
+    "values that do not match": {"values": packed(5)},
+}
+
+
+@pytest.mark.parametrize("name", DISAGREE)
+def test_a_batch_whose_columns_disagree_is_refused_as_a_whole(rig, name):
+    rig.put("records", codec.encode("RecordBatch", {**WHOLE, **DISAGREE[name]}), 0)
+    rig.put("records", codec.encode("LabelBatch", {"event_ids": ["a"], "users": ["u"], "labels": b"\1\1"}), 0)
+    rig.record("good")
+    seen = rig.fold()
+    assert seen.reasons == ["columns_disagree"] * 2
+    assert [letter["row"] for letter in seen.letters] == [-1, -1]
+    assert list(rig.said()) == ["good"]
+
+
+def test_a_fold_holds_no_more_rows_than_its_journal_record_may_name(pdol, rig):
+    def batch(rows, prefix):
+        names = [f"{prefix}{number}" for number in range(rows)]
+        return encode_record_batch(names, names, [0] * rows, [0] * rows, [], [])
+
+    rig.put("records", batch(MAX_RECORDS + 1, "over"), 0)
+    for prefix in "ab":
+        rig.put("records", batch(MAX_RECORDS, prefix), 0)
+    seen = rig.fold()
+    assert seen.reasons == ["too_many_rows"]
+    assert [len(journal["event_ids"]) for journal in rig.seen.journals] == [0, MAX_RECORDS, MAX_RECORDS]
+
+
+def test_a_batch_waits_for_its_phase_as_a_record_does(pdol, rig):
+    rig.seal(0)
+    rig.fold()
+    rig.put("records", codec.encode("RecordBatch", {**WHOLE, "after_phase": 0}), 0)
+    assert rig.fold().steps == []
+
+
 def test_a_repeated_event_gets_the_same_answer_and_no_second_slot(rig):
     rig.record("e", 1)
     rig.record("e", 2)
@@ -215,6 +308,30 @@ def test_a_record_waits_for_the_model_of_a_phase_that_has_ended_here(pdol, rig):
     assert list(rig.said(rig.fold())) == ["waits", "behind"]
     rig.record("unreachable", 9, "zoe", after_phase=5)
     assert list(rig.said(rig.fold())) == ["unreachable"], "nothing says that such a phase will ever be"
+
+
+def test_a_node_that_has_left_is_refused_until_it_joins_again_and_its_open_slots_count(pdol):
+    rig = pdol.NodeRig(pdol.make_system(nodes=4, sharing={"domains": 2}), key=pdol.SECRET)
+    rig.record("before", 1, "ann")
+    rig.member(0, present=False)
+    rig.record("refused", 2, "bob")
+    rig.record("neighbour", 3, "eve", node=1)
+    seen = rig.fold()
+    assert seen.reasons == ["absent_node"]
+    assert list(rig.said()) == [*rig.machine.pending] == ["before", "neighbour"]
+    (told,) = seen.records("releases", "Membership")
+    assert told == {"node": 0, "present": False, "config_digest": rig.system.digest}
+    again = rig.fresh()
+    assert outputs(rig.replayed(again)) == outputs(rig.seen)
+    restored = rig.fresh()
+    restored.start(rig.genesis)
+    restored.restore(rig.machine.snapshot())
+    assert restored.absent == again.absent == {0}
+    rig.member(0, present=True)
+    rig.member(2, present=False)
+    rig.record("after", 4, "bob")
+    assert rig.fold().reasons == ["unknown_node"], "node 2 has its home elsewhere"
+    assert list(rig.said()) == ["before", "neighbour", "after"]
 
 
 # What a release costs.
@@ -463,6 +580,20 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
         follow(rig)
     assert not isinstance(found.value, ReplayMismatch)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"slots_per_release": 5}, {"horizon": 8}, {"epsilon": 4.0}, {"counter": "negative-digit"}, {"domains": 1}],
+)
+def test_a_journal_is_followed_under_its_own_leaves_horizon_and_noise_alone(pdol, change):
+    rig = recorded(pdol, 3)
+    other = pdol.NodeRig(pdol.make_system(sharing=change), key=rig.key)
+    with pytest.raises(ForeignJournal, match="configuration"):
+        other.fresh().start(rig.genesis)
+    again = rig.fresh()
+    again.start(rig.genesis)
+    assert again.chain.genesis_nonce == rig.machine.chain.genesis_nonce, "under its own it is followed"
 
 
 # What stands where.

@@ -22,8 +22,9 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
     pdol_digest,
 )
-from hushstream.systems.pdol.errors import PdolError
+from hushstream.systems.pdol.errors import BadGraph, PdolError
 from hushstream.systems.pdol.guarantee import gossip_epsilon, guarantee_of, person_cost
+from hushstream.systems.pdol.system import KIND
 
 NAN, INF = float("nan"), float("inf")
 
@@ -218,6 +219,15 @@ def test_nodes_are_dealt_to_domains_evenly() -> None:
     dealt = [config.domain_of(node) for node in range(10)]
     assert dealt == sorted(dealt)
     assert {dealt.count(domain) for domain in range(4)} <= {2, 3}
+
+
+def test_one_node_has_no_graph_and_a_graph_must_exist() -> None:
+    gossip = GossipConfig(epsilon=1.0, rounds=5, graph="random-regular")
+    with pytest.raises(ConfigurationError, match="nodes: expected at least 2 where neighbours exchange parameters"):
+        PdolConfig("x", 1, RecordConfig(5), gossip=gossip)
+    KIND.check(PdolConfig("x", 6, RecordConfig(5), gossip=gossip))
+    with pytest.raises(BadGraph, match="expected"):
+        KIND.check(PdolConfig("x", 4, RecordConfig(5), gossip=gossip))
 
 
 def test_sums_that_could_leave_the_lattice_are_refused() -> None:

@@ -85,6 +85,8 @@ class Aggregate:
         self._taken = 0
         self._since = 0
         self._heard = np.zeros(config.domains, dtype=np.int64)
+        self._absent = np.zeros(config.nodes, dtype=np.int64)
+        self._expected = config.releases_per_version
         self.screened = 0
         self.model = Model(0, np.zeros(shape[1], dtype=np.int32), 0)
 
@@ -93,10 +95,35 @@ class Aggregate:
         """Whether enough releases came for another version.
 
         A domain's second one says that a round is over: where some are dead or their releases lost, the others do not
-        wait for them, as long as half of what is asked for has come.
+        wait for them, as long as half of what is asked for has come. By then the next round is nearly over, too, and
+        its records were met by an old model; so the versions after it wait for seven eighths of what this one had, and
+        each for one more than the one before, until all come again.
         """
-        wanted = self._config.releases_per_version
-        return self._since >= wanted or (bool((self._heard > 1).any()) and 2 * self._since >= wanted)
+        return self._since >= self._expected or self._round_is_over
+
+    @property
+    def _round_is_over(self) -> bool:
+        return bool((self._heard > 1).any()) and 2 * self._since >= self._wanted
+
+    @property
+    def _wanted(self) -> int:
+        """Releases to a version when all is well: as configured, but of domains that somebody takes part in."""
+        config = self._config
+        if config.model.releases_per_version is not None:
+            return config.releases_per_version
+        staying = {config.domain_of(int(node)) for node in np.flatnonzero(self._absent == 0)}
+        return max(1, len(staying))
+
+    def on_membership(self, node: int, present: bool) -> None:
+        """A node joins or leaves: what its counter has released stands, and no version waits for one that has left.
+
+        Raises:
+            BadRelease: there is no such node.
+        """
+        if not 0 <= node < len(self._absent):
+            raise BadRelease(f"membership: expected a node below {len(self._absent)}, got {node}")
+        self._absent[node] = not present
+        self._expected = self._wanted
 
     def on_release(self, release: NodeRelease) -> Taken:
         """Take a release, unless it is stale or impossibly long.
@@ -137,10 +164,18 @@ class Aggregate:
         direction = -(weights @ self._sums) - frozen @ self._frozen
         self._energy += (direction - self._direction).astype(np.float64) ** 2
         self._direction = direction
+        self._expect()
         self._since = 0
         self._heard[:] = 0
         self.model = Model(self.model.version + 1, self._weigh(weights, frozen), self._taken)
         return self.model
+
+    def _expect(self) -> None:
+        """How many releases the next version waits for; the end of a phase says nothing about it."""
+        if self._since >= self._expected:
+            self._expected = min(self._wanted, self._expected + 1)
+        elif self._round_is_over:
+            self._expected = max(1, 7 * self._since // 8)
 
     def weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """A_i of the current counter of each domain and of each of its frozen ones, int64 (D,), in units of 2^-16."""
@@ -155,7 +190,8 @@ class Aggregate:
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
         """Everything that later versions depend on, as arrays by name."""
-        counts = np.array([self._taken, self._since, self.screened, self.model.version, self.model.releases])
+        numbers = self._taken, self._since, self._expected, self.screened, self.model.version, self.model.releases
+        counts = np.array(numbers)
         return {
             "sums": self._sums.copy(),
             "leaves": self._leaves.copy(),
@@ -163,6 +199,7 @@ class Aggregate:
             "frozen": self._frozen.copy(),
             "frozen_counters": self._frozen_counters.copy(),
             "heard": self._heard.copy(),
+            "absent": self._absent.copy(),
             "direction": self._direction.copy(),
             "energy": self._energy.copy(),
             "model": self.model.weights.copy(),
@@ -183,9 +220,10 @@ class Aggregate:
         self._sums, self._leaves = _int64(state["sums"]), _int64(state["leaves"])
         self._generations, self._frozen = _int64(state["generations"]), _int64(state["frozen"])
         self._direction, self._heard = _int64(state["direction"]), _int64(state["heard"])
+        self._absent = _int64(state["absent"])
         self._energy = np.array(state["energy"], dtype=np.float64)
-        taken, since, screened, version, releases = (int(number) for number in _int64(state["counts"]))
-        self._taken, self._since, self.screened = taken, since, screened
+        taken, since, expected, screened, version, releases = (int(number) for number in _int64(state["counts"]))
+        self._taken, self._since, self._expected, self.screened = taken, since, expected, screened
         self._frozen_counters = _int64(state["frozen_counters"])
         self.model = Model(version, np.array(state["model"], dtype=np.int32), releases)
 

@@ -37,7 +37,7 @@ class AggregatorMachine(PublishingRole):
 
     form: ClassVar[Form] = publishing_form(
         "a linear aggregator's state",
-        1,
+        2,
         "LinearAggregatorState",
         as_stated="boolean",
         arrays={"type": "map", "values": "bytes"},
@@ -57,10 +57,12 @@ class AggregatorMachine(PublishingRole):
     @property
     def expects(self) -> frozenset[str]:
         """See `PublishingRole.expects`."""
-        return frozenset({"GradientSum", "Seal"})
+        return frozenset({"GradientSum", "Membership", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
         """See `PublishingRole.on_record`."""
+        if name == "Membership":
+            return self._on_membership(fields, gathered)
         if not self.first_time(fields["release_id"].hex()):
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
             return False
@@ -71,6 +73,14 @@ class AggregatorMachine(PublishingRole):
         if taken is Taken.TAKEN:
             self.as_stated = self.as_stated and fields["private_as_stated"]
         gathered.counts[_TAKEN[taken]] += 1
+        return self.aggregate.due
+
+    def _on_membership(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+        try:
+            self.aggregate.on_membership(fields["node"], fields["present"])
+        except BadRelease:
+            raise Refused(Refusal.MALFORMED_RELEASE) from None
+        gathered.counts[PdolOutcome.MEMBERSHIP] += 1
         return self.aggregate.due
 
     def on_phase_end(self) -> bool:

@@ -1,7 +1,4 @@
-"""What the topics of a PDOL deployment hold of persons: a function of what leaves a node.
-
-The names are those that its topics will have; a role is not there yet.
-"""
+"""What the topics of a PDOL deployment hold of persons: a function of what leaves a node."""
 
 from __future__ import annotations
 

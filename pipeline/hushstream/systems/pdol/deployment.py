@@ -17,6 +17,7 @@ from hushstream.privacy.promise import Guarantee, Promises
 from hushstream.systems.pdol.budget import budget_facts, promise_of, spending_terms
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.node import NodeRelease
 
 LINE = "shared"
@@ -47,6 +48,8 @@ class PdolSystem:
         """
         system = cls(config, pdol_digest(config, public_dataset), public_dataset)
         system.guarantee()
+        if config.gossip is not None:
+            mixing_of(config.gossip, config.nodes)
         return system
 
     @property

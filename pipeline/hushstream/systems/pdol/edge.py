@@ -6,7 +6,7 @@ norm that rounds to 1 decides nothing. Truncation goes toward zero, so it never 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping, Sequence
+from collections.abc import Hashable, MutableMapping
 from enum import IntEnum
 from typing import TypeVar
 
@@ -110,24 +110,21 @@ def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
 Person = TypeVar("Person", bound=Hashable)
 
 
-def within_allowance(spent: MutableMapping[Person, int], users: Sequence[Person], cap: int) -> NDArray[np.bool_]:
-    """Charge each slot to its user, whatever it holds, and say whose allowance still covers it.
+def within_allowance(spent: MutableMapping[Person, int], user: Person, cap: int) -> bool:
+    """Charge a slot to its user, whatever it holds, and say whether the allowance still covers it.
 
     Args:
         spent: slots so far by user; raised by each slot up to the cap, so that it is bounded.
-        users: of the slots, in order.
+        user: whose slot it is.
         cap: `RecordConfig.records_per_user`.
 
     Returns:
-        bool (m,): False where a null slot goes out instead, which nobody can tell.
+        False where a null slot goes out instead, which nobody can tell.
     """
-    allowed = np.zeros(len(users), dtype=bool)
-    for place, user in enumerate(users):
-        before = spent.get(user, 0)
-        allowed[place] = before < cap
-        if before < cap:
-            spent[user] = before + 1
-    return allowed
+    before = spent.get(user, 0)
+    if before < cap:
+        spent[user] = before + 1
+    return before < cap
 
 
 def unit_rows(indptr: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -34,15 +34,15 @@ from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.home import HomeMachine
 from hushstream.systems.pdol.home_fold import HomeFold
 from hushstream.systems.pdol.home_state import home_form
-from hushstream.systems.pdol.incoming import Slots, labelled
+from hushstream.systems.pdol.incoming import Slots
 from hushstream.systems.pdol.outcomes import PdolOutcome
 from hushstream.systems.pdol.rows import Rows, sums_by_row
-from hushstream.systems.pdol.slot import Slot
+from hushstream.systems.pdol.slot import Slot, labelled
 
 if TYPE_CHECKING:
     from hushstream.counting.calibration import NodeNoise
 
-_KINDS = frozenset({"Parameters", "Seal"})
+_KINDS = frozenset({"Parameters", "Membership", "Seal"})
 _HEARD = record(
     "Neighbour",
     node="int",
@@ -184,7 +184,7 @@ class GossipFold(HomeFold):
                 continue
             if name == "Seal":
                 heard.phase = max(heard.phase, fields["phase"])
-            elif self._new(heard, fields):
+            elif name == "Parameters" and self._new(heard, fields):
                 heard.waiting.append((fields["after"], _values(fields["values"])))
                 self.counts[PdolOutcome.PARAMETERS] += 1
         heard.position = part.high
@@ -197,8 +197,9 @@ class GossipFold(HomeFold):
     def prepare(self, slots: Slots) -> None:
         """See `HomeFold.prepare`: parameters change with each round, so nothing can be said beforehand."""
 
-    def predict(self, place: int, node: int, row: Rows) -> tuple[int, bytes]:
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
         """See `HomeFold.predict`: at the node's own parameters, or those that it sent."""
+        row = slots.rows.part(place, place + 1)
         weights = self._node.node.weights()[row.indices]
         return (1 if sums_by_row(weights * row.values, row.indptr)[0] > 0 else -1), b""
 
@@ -209,7 +210,7 @@ class GossipFold(HomeFold):
             return
         asked = self.charge()
         machine.feed()
-        rows, after = labelled([(slot.rows, slot.label)]), machine.node.round
+        rows, after = labelled([slot]), machine.node.round
         sent = machine.node.step(rows, machine.noise(rows))[1]
         release_id = self.release_id(after)
         fields = self._fields(release_id, after, sent)

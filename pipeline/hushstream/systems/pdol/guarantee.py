@@ -43,7 +43,7 @@ NEIGHBOURS = Neighbours(
 )
 _PUBLIC = (
     "how many slots each domain has had, and when each came and was released",
-    "the configuration, the graph, and which node is in which domain",
+    "the configuration, the graph, which node is in which domain, and when a node joins or leaves",
 )
 _NODE_PREDICTIONS = (
     "records, from whoever sees what their own node predicts: predictions of the node follow its records, and this"

@@ -72,6 +72,8 @@ class HomeMachine(ABC):
         self.position = 0
         self.sealed_phase = -1
         """The last phase that ended in this log."""
+        self.absent: set[int] = set()
+        """Nodes of this home that have left, or have not joined yet."""
         self.epoch = NoiseEpoch()
         self.events = 0
         """Sum of the names of all events whose slots were counted: it names the events until now."""

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.budget import debit_fields
-from hushstream.engine.machine import InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.machine import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.engine.spending import Asked
-from hushstream.schemas.rows import id_fault
+from hushstream.schemas.rows import id_fault, plain
 from hushstream.systems.pdol.edge import within_allowance
-from hushstream.systems.pdol.incoming import KINDS, Incoming, Slots
+from hushstream.systems.pdol.incoming import ASKED, KINDS, TOLD, Incoming, Slots, labels_of, named
 from hushstream.systems.pdol.outcomes import PdolOutcome, PdolRefusal
-from hushstream.systems.pdol.rows import Rows, null_rows
-from hushstream.systems.pdol.slot import Past, Slot
+from hushstream.systems.pdol.slot import Features, Past, Slot
 
 if TYPE_CHECKING:
     from hushstream.systems.pdol.home import HomeMachine
@@ -66,7 +66,7 @@ class HomeFold(ABC):
         """The records of the batch are known, and nothing of it was folded yet."""
 
     @abstractmethod
-    def predict(self, place: int, node: int, row: Rows) -> tuple[int, bytes]:
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
         """The label of the batch's record of this place, and what the node's experts said, if there are any."""
 
     def learn(self, slot: Slot, label: int) -> None:  # noqa: B027 - a home without learners of its own
@@ -82,7 +82,7 @@ class HomeFold(ABC):
     @property
     @abstractmethod
     def phase_ends(self) -> TopicPartition:
-        """Where the end of a phase is passed on."""
+        """Where ends of phases are passed on, and who joins and leaves."""
 
     def run(self, covered: Sequence[InputSlice]) -> None:
         """Fold what others published, then records."""
@@ -113,15 +113,16 @@ class HomeFold(ABC):
     def _fold_records(self, part: InputSlice) -> None:
         machine = self._machine
         decoded = machine.decode(part)
-        asked = [one.fields for one in decoded if one.name == "Record"]
+        asked = [one for one in decoded if one.name in ASKED]
         if asked:
             self._slots = Slots.of(asked, machine.system.config.records.dimension)
             self.prepare(self._slots)
         place = 0
         for one in decoded:
-            if one.name == "Record":
-                self._record(one, place)
-                place += 1
+            if one.name in ASKED:
+                for row, (event_id, user) in enumerate(named(one)):
+                    self._record(one, row, place + row, event_id, user)
+                place += one.rows
             else:
                 self._other(one)
         self.flush()
@@ -129,48 +130,56 @@ class HomeFold(ABC):
 
     def _other(self, one: Incoming) -> None:
         if one.name not in KINDS:
-            self._refuse(one.name, one.record)
-        elif one.name == "Label":
-            self._label(one)
+            self._refuse(one.name, one)
+        elif one.name in TOLD:
+            for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
+                self._label(one, row, event_id, user, label)
         elif one.name == "Seal":
             self._seal(one)
+        elif one.name == "Membership":
+            self._join_or_leave(one)
         else:
             self._forget(one)
 
-    def _record(self, one: Incoming, place: int) -> None:
-        machine, fields = self._machine, one.fields
-        event_id, user, node = fields["event_id"], fields["user"], fields["node"]
-        reason = id_fault(event_id) or id_fault(user) or self._stranger(node)
+    def _record(self, one: Incoming, row: int, place: int, event_id: str, user: str) -> None:
+        machine, node = self._machine, self._slots.nodes[place]
+        reason = self._id_fault(event_id, user) or self._stranger(node)
         if reason is not None:
-            self._refuse(str(reason), one.record)
+            self._refuse(str(reason), one, row)
             return
         tag, past = machine.tag(user), machine.past.get(event_id)
-        if past is not None:
-            self._repeat(one, past.user == tag, past.predicted)
-            return
-        row, good = self._slots.rows.part(place, place + 1), bool(self._slots.good[place])
-        predicted, said = self.predict(place, node, row) if good else (0, b"")
+        if past is None:
+            self._take_up(event_id, tag, node, place)
+        elif past.user == tag:
+            self._note(event_id, past.predicted, repeated=True)
+            self.counts[PdolOutcome.REPEATED_RECORD] += 1
+        else:
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, row)
+
+    def _take_up(self, event_id: str, tag: bytes, node: int, place: int) -> None:
+        machine, features = self._machine, self._slots.features(place)
+        predicted, said = (0, b"") if features is None else self.predict(self._slots, place)
         predicted = self._as_journaled(predicted)
         self._answer(event_id, tag, predicted)
-        if not good:
+        if features is None:
             self.counts[PdolOutcome.NULL_RECORD] += 1
-        cap = machine.system.config.records.records_per_user
-        if not within_allowance(machine.spent, [tag], cap)[0]:
+        if not within_allowance(machine.spent, tag, machine.system.config.records.records_per_user):
             self.counts[Outcome.ALLOWANCE_SPENT] += 1
-            row = null_rows(1)
-        self._wait(event_id, node, tag, row, said)
+            features = None
+        self._wait(event_id, node, tag, features, said)
+
+    @staticmethod
+    def _id_fault(event_id: str, user: str) -> str | None:
+        if plain(event_id) and plain(user):
+            return None
+        return id_fault(event_id) or id_fault(user)
 
     def _stranger(self, node: int) -> PdolRefusal | None:
         machine = self._machine
         known = 0 <= node < machine.system.config.nodes and machine.system.home_of(node) == machine.partition
-        return None if known else PdolRefusal.UNKNOWN_NODE
-
-    def _repeat(self, one: Incoming, own: bool, predicted: int) -> None:
-        if not own:
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one.record)
-            return
-        self._note(one.fields["event_id"], predicted, repeated=True)
-        self.counts[PdolOutcome.REPEATED_RECORD] += 1
+        if not known:
+            return PdolRefusal.UNKNOWN_NODE
+        return PdolRefusal.ABSENT_NODE if node in machine.absent else None
 
     def _as_journaled(self, predicted: int) -> int:
         """What the journal says was predicted, if it does."""
@@ -190,26 +199,25 @@ class HomeFold(ABC):
         self._predicted.append(predicted)
         self._repeated.append(repeated)
 
-    def _wait(self, event_id: str, node: int, tag: bytes, row: Rows, said: bytes) -> None:
+    def _wait(self, event_id: str, node: int, tag: bytes, features: Features | None, said: bytes) -> None:
         """A slot is due: it is counted when so many more have come."""
         machine = self._machine
-        machine.pending[event_id] = Slot(node, tag, row, 0, said)
+        machine.pending[event_id] = Slot(node, tag, features, 0, said)
         while len(machine.pending) > machine.system.config.records.label_slots:
             self._settle(*machine.pending.popitem(last=False))
 
     # Labels.
 
-    def _label(self, one: Incoming) -> None:
-        machine, fields = self._machine, one.fields
-        event_id, label = fields["event_id"], fields["label"]
+    def _label(self, one: Incoming, row: int, event_id: str, user: str, label: int) -> None:
+        machine = self._machine
         past, slot = machine.past.get(event_id), machine.pending.get(event_id)
         whose = slot.user if slot is not None else None if past is None else past.user
         if whose is None:
-            self._refuse(PdolRefusal.LABEL_WITHOUT_RECORD, one.record)
-        elif whose != machine.tag(fields["user"]):
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one.record)
+            self._refuse(PdolRefusal.LABEL_WITHOUT_RECORD, one, row)
+        elif whose != machine.tag(user):
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, row)
         elif label not in (1, -1):
-            self._refuse(PdolRefusal.UNKNOWN_LABEL, one.record)
+            self._refuse(PdolRefusal.UNKNOWN_LABEL, one, row)
         elif slot is None:
             self.counts[PdolOutcome.LATE_LABEL] += 1
         elif slot.label:
@@ -219,12 +227,24 @@ class HomeFold(ABC):
             self.counts[PdolOutcome.LABELLED] += 1
             self.learn(slot, label)
 
-    # Ends of phases, and erasures.
+    # Who takes part, ends of phases, and erasures.
+
+    def _join_or_leave(self, one: Incoming) -> None:
+        """Slots that are open when their node leaves are counted as all others; what it comes with later is refused."""
+        machine, node, present = self._machine, one.fields["node"], one.fields["present"]
+        if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
+            self._refuse(PdolRefusal.UNKNOWN_NODE, one)
+            return
+        machine.absent = machine.absent - {node} if present else machine.absent | {node}
+        fields = {"node": node, "present": present, "config_digest": machine.system.digest}
+        if not self._adopting:
+            self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Membership", fields)))
+        self.counts[PdolOutcome.MEMBERSHIP] += 1
 
     def _seal(self, one: Incoming) -> None:
         machine, phase = self._machine, one.fields["phase"]
         if phase <= machine.sealed_phase or one.fields["origin"] != -1:
-            self._refuse(Refusal.BAD_PHASE, one.record)
+            self._refuse(Refusal.BAD_PHASE, one)
             return
         machine.sealed_phase = phase
         while machine.pending:
@@ -244,12 +264,12 @@ class HomeFold(ABC):
         """What waits of a person becomes null; that a slot is due stays, and so does what they have spent."""
         machine = self._machine
         if one.fields["config_digest"] != machine.system.digest:
-            self._refuse(Refusal.OTHER_CONFIGURATION, one.record)
+            self._refuse(Refusal.OTHER_CONFIGURATION, one)
             return
         tag = machine.tag(one.fields["user"])
         for event_id, slot in machine.pending.items():
             if slot.user == tag:
-                machine.pending[event_id] = slot._replace(rows=null_rows(1), said=b"")
+                machine.pending[event_id] = slot._replace(features=None, said=b"")
         self.counts[Outcome.FORGOTTEN] += 1
 
     # Slots that are counted, and what leaves.
@@ -288,8 +308,8 @@ class HomeFold(ABC):
         named = struct.pack(f"<{len(place) + 2}q", machine.partition, machine.epoch.number, *place)
         return machine.key.digest("release-id", machine.nonce, named)
 
-    def _refuse(self, reason: str, record: InputRecord) -> None:
-        machine = self._machine
+    def _refuse(self, reason: str, one: Incoming, row: int = WHOLE_RECORD) -> None:
+        machine, record, place = self._machine, one.record, one.place(row)
         source = machine.inputs[0]
-        self.dead.append(machine.letters.letter(reason, *source, record.offset, value=record.value))
+        self.dead.append(machine.letters.letter(reason, *source, record.offset, place, record.value))
         self.counts[Outcome.REJECTED] += 1

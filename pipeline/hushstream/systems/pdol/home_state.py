@@ -15,8 +15,7 @@ from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
 from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
 from hushstream.feedback.memory import BoundedMap
-from hushstream.systems.pdol.rows import Rows
-from hushstream.systems.pdol.slot import Past, Slot
+from hushstream.systems.pdol.slot import Features, Past, Slot
 
 if TYPE_CHECKING:
     from hushstream.systems.pdol.home import HomeMachine
@@ -39,6 +38,7 @@ _SHARED = {
     "key_id": "bytes",
     "epoch": EPOCH,
     "sealed_phase": "long",
+    "absent": array("int"),
     "events": "bytes",
     "pending": array(_SLOT),
     "past": array(_PAST),
@@ -52,7 +52,7 @@ _TAG_BYTES = 16
 
 def home_form(what: str, name: str, **own: Any) -> Form:
     """The packed form of a home's state: what all of them hold, and fields of its ``own``."""
-    return Form.of(what, 1, record(name, **_SHARED, **own))
+    return Form.of(what, 2, record(name, **_SHARED, **own))
 
 
 def dump(machine: HomeMachine) -> dict[str, Any]:
@@ -63,6 +63,7 @@ def dump(machine: HomeMachine) -> dict[str, Any]:
         "key_id": machine.key.key_id,
         "epoch": machine.epoch.dump(),
         "sealed_phase": machine.sealed_phase,
+        "absent": sorted(machine.absent),
         "events": machine.events.to_bytes(16, "little"),
         "pending": [_slot(event_id, slot) for event_id, slot in machine.pending.items()],
         "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
@@ -84,6 +85,7 @@ def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
     machine.put_key(state["key_id"])
     machine.position, machine.epoch = state["position"], NoiseEpoch(**state["epoch"])
     machine.sealed_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
+    machine.absent = set(state["absent"])
     _restore_memories(machine, state)
     machine.spending.load(state["spending"])
     machine.diverged = state["diverged"]
@@ -100,13 +102,14 @@ def _restore_memories(machine: HomeMachine, state: dict[str, Any]) -> None:
 
 
 def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
+    features = slot.features
     return {
         "event_id": event_id,
         "node": slot.node,
         "user": slot.user,
-        "indices": slot.rows.indices.astype("<i4").tobytes(),
-        "values": slot.rows.values.astype("<i8").tobytes(),
-        "null": not slot.rows.labels[0],
+        "indices": b"" if features is None else features.indices.astype("<i4").tobytes(),
+        "values": b"" if features is None else features.values.astype("<i8").tobytes(),
+        "null": features is None,
         "label": slot.label,
         "said": slot.said,
     }
@@ -115,6 +118,5 @@ def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
 def _read(item: dict[str, Any]) -> Slot:
     indices = np.frombuffer(item["indices"], "<i4").astype(np.int32)
     values = np.frombuffer(item["values"], "<i8").astype(np.int64)
-    mark = np.array([0 if item["null"] else 1], dtype=np.int8)
-    rows = Rows(np.array([0, len(indices)], dtype=np.int64), indices, values, mark)
-    return Slot(item["node"], item["user"], rows, item["label"], item["said"])
+    features = None if item["null"] else Features(indices, values)
+    return Slot(item["node"], item["user"], features, item["label"], item["said"])

@@ -1,8 +1,8 @@
-"""What a home reads of records: a slice decoded once, and the records in it as slots."""
+"""What a home reads of records: a slice decoded once into columns, whichever of the two forms its records have."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,22 +11,33 @@ from numpy.typing import NDArray
 
 from hushstream.engine.intake import cut
 from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.outcomes import Refusal
+from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdol.edge import admit
-from hushstream.systems.pdol.rows import Rows, join_rows, null_rows
+from hushstream.systems.pdol.rows import Rows
+from hushstream.systems.pdol.slot import Features
 
-KINDS = frozenset({"Record", "Label", "Seal", "Forget"})
+ASKED = frozenset({"Record", "RecordBatch"})
+TOLD = frozenset({"Label", "LabelBatch"})
+KINDS = ASKED | TOLD | {"Membership", "Seal", "Forget"}
 MAX_RECORDS = 4096
-"""In one fold, so that its journal record stays within the broker's record size."""
+"""In one fold, so that its journal record stays within the broker's record size; no batch of more rows is taken."""
 
 
 class Incoming(NamedTuple):
-    """One record of the log: its kind and fields, or why it is none."""
+    """One record of the log: its kind and fields, or why it is none; ``rows`` records or labels are in it."""
 
     record: InputRecord
     name: str
     fields: dict[str, Any]
+    rows: int = 1
+
+    def place(self, row: int) -> int:
+        """How a dead letter names a row."""
+        return row if self.name.endswith("Batch") else WHOLE_RECORD
 
 
 def decode_slice(part: InputSlice) -> list[Incoming]:
@@ -39,7 +50,23 @@ def _decoded(record: InputRecord) -> Incoming:
         name, fields = codec.decode(record.value, KINDS)
     except CodecError as error:
         return Incoming(record, str(error.reason), {})
-    return Incoming(record, name, fields)
+    if not name.endswith("Batch"):
+        return Incoming(record, name, fields)
+    rows = len(fields["event_ids"])
+    agrees = _batch_agrees(fields, rows) if name == "RecordBatch" else len(fields["labels"]) == rows
+    if not agrees or len(fields["users"]) != rows:
+        return Incoming(record, str(Reason.COLUMNS_DISAGREE), {})
+    if rows > MAX_RECORDS:
+        return Incoming(record, str(Refusal.TOO_MANY_ROWS), {})
+    return Incoming(record, name, fields, rows)
+
+
+def _batch_agrees(fields: Mapping[str, Any], rows: int) -> bool:
+    if not len(fields["nodes"]) == len(fields["lengths"]) == 4 * rows:
+        return False
+    lengths = np.frombuffer(fields["lengths"], "<i4")
+    features = int(lengths.sum(dtype=np.int64))
+    return bool((lengths >= 0).all()) and len(fields["indices"]) == len(fields["values"]) == 4 * features
 
 
 def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, sealed_phase: int) -> InputSlice:
@@ -52,12 +79,14 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
         sealed_phase: the last phase that ended in this log before the slice. A record that names a later one than has
             ended before it is not waited for: nothing says that such a phase will ever be.
     """
-    for number, one in enumerate(decoded):
-        if number >= MAX_RECORDS:
+    rows = 0
+    for one in decoded:
+        rows += max(one.rows, 1)
+        if rows > MAX_RECORDS:
             return cut(part, one.record.offset)
         if one.name == "Seal":
             sealed_phase = max(sealed_phase, one.fields["phase"])
-        if one.name == "Record" and held_phase < one.fields["after_phase"] <= sealed_phase:
+        if one.name in ASKED and held_phase < one.fields["after_phase"] <= sealed_phase:
             return cut(part, one.record.offset)
     return part
 
@@ -68,36 +97,72 @@ class Slots:
 
     Attributes:
         rows: those that break a bound are null; labels are not known yet, so all others have 1 in place of one.
-        good: bool (m,): which are not null.
+        good: which are not null.
+        nodes: where each came.
     """
 
     rows: Rows
-    good: NDArray[np.bool_]
+    good: Sequence[bool]
+    nodes: Sequence[int]
 
     @classmethod
-    def of(cls, fields: Sequence[dict[str, Any]], dimension: int) -> Slots:
-        """From the fields of Record records."""
-        parts = [_columns(one) for one in fields]
-        slots, refused = admit(join_rows(parts), dimension)
-        return cls(slots, (refused == 0) & (slots.labels != 0))
+    def of(cls, asked: Sequence[Incoming], dimension: int) -> Slots:
+        """From what arrived, of the kinds `ASKED`."""
+        parts = [_columns(one) for one in asked]
+        lengths, indices, values, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
+        ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        slots, refused = admit(Rows(ends, indices, values, marks), dimension)
+        nodes = [node for one in asked for node in _nodes(one)]
+        return cls(slots, ((refused == 0) & (slots.labels != 0)).tolist(), nodes)
+
+    def features(self, place: int) -> Features | None:
+        """Those of one slot, as views."""
+        if not self.good[place]:
+            return None
+        low, high = self.rows.indptr[place], self.rows.indptr[place + 1]
+        return Features(self.rows.indices[low:high], self.rows.values[low:high])
 
 
-def _columns(fields: dict[str, Any]) -> Rows:
+_Columns = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64], NDArray[np.int8]]
+_BROKEN: _Columns = (
+    np.zeros(1, dtype=np.int64),
+    np.zeros(0, dtype=np.int32),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(1, dtype=np.int8),
+)
+"""A null slot."""
+
+
+def _columns(one: Incoming) -> _Columns:
+    """Lengths, coordinates and values of records, and a mark of 1 for each in place of its label."""
+    fields = one.fields
     indices, values = fields["indices"], fields["values"]
-    if len(indices) % 4 or len(indices) != len(values):
-        return null_rows(1)
-    count = len(indices) // 4
-    ends = np.array([0, count], dtype=np.int64)
-    columns = np.frombuffer(indices, "<i4").astype(np.int32), np.frombuffer(values, "<i4").astype(np.int64)
-    return Rows(ends, *columns, np.ones(1, dtype=np.int8))
+    if one.name == "Record" and (len(indices) % 4 or len(indices) != len(values)):
+        return _BROKEN
+    held = np.frombuffer(indices, "<i4").astype(np.int32), np.frombuffer(values, "<i4").astype(np.int64)
+    if one.name == "Record":
+        return np.array([len(held[0])]), *held, np.ones(1, dtype=np.int8)
+    lengths = np.frombuffer(fields["lengths"], "<i4").astype(np.int64)
+    return lengths, *held, np.ones(one.rows, dtype=np.int8)
 
 
-def labelled(slots: Sequence[tuple[Rows, int]]) -> Rows:
-    """Slots with their labels; one without a label is null."""
-    return join_rows([_with(rows, label) for rows, label in slots])
+def _nodes(one: Incoming) -> list[int]:
+    if one.name == "Record":
+        return [one.fields["node"]]
+    nodes: list[int] = np.frombuffer(one.fields["nodes"], "<i4").tolist()
+    return nodes
 
 
-def _with(rows: Rows, label: int) -> Rows:
-    if not label or not rows.labels[0]:
-        return null_rows(1)
-    return Rows(rows.indptr, rows.indices, rows.values, np.array([label], dtype=np.int8))
+def named(one: Incoming) -> list[tuple[str, str]]:
+    """(event id, user) of each record or label in it."""
+    if one.name in ("Record", "Label"):
+        return [(one.fields["event_id"], one.fields["user"])]
+    return list(zip(one.fields["event_ids"], one.fields["users"], strict=True))
+
+
+def labels_of(one: Incoming) -> list[int]:
+    """What is told, of the kinds `TOLD`."""
+    if one.name == "Label":
+        return [one.fields["label"]]
+    labels: list[int] = np.frombuffer(one.fields["labels"], np.int8).tolist()
+    return labels

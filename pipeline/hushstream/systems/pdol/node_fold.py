@@ -11,9 +11,8 @@ from hushstream.engine.machine import InputSlice, Output, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.systems.pdol.gradient import predictions, scores
 from hushstream.systems.pdol.home_fold import HomeFold
-from hushstream.systems.pdol.incoming import Slots, labelled
-from hushstream.systems.pdol.rows import Rows
-from hushstream.systems.pdol.slot import Slot
+from hushstream.systems.pdol.incoming import Slots
+from hushstream.systems.pdol.slot import Slot, labelled
 
 if TYPE_CHECKING:
     from hushstream.systems.pdol.node_machine import NodeMachine
@@ -26,7 +25,7 @@ class NodeFold(HomeFold):
         """See `HomeFold`; where ``adopting``, a leaf that fills is dropped."""
         super().__init__(machine, journaled, adopting)
         self._domain = machine
-        self._counted: list[tuple[Rows, int]] = []
+        self._counted: list[Slot] = []
 
     @property
     def phase_ends(self) -> TopicPartition:
@@ -43,22 +42,22 @@ class NodeFold(HomeFold):
 
     def prepare(self, slots: Slots) -> None:
         """See `HomeFold.prepare`."""
-        self._scored = predictions(scores(slots.rows, self._domain.model))
+        self._scored: list[int] = predictions(scores(slots.rows, self._domain.model)).tolist()
 
-    def predict(self, place: int, node: int, row: Rows) -> tuple[int, bytes]:
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
         """See `HomeFold.predict`: by the published model, or by the vote of the node's experts."""
         machine = self._domain
         if machine.predictors is None:
-            return int(self._scored[place]), b""
-        said = machine.predictors.predict(self._local(node), row, machine.model)[0]
+            return self._scored[place], b""
+        row = slots.rows.part(place, place + 1)
+        said = machine.predictors.predict(self._local(slots.nodes[place]), row, machine.model)[0]
         return int(said[-1]), said.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
         """See `HomeFold.learn`: the node's own learners are in the edge zone."""
         machine = self._domain
-        rows = labelled([(slot.rows, label)])
-        if machine.predictors is not None and slot.said and rows.labels[0]:
-            said = np.frombuffer(slot.said, np.int8)[None, :-1]
+        if machine.predictors is not None and slot.said and slot.features is not None:
+            rows, said = labelled([slot._replace(label=label)]), np.frombuffer(slot.said, np.int8)[None, :-1]
             machine.predictors.learn(self._local(slot.node), rows, machine.model, said)
 
     def _local(self, node: int) -> NDArray[np.int64]:
@@ -68,7 +67,7 @@ class NodeFold(HomeFold):
 
     def take(self, slot: Slot) -> None:
         """See `HomeFold.take`."""
-        self._counted.append((slot.rows, slot.label))
+        self._counted.append(slot)
         if len(self._counted) == self._domain.node.room:
             self.flush()
 

@@ -19,6 +19,8 @@ class PdolOutcome(StrEnum):
     LABELLED = "labelled"
     REPEATED_LABEL = "repeated_label"
     LATE_LABEL = "late_label"
+    MEMBERSHIP = "membership"
+    """A node joined or left."""
     SCREENED = "screened"
     STALE_RELEASE = "stale_release"
     PARAMETERS = "parameters"
@@ -29,6 +31,8 @@ class PdolRefusal(StrEnum):
 
     UNKNOWN_NODE = "unknown_node"
     """Its home is another partition, or there is no such node."""
+    ABSENT_NODE = "absent_node"
+    """It has left, or has not joined yet."""
     UNKNOWN_LABEL = "unknown_label"
     LABEL_WITHOUT_RECORD = "label_without_record"
 
@@ -61,9 +65,14 @@ NODE_OUTCOMES: Mapping[str, MetricClass] = {
     PdolOutcome.REPEATED_LABEL: "zone-private",
     PdolOutcome.LATE_LABEL: "zone-private",
     PdolOutcome.PARAMETERS: "slot-public",
+    PdolOutcome.MEMBERSHIP: "slot-public",
 }
 
 AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = {
     str(one): OUTCOMES[one]
     for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED)
-} | {PdolOutcome.SCREENED: "released", PdolOutcome.STALE_RELEASE: "slot-public"}
+} | {
+    PdolOutcome.SCREENED: "released",
+    PdolOutcome.STALE_RELEASE: "slot-public",
+    PdolOutcome.MEMBERSHIP: "slot-public",
+}

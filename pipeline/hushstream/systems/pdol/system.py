@@ -134,7 +134,7 @@ def _erasure(core: PdolSystem) -> Erasure:
 
 
 def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
-    return bool(fields.get("user") == user)
+    return bool(fields.get("user") == user or user in fields.get("users", ()))
 
 
 KIND = Kind(

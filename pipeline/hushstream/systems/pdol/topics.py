@@ -10,7 +10,7 @@ EDGE_ZONE, SERVER_ZONE = "edge", "server"
 
 RECORDS = Topic(
     name="records",
-    schemas=("Record", "Label", "Seal", "Forget"),
+    schemas=("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
     zone=EDGE_ZONE,
     partition_rule=PartitionRule.LINE,
     count="learner",
@@ -29,7 +29,7 @@ PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, Partiti
 
 PARAMETERS = Topic(
     name="parameters",
-    schemas=("Parameters", "Seal"),
+    schemas=("Parameters", "Membership", "Seal"),
     zone=PUBLISHED,
     partition_rule=PartitionRule.HOME,
     count="learner",
@@ -49,7 +49,7 @@ _SUMS = frozenset({"releases", "models", "dead-letters-server"})
 TOPICS = (
     RECORDS,
     PREDICTIONS,
-    topics.releases("releases", "GradientSum", "Seal"),
+    topics.releases("releases", "GradientSum", "Membership", "Seal"),
     topics.models("LinearModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner"),

@@ -7,17 +7,23 @@ are checked and folded at one model, and their leaf is released with BLT noise.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
+from hushstream.engine.machine import InputRecord, InputSlice
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
+from hushstream.replay.studies.pdol.logs import batches, events
+from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.systems.pdol.aggregate import Aggregate
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig, pdol_digest
 from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.node import NodeState
+from hushstream.systems.pdol.node_machine import NodeMachine
 from hushstream.systems.pdol.rows import Rows
 
 DIMENSION = 10_000
@@ -38,17 +44,20 @@ def pdol_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     found = []
     for slots, target in TARGETS.items():
         progress(f"PDOL: {slots} slots to a leaf")
-        rows, config = _records(slots), _config(slots)
+        rows, config = _stream(slots * RELEASES).rows, _config(slots)
         rates = [_rate(rows, config, seed) for seed in range(rounds)]
         name = f"PDOL, fold and release, n = {DIMENSION:,}, {FEATURES} features, B = {slots}"
         found.append(at_least(name, rates, RATE, target))
+    for form, encode in (("columnar records of 128", batches), ("one event a record", events)):
+        progress(f"PDOL: a node's whole work, {form}")
+        name = f"PDOL, a node from bytes to journal and releases, {form}, B = 128"
+        found.append(figure(name, _node_rates(encode, rounds), RATE))
     progress("PDOL: versions")
     return [*found, figure(f"PDOL, a version of {NODES} domains, n = {DIMENSION:,}", _versions(rounds), "CPU ms")]
 
 
-def _records(slots: int) -> Rows:
-    count = slots * RELEASES
-    return sparse_synthetic(records=count, dimension=DIMENSION, features=FEATURES, nodes=1).rows
+def _stream(records: int) -> RecordStream:
+    return sparse_synthetic(records=records, dimension=DIMENSION, features=FEATURES, nodes=1)
 
 
 def _config(slots: int) -> PdolConfig:
@@ -75,9 +84,33 @@ def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
     return len(rows) / _seconds(run)
 
 
+def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rounds: int) -> list[float]:
+    """A machine reads, answers, counts, journals and releases; labels come with it."""
+    config, stream = _config(128), _stream(128 * 2 * RELEASES)
+    system = PdolSystem.of(config)
+    values = list(encode(stream, 0, 128))
+    records = tuple(InputRecord(offset, 0, value) for offset, value in enumerate(values))
+    found = []
+    for seed in range(rounds):
+        machine = NodeMachine(system, 0, seeded_key(seed, "bench"))
+        machine.start(machine.genesis(bytes(32)))
+        part = InputSlice("records", 0, 0, len(records), records)
+        found.append(len(stream) / _seconds(partial(_fold_all, machine, part)))
+    return found
+
+
+def _fold_all(machine: NodeMachine, part: InputSlice) -> None:
+    """As the driver does: what is ready, until nothing is left."""
+    while part.records:
+        (ready,) = machine.ready([part])
+        machine.fold([ready])
+        rest = tuple(record for record in part.records if record.offset >= ready.high)
+        part = part._replace(low=ready.high, records=rest)
+
+
 def _versions(rounds: int) -> list[float]:
     config = _config(128)
-    aggregate, rows = Aggregate(config), _records(128).part(0, 128)
+    aggregate, rows = Aggregate(config), _stream(128).rows
     for domain in range(NODES):
         node = _domain(config, domain)
         node.domain = domain

@@ -86,9 +86,10 @@ def draw_topology(rows: Sequence[Row], figure: Figure) -> None:
     """A bar for each graph."""
     axes = figure.subplots()
     names = [row["graph"] for row in rows]
-    axes.bar(names, [row["accuracy"] for row in rows], color=_BLUE, width=0.55, label=_printed(rows))
+    bars = axes.bar(names, [row["accuracy"] for row in rows], color=_BLUE, width=0.55, label=_printed(rows))
+    axes.bar_label(bars, fmt="%.3f", label_type="center", color="white")
     axes.axhline(rows[0]["constant"], color=_RED, linestyle="-.", label="the more frequent label")
-    axes.set(ylabel="Accuracy", ylim=(0.5, 1.0))
+    axes.set(ylabel="Accuracy", ylim=(0.0, 1.0))
     legend(figure, axes, columns=2)
 
 
@@ -123,8 +124,13 @@ def draw_nodes(rows: Sequence[Row], figure: Figure) -> None:
 def _printed(rows: Sequence[Row]) -> str:
     true = [row["epsilon"] for row in rows]
     claims = sorted({float(row["epsilon_asked"]) for row in rows})
-    claimed = f"{claims[0]:g}" if len(claims) == 1 else f"{claims[0]:g} to {claims[-1]:g}"
-    return f"{NOT_PRIVATE}: claimed epsilon {claimed}, true {min(true):.3g} to {max(true):.3g}"
+    return f"{NOT_PRIVATE}: claimed epsilon {_from_to(claims)}, true {_from_to(true)}"
+
+
+def _from_to(values: Sequence[float]) -> str:
+    """As words, without powers of ten."""
+    low, high = (f"{value:,.0f}" if value >= 10 else f"{value:.3g}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _line(axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pen, label: str) -> None:

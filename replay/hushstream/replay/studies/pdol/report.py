@@ -9,6 +9,7 @@ import base64
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
 from importlib.resources import files
@@ -37,6 +38,9 @@ from hushstream.replay.views import Headline, View
 
 RESULTS, CURVE, PICTURE, PAGE = "results.json", "accuracy.csv", "accuracy.png", "index.html"
 _INK, _ALONE, _OURS, _CONSTANT = "#1c2430", "#c2410c", "#0b62b0", "#6b7684"
+
+_TITLE_WIDTH = 60
+"""Letters in a line of the picture's title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +217,15 @@ def draw_accuracy(result: PdolResult) -> bytes:
         figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        places = [row.records for row in result.rows]
+        # Of the first record alone it is 0 or 1, and the rest would be a line at the edge.
+        rows = result.rows[1:] or result.rows
+        places = [row.records for row in rows]
         axes.axhline(result.constant, linestyle="-.", color=_CONSTANT, label="constant")
-        axes.plot(places, [row.isolated for row in result.rows], "--", color=_ALONE, label="isolated nodes")
-        axes.plot(places, [row.accuracy for row in result.rows], color=_OURS, linewidth=2, label="shared")
-        axes.set_title(result.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
+        axes.plot(places, [row.isolated for row in rows], "--", color=_ALONE, label="isolated nodes")
+        axes.plot(places, [row.accuracy for row in rows], color=_OURS, linewidth=2, label="shared")
+        axes.set_title(
+            textwrap.fill(result.title, _TITLE_WIDTH), loc="left", fontsize=11, fontweight="bold", color=_INK
+        )
         axes.set_xlabel("records, all nodes")
         axes.set_ylabel("right before the label is seen, so far")
         axes.grid(axis="y", linewidth=0.8, color="#dfe4ea")

@@ -13,6 +13,7 @@ from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, pdol_view, write_pdol_report
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
+from hushstream.replay.studies.pdol.stream_bench import pdol_stream_rows
 from hushstream.replay.studies.pdol.worlds import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
 
@@ -48,4 +49,5 @@ STUDY = Study(
     audits=_audits,
     audit_config=audit_config,
     bench=pdol_rows,
+    stream_bench=pdol_stream_rows,
 )

@@ -1,0 +1,104 @@
+"""Many records at once are asked for and labelled in columnar records, and get what each would have got alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.client.records import RecordClient
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
+
+NODES, HOMES, PHASE = 4, 2, 320
+STREAM = sparse_synthetic(records=2 * PHASE, dimension=60, features=8, nodes=NODES, seed=3)
+PLACES = range(len(STREAM))
+NAMES, USERS = [f"e{place}" for place in PLACES], [f"u{place}" for place in PLACES]
+OWNERS, LABELS = STREAM.nodes.tolist(), STREAM.rows.labels.tolist()
+
+Play = Callable[[RecordClient, range, int], Awaitable[list[int]]]
+
+
+async def one_by_one(client: RecordClient, here: range, after: int) -> list[int]:
+    found = []
+    for place in here:
+        row = STREAM.rows.part(place, place + 1)
+        asked = await client.predict_slot(NAMES[place], USERS[place], OWNERS[place], row, after_phase=after)
+        found.append(asked.label)
+    for place in here:
+        await client.label(NAMES[place], USERS[place], OWNERS[place], LABELS[place])
+    return found
+
+
+async def at_once(client: RecordClient, here: range, after: int) -> list[int]:
+    names, users, nodes = (column[here.start : here.stop] for column in (NAMES, USERS, OWNERS))
+    rows = STREAM.rows.part(here.start, here.stop)
+    asked = await client.predict_many(names, users, nodes, rows, after_phase=after)
+    assert [one.event_id for one in asked] == names
+    await client.label_many(names, users, nodes, LABELS[here.start : here.stop])
+    return [one.label for one in asked]
+
+
+def played(folder: Path, play: Play) -> tuple[list[int], MemoryLog]:
+    sharing = SharingConfig("exact", slots_per_release=16, horizon=8, domains=HOMES)
+    config = PdolConfig("many", NODES, RecordConfig(STREAM.dimension, label_slots=4096), sharing)
+    system = prepare(folder, config, public_dataset=STREAM.name)
+    log = MemoryLog(lambda: 1_700_000_000_000)
+    driver = DirectDriver(log, all_machines(system, KeySource(seed=1)), bytes(32))
+
+    async def run() -> list[int]:
+        found: list[int] = []
+        async with RecordClient(DirectEventLog(log, driver, HOMES, "predictions"), NODES, STREAM.dimension) as client:
+            for phase in range(2):
+                found += await play(client, range(phase * PHASE, (phase + 1) * PHASE), phase - 1)
+                await client.seal(phase)
+        return found
+
+    return asyncio.run(run()), log
+
+
+def written(log: MemoryLog, topic: str) -> list[dict[str, Any]]:
+    return [codec.decode(record.value)[1] for (name, _), held in log.partitions() if name == topic for record in held]
+
+
+def test_answers_and_sums_are_those_of_the_same_records_one_by_one(tmp_path: Path) -> None:
+    single, alone = played(tmp_path / "alone", one_by_one)
+    many, together = played(tmp_path / "together", at_once)
+    assert many == single
+    assert len(set(many[PHASE:])) == 2, "the second phase is predicted by a model"
+    sums = [
+        [(one["leaf"], one["sums"]) for one in written(log, "releases") if "sums" in one] for log in (alone, together)
+    ]
+    assert sums[0] == sums[1] != []
+    # Records, labels and the end of a phase at each home.
+    assert len(written(together, "records")) == 2 * HOMES * 3 < len(written(alone, "records")) / 50
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    log = MemoryLog(lambda: 0)
+    client = RecordClient(
+        DirectEventLog(log, DirectDriver(log, [], bytes(32)), 1, "predictions"), NODES, STREAM.dimension
+    )
+    rows = STREAM.rows.part(0, 2)
+    asked: list[tuple[list[str], list[str], list[int]]] = [
+        (["a"], ["u", "v"], [0, 0]),
+        (["a", "a"], ["u", "v"], [0, 0]),
+        (["a", "b"], ["u", ""], [0, 0]),
+        (["a", "b"], ["u", "v"], [0, NODES]),
+    ]
+    for names, users, nodes in asked:
+        with pytest.raises(HushstreamError, match="expected"):
+            asyncio.run(client.predict_many(names, users, nodes, rows))
+    for labels in ([1], [1, 0], [1, 2]):
+        with pytest.raises(HushstreamError, match="label_many: expected"):
+            asyncio.run(client.label_many(["a", "b"], ["u", "v"], [0, 0], labels))
+    assert not any(len(held) for _, held in log.partitions())
