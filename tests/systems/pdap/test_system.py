@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import reduce
+from itertools import product
 from operator import and_
 
 import numpy as np
@@ -13,15 +15,18 @@ from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts
 from hushstream.engine.values import ConfigurationError
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.statement import statement_of
 from hushstream.ops.verify import verify
 from hushstream.privacy.contents import Form
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import VendorConfig
 from hushstream.systems.pdap.contents import TRUSTED, ZONES, pdap_contents
+from hushstream.systems.pdap.counter import pending
 from hushstream.systems.pdap.system import KIND, declare
 
 SEEDS = (1, 2, 3)
@@ -46,7 +51,7 @@ def played(shops, placement, content, seed):
     driver = DirectDriver(log, all_machines(system, KeySource(seed=seed)), NONCE)
 
     def put(topic, schema, **fields):
-        log.append(topic, 0, codec.encode(schema, fields))
+        log.append(f"{topic}.{fields.pop('vendor', 'one')}", 0, codec.encode(schema, fields))
         driver.pump()
 
     for number in range(60):
@@ -56,16 +61,16 @@ def played(shops, placement, content, seed):
         reward = float(content) if number == 0 else float(number % 3 == 0)
         put("clicks", "Feedback", kind="shown", event_id=event, user=f"u{number % 9}", arm=arm, reward=0.0)
         put("clicks", "Feedback", kind="reward", event_id=event, user=f"u{number % 9}", arm=arm, reward=reward)
-    for phase in range(2):
-        put("contexts", "Seal", phase=phase, origin=-1, config_digest=bytes(16), after_click=-1)
+    for phase, vendor in product(range(2), ("one", "two")):
+        put("contexts", "Seal", vendor=vendor, phase=phase, origin=-1, config_digest=bytes(16), after_click=-1)
     return system, log
 
 
 def values_on(log):
-    """Every field of every record by topic; columns also as the multiset of their entries: their order is keyed."""
+    """By topic, of all vendors: every field of every record, and the multiset of its entries, whose order is keyed."""
     found = {}
     for (topic, _), records in log.partitions():
-        there = found.setdefault(topic, Counter())
+        there = found.setdefault(common_name(topic), Counter())
         for record in records:
             schema, fields = codec.decode(record.value)
             for name, value in fields.items():
@@ -107,6 +112,32 @@ def test_what_such_a_deployment_leaves_follows_from_its_logs(shops):
     assert found.exit_code == 0, found
 
 
+def test_a_vendor_checks_its_own_work_and_says_nothing_of_what_others_sent_to_the_counter(shops):
+    system, log = played(shops, "serving", 1, 1)
+    logs = LogCopy.of(log)
+    for vendor, changed in (("one", 1), ("two", 0)):
+        found = verify(logs, system, KeySource(seed=1), [f"learner.{vendor}"])
+        assert found.exit_code == 0, found
+        assert {finding.topic for finding in found.findings} == {"outcomes"}
+        assert {finding.status for finding in found.findings} == {Status.UNCHECKABLE}
+        # What the first vendor sent is missing; the other has sent nothing but the ends of phases.
+        seals = [record for record in logs.part(("outcomes", 0)).records if codec.decode(record.value)[0] == "Seal"]
+        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(seals), seals)})
+        assert verify(cut, system, KeySource(seed=1), [f"learner.{vendor}"]).exit_code == changed
+
+
+@pytest.mark.parametrize("placement", ["serving", "home"])
+def test_an_outcome_in_two_blocks_is_found_though_the_same_code_recomputes_it(shops, placement, monkeypatch):
+    """A counter that forgets to clear what it released would agree with itself."""
+    whole = pending.close
+    monkeypatch.setattr(pending, "close", lambda grid, waiting, least: (whole(grid, waiting, least)[0], waiting))
+    system, log = played(shops, placement, 1, 1)
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 1
+    assert all("outcomes where" in finding.reason for finding in found.findings)
+    assert {common_name(finding.topic) for finding in found.findings} == {"journal-counter"}
+
+
 # What is said, and what cannot be.
 
 
@@ -122,10 +153,10 @@ def test_a_folder_gives_the_deployment_that_was_prepared(shops, tmp_path):
     config = shops.make_config()
     made = prepare(tmp_path, config)
     assert load(tmp_path).digest == made.digest == shops.make_system().digest
-    assert made.partitions["outcomes"] == 1
-    assert made.partitions["forwards"] == 2
+    assert {name for name in made.partitions if name.startswith("outcomes")} == {"outcomes"}
     home = declare(shops.make_system(release={"placement": "home"}))
-    assert (home.partitions["outcomes"], home.partitions["journal-counter"], home.partitions["ledger"]) == (2, 2, 2)
+    for name in ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter"):
+        assert {topic for topic in home.partitions if topic.startswith(name)} == {f"{name}.one", f"{name}.two"}
 
 
 def test_a_replay_of_a_public_dataset_is_another_deployment(shops):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
@@ -16,12 +18,12 @@ from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
 from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE
 
 
-def _learner(system: PdapSystem, home: int, keys: RoleKeys) -> PdapLearnerMachine:
-    return PdapLearnerMachine(system, home, keys.own)
+def _learner(system: PdapSystem, home: int, keys: RoleKeys, party: str) -> PdapLearnerMachine:
+    return PdapLearnerMachine(system, party, home, keys.own)
 
 
-def _counter(system: PdapSystem, home: int, keys: RoleKeys) -> BlockCounterMachine:
-    return BlockCounterMachine(system, home, keys.own, keys.ring)
+def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> BlockCounterMachine:
+    return BlockCounterMachine(system, keys.own, keys.ring, party)
 
 
 def _aggregator(system: PdapSystem, line: int, keys: RoleKeys) -> PdapAggregatorMachine:
@@ -42,7 +44,8 @@ LEARNER = Role(
     key_zone=EDGE_ZONE,
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("outcomes", "forwards", "dead-letters-edge"),
+    writes=("outcomes", "dead-letters-edge"),
+    writes_abroad=("forwards",),
     broadcasts=("models",),
     marks="marks-edge",
     homes="learner",
@@ -51,6 +54,7 @@ LEARNER = Role(
     reasons=tuple(PdapRefusal),
     private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+    each=True,
 )
 
 COUNTER = Role(
@@ -68,6 +72,7 @@ COUNTER = Role(
     reasons=tuple(PdapRefusal),
     private_work=False,
     outcomes={**OUTCOMES, BEYOND_HORIZON: "slot-public"},
+    proof=overlaps,
 )
 
 AGGREGATOR = Role(
@@ -85,3 +90,6 @@ AGGREGATOR = Role(
 )
 
 ROLES = (LEARNER, COUNTER, AGGREGATOR)
+
+HOME_ROLES = (LEARNER, replace(COUNTER, each=True), AGGREGATOR)
+"""Where each vendor has a counter of its own."""
