@@ -16,10 +16,10 @@ import pytest_asyncio
 HARNESS = Path(__file__).with_name("harness")
 
 
-def load(name: str) -> ModuleType:
+def load(name: str, folder: Path = HARNESS) -> ModuleType:
     known = f"hushstream_test_{name}"
     if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, HARNESS / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(known, folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[known] = importlib.util.module_from_spec(spec)
@@ -37,6 +37,12 @@ def harness() -> Any:
 def machines() -> Any:
     """The module of the small machines; its file is their factories' home."""
     return load("machines")
+
+
+@pytest.fixture(scope="session")
+def bombs() -> Any:
+    """The module of record batches that are large when they are unpacked; `make drill` uses it, too."""
+    return load("bomb", HARNESS.parents[1] / "drills")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,19 +6,12 @@ import asyncio
 import hashlib
 import inspect
 import signal
-import struct
-import time
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.conn import create_conn
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.util import calc_crc32c, encode_varint
 
 from hushstream.agents.logs import LogReader
 from hushstream.agents.unopened import PRIVATE_API
@@ -41,40 +34,6 @@ def test_private_api_of_the_fetcher_is_what_was_read(name: str) -> None:
     )
 
 
-def varint(value: int) -> bytes:
-    out = bytearray()
-    encode_varint(value, out.append)
-    return bytes(out)
-
-
-def record_of(value_bytes: int) -> Iterator[bytes]:
-    """One record of zeros, piece by piece."""
-    head = b"\0" + varint(0) + varint(0) + varint(-1) + varint(value_bytes)
-    yield varint(len(head) + value_bytes + 1) + head
-    for _ in range(value_bytes >> 20):
-        yield bytes(1 << 20)
-    yield varint(0)
-
-
-def gzip_bomb(value_bytes: int) -> bytes:
-    """A record batch of one record, as Kafka's own clients compress it."""
-    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
-    packed = b"".join([*(packer.compress(piece) for piece in record_of(value_bytes)), packer.flush()])
-    now_ms = int(time.time() * 1000)
-    rest = struct.pack(">hiqqqhii", 1, 0, now_ms, now_ms, -1, -1, -1, 1) + packed
-    return struct.pack(">qiibI", 0, 9 + len(rest), -1, 2, calc_crc32c(rest)) + rest
-
-
-async def produce_raw(bootstrap: str, topic: str, batch: bytes) -> None:
-    host, _, port = bootstrap.rpartition(":")
-    connection = await create_conn(host, int(port), request_timeout_ms=30_000)
-    try:
-        answer = await connection.send(ProduceRequest(None, -1, 30_000, [(topic, [(0, batch)])]))
-    finally:
-        connection.close()
-    assert answer.topics[0][1][0][1] == 0, answer
-
-
 def peak_bytes(pid: int) -> int:
     """The most memory that a process has had."""
     return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
@@ -82,9 +41,9 @@ def peak_bytes(pid: int) -> int:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its_partition_goes_on(
-    bench: Any, harness: Any, machines: Any
+    bench: Any, harness: Any, machines: Any, bombs: Any
 ) -> None:
-    bomb = await asyncio.to_thread(gzip_bomb, BOMB_BYTES)
+    bomb = await asyncio.to_thread(bombs.gzip_bomb, BOMB_BYTES)
     assert len(bomb) < 1 << 20
     events = [(1_000_000 + number, b"k%d" % number) for number in range(3)]
     run = harness.Deployment(
@@ -92,7 +51,7 @@ async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its
         {("events", 0): events}, 1, {"schedule": "live"},
     )  # fmt: skip
     async with run:
-        await produce_raw(bench.bootstrap, run.settings.physical("events"), bomb)
+        await bombs.produce(bench.bootstrap, run.settings.physical("events"), 0, bomb)
         await run.append({("events", 0): events})
         worker = await run.start()
         await run.folded_all()
@@ -109,7 +68,7 @@ async def test_a_gzip_record_that_would_fill_the_memory_is_a_dead_letter_and_its
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_one_record_stands_for_a_closed_batch_at_its_last_offset_for_every_reader_of_ours_and_for_nobody_else(
-    bench: Any, harness: Any, machines: Any
+    bench: Any, harness: Any, machines: Any, bombs: Any
 ) -> None:
     run = harness.Deployment(
         bench, "closed", f"{machines.__file__}:counting", {"targets": 1}, machines.counting(targets=1),
@@ -120,7 +79,7 @@ async def test_one_record_stands_for_a_closed_batch_at_its_last_offset_for_every
         builder = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 20)
         for number in range(3):
             builder.append(number, 1_000_001, None, b"k1", [])
-        await produce_raw(bench.bootstrap, topic, bytes(builder.build()))
+        await bombs.produce(bench.bootstrap, topic, 0, bytes(builder.build()))
         await run.append({("events", 0): [(1_000_002, b"k2")]})
         async with LogReader(run.settings) as reader:
             for low in (0, 2):
