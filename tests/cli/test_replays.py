@@ -86,7 +86,7 @@ WORLDS = (
             ("--dataset", "obd"),
             f"{WORLDS}; 'obd' is played by `hushstream eval",
         ),
-        (("--dataset", "filmtrust"), "'filmtrust' is a dataset that no command plays: `hushstream datasets inspect"),
+        (("--dataset", "filmtrust"), "'filmtrust' is played by `hushstream replay bgt --dataset filmtrust`"),
         (("--dataset", "colin"), "got 'colin'; 'colin' is played by `hushstream replay colin --dataset colin`"),
         (("colin", "--dataset", "synthetic"), "'synthetic' is played by `hushstream replay p2b --dataset synthetic`"),
         (("--world", "colour=1"), "has no option colour; known: variant, users"),

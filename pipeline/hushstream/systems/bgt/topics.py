@@ -32,7 +32,8 @@ UPDATES = Topic(
     name="updates",
     schemas=("RatingRound", "RatingSlot", "Seal"),
     zone=SHUFFLER_ZONE,
-    partition_rule=PartitionRule.HOME,
+    # The one collector's: raters of all partitions write to it.
+    partition_rule=PartitionRule.LINE,
     count="shuffler",
     retention_ms=SHORT_MS,
     # A slot is the whole allowance of a user in its round.

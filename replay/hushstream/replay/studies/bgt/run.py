@@ -103,14 +103,11 @@ def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
 
 def _world(options: BgtOptions) -> RatingWorld:
     # MovieLens' ratings go by the name of their dataset here, where another system has a world of that name.
-    known = worlds.WORLDS.get(options.dataset)
+    name = "ml-ratings" if options.dataset == "ml-100k" else options.dataset
     values = dict(options.world)
-    if known is None:
-        if "seed" in catalogue.world_options(options.dataset):
-            values.setdefault("seed", options.seed)
-        world: object = catalogue.make_world(options.dataset, **values)
-    else:
-        world = known(**values)
+    if "seed" in catalogue.world_options(name):
+        values.setdefault("seed", options.seed)
+    world: object = catalogue.make_world(name, **values)
     if not isinstance(world, RatingWorld):
         raise HushstreamError(f"dataset: expected a world of ratings, got {options.dataset!r}{hint(options.dataset)}")
     if not world.public:

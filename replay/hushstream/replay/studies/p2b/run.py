@@ -16,6 +16,7 @@ import numpy as np
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.ops.log_copy import LogCopy
+from hushstream.replay.catalogue.known_worlds import system_of
 from hushstream.replay.catalogue.players import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
@@ -27,7 +28,6 @@ from hushstream.replay.report.results import ArmSummary, CellRow, RunResult, Sta
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
@@ -120,7 +120,7 @@ def _world(options: P2BOptions) -> World:
     if wanted and "users" in world_options(options.dataset):
         values.setdefault("users", wanted)
     world = make_world(options.dataset, **values)
-    if isinstance(world, CollaborativeWorld):
+    if system_of(options.dataset) != "p2b":
         raise HushstreamError(
             f"dataset: expected a world of unrelated users, got {options.dataset!r}{hint(options.dataset)}"
         )
