@@ -25,6 +25,7 @@ from hushstream.client import (
     waiting,
 )
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.ratings import connect_ratings
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.replay.runners.session import DirectSession
@@ -261,7 +262,7 @@ SHOP = {
 }
 
 
-def test_a_folder_of_the_other_conversation_is_refused_in_words(tmp_path):
+async def test_a_folder_of_the_other_conversation_is_refused_in_words(tmp_path):
     prepare(tmp_path / "shop", parse_config(SHOP))
     prepare(tmp_path / "words", parse_config(PDOL))
     with pytest.raises(HushstreamError, match="applications write records, got small, where they write contexts"):
@@ -270,6 +271,10 @@ def test_a_folder_of_the_other_conversation_is_refused_in_words(tmp_path):
         connect("127.0.0.1:9", tmp_path / "words")
     with pytest.raises(HushstreamError, match="expected the deployment's folder, or nodes and dimension"):
         connect_records("127.0.0.1:9", "words")
+    prepare(tmp_path / "films", parse_config({"system": "bgt", "deployment": "films", "items": 5}))
+    with pytest.raises(HushstreamError, match="applications write ratings, got words, where they write records"):
+        connect_ratings("127.0.0.1:9", tmp_path / "words")
+    assert connect_ratings("127.0.0.1:9", tmp_path / "films")
     assert connect_records("127.0.0.1:9", tmp_path / "words")
 
 

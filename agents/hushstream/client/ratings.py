@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from hushstream.agents.security import Security
 from hushstream.client.client import EventLog
 from hushstream.client.journals import JournalReader
-from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.engine.conversation import Conversation
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
@@ -185,7 +186,7 @@ class RatingClient:
 
 def connect_ratings(
     bootstrap: str,
-    config: BgtConfig,
+    deployment: BgtConfig | Path,
     *,
     prefix: str | None = None,
     security: Security | None = None,
@@ -195,13 +196,23 @@ def connect_ratings(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        config: of the deployment.
+        deployment: its folder (the configuration alone is read, which is public), or its configuration.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
         edition: in which records are written (`hushstream.schemas.catalogue`).
+
+    Raises:
+        HushstreamError: the folder is of a system that takes no ratings.
     """
+    digest = None
+    if isinstance(deployment, Path):
+        system = read_deployment(deployment, PREDICTIONS)
+        config, digest = system.requests, system.digest
+    else:
+        config = deployment
     own = f"{config.deployment}." if prefix is None else prefix
-    return RatingClient(KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS), config, edition=edition)
+    log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
+    return RatingClient(log, config, edition=edition)
 
 
 def _require_id(name: str, text: str) -> None:

@@ -230,7 +230,7 @@ class System:
         core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.conversation`) refuses by before it sends: `hushstream.engine.requests.ContextRules`
-            where decisions are asked for. None where nobody knows before the workers do.
+            where decisions are asked for, one of their own elsewhere. None where nobody knows before the workers do.
         parties: who has topics and roles of their own in it (`hushstream.engine.parties`); none in most systems.
         outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
             rights by name.

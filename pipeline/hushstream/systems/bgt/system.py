@@ -38,6 +38,7 @@ def declare(core: BgtSystem) -> System:
         words=WORDS,
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         core=core,
+        requests=config,
         public_dataset=core.public_dataset,
     )
 
