@@ -38,7 +38,7 @@ DECISIONS = {
     "arms": 2,
     "reward": "liked",
     "uniform": True,
-    "public": True,
+    "data": "public",
 }
 
 

@@ -18,7 +18,7 @@ MAPPING = {
     "arms": 3,
     "reward": "liked",
     "uniform": True,
-    "public": True,
+    "data": "public",
 }
 
 
@@ -231,7 +231,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"public": False}, "expected `public: true`"),
+        ({"public": True}, "public: expected the key `data` in its place"),
         ({"colour": "red"}, "unknown key colour; known: context"),
         ({"reward": "clicked"}, "missing column clicked; the file has who, x, y, shown, liked"),
         ({"arms": 2}, "column shown: expected an arm in 0..1"),

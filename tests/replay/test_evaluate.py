@@ -38,7 +38,7 @@ KEYS = {
     "arms": ARMS,
     "reward": "liked",
     "uniform": True,
-    "public": True,
+    "data": "public",
 }
 
 
@@ -148,14 +148,18 @@ def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(file
     # deviation of at most .046, so .3 against a start from the exact model is more than four of them away.
     found = evaluate(**files(rows=1600), seed=1)
     rows = {(row.policy, row.estimator): row for row in found.policies}
+    fixed = ("snips", "ips", "dm", "dr", "sndr", "switch-dr")
+    learning = ("cold", "warm_nonprivate", "warm_private")
     assert set(rows) == {
-        ("cold", "replay"),
-        ("warm_nonprivate", "replay"),
-        ("warm_private", "replay"),
-        ("random", "snips"),
-        ("random", "ips"),
+        *((policy, estimator) for policy in learning for estimator in ("replay", *fixed)),
+        *((policy, estimator) for policy in ("random", "popular", "non-private") for estimator in fixed),
         ("logged", "ips"),
     }
+    # The best arm for each of the two contexts earns .9, one arm for all .5, and every estimator but DM says how sure.
+    for estimator in fixed:
+        assert rows["non-private", estimator].value == pytest.approx(0.9, abs=0.3)
+        assert rows["popular", estimator].value == pytest.approx(0.5, abs=0.3)
+        assert (rows["popular", estimator].ci95 is None) == (estimator == "dm")
     warm, random = rows["warm_nonprivate", "replay"], rows["random", "snips"]
     assert warm.value > random.value + 0.3
     assert warm.ci95.low > random.ci95.high
@@ -229,17 +233,18 @@ def test_results_are_written_as_json_and_csv(files, tmp_path):
     document, table = found.write(tmp_path / "out")
     read = json.loads(document.read_text())
     assert read["schema"] == "hushstream.evaluation"
-    assert [row["policy"] for row in read["policies"]] == ["cold", "random", "random", "logged"]
+    names = [row["policy"] for row in read["policies"]]
+    assert list(dict.fromkeys(names)) == ["cold", "random", "popular", "non-private", "logged"]
     lines = table.read_text().splitlines()
     assert lines[0].startswith("policy,estimator,value,")
-    assert len(lines) == 5
+    assert len(lines) == 1 + len(names)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"public": False}, "expected `public: true`"),
-        ({"uniform": False}, "has no propensities"),
+        ({"data": "secret"}, "data: expected `data: public`"),
+        ({"public": True}, "public: expected the key `data` in its place: `data: public`, .* or `data: internal`"),
         ({"bounds": {}, "categories": {}, "context": ["age"]}, "row 1: expected a context of entries of at least 0"),
         ({"bounds": {"height": [0, 1]}}, "bounds: expected columns of the context, got height"),
         ({"bounds": {"age": [5, 5]}}, r"bounds.age: expected \[low, high\]"),
@@ -248,7 +253,6 @@ def test_results_are_written_as_json_and_csv(files, tmp_path):
         ({"categories": {"device": ["phone", "desk"], "age": ["1"]}}, "got both for age"),
         ({"categories": {"device": "phone"}}, "categories.device: expected a list of names"),
         ({"categories": {"device": ["phone"]}}, "column device: expected one of the 1 categories of the mapping"),
-        ({"public": "yes"}, "public: expected true or false, got str"),
         ({"propensity": "p"}, "uniform: expected it or a propensity column, got both"),
         ({"context": ["device", "size"], "bounds": {"size": [0, 1]}}, "missing column size"),
         ({"user": None}, "user: expected a non-empty text"),

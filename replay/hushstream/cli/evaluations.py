@@ -38,6 +38,9 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     log: Annotated[Path | None, typer.Option(help="A log as CSV or Parquet; needs --mapping.")] = None,
     mapping: Annotated[Path | None, typer.Option(help="YAML: which column of the log means what.")] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Draft the mapping of this log, print it (or write it to --mapping), and end.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="A published log in place of a file: obd.")] = None,
     dataset_options: Annotated[
         list[str] | None, typer.Option("--option", help="Of the published log, for instance campaign=men.")
@@ -61,7 +64,24 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Also write JSON and CSV into this folder.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Replay the log of another policy through the agents: what would they have earned?"""
+    """Replay the log of another policy through the agents: what would they have earned?
+
+    A log of your own is a CSV or Parquet file with one decision a row, and a mapping that says what its columns mean;
+    --init LOG drafts one. Its keys:
+
+    data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
+    \n\nuser, timestamp: columns; timestamp_unit: iso, s or ms
+    \n\ncontext: columns of what was known; bounds: {column: [low, high]} of numbers; categories: {column: [names]}
+    \n\narm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
+    \n\nreward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
+    \n\nposition, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
+
+    Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
+    with its interval and effective sample size; none is given below 20 effective rows.
+    """
+    if init is not None:
+        _draft(init, mapping)
+        return
     from hushstream.replay.configurations import nested
     from hushstream.replay.study import studies
 
@@ -97,6 +117,19 @@ def evaluate(
     show(found.as_json(), json, found.table(), "\n".join(map(str, written)))
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
+
+
+def _draft(log: Path, mapping: Path | None) -> None:
+    from hushstream.replay.logged.draft import draft_mapping
+
+    text = draft_mapping(log)
+    if mapping is None:
+        typer.echo(text, nl=False)
+        return
+    if mapping.exists():
+        raise HushstreamError(f"{mapping}: expected no file, as a draft would take its place; got one")
+    mapping.write_text(text, encoding="utf-8")
+    typer.echo(f"{mapping}: drafted; read it through, then: hushstream evaluate --log {log} --mapping {mapping}")
 
 
 def audit(

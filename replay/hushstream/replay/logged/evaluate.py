@@ -18,8 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.intervals import BOOTSTRAP_RESAMPLES, Interval, bootstrap_ratio, normal_interval
 from hushstream.replay.logged.log import LogError, LoggedDataset
+
+LEAST_EFFECTIVE = 20
+"""Below so many effective rows no value is given: it would be an anecdote with a decimal point."""
 
 SMALL_SAMPLE = 100
 SMALL_SHARE = 0.01
@@ -32,10 +36,10 @@ class PolicyValue:
     """An estimate of the mean reward of a policy.
 
     Attributes:
-        estimator: ``replay``, ``ips`` or ``snips``.
+        estimator: ``replay``, ``ips``, ``snips``, ``dm``, ``dr``, ``sndr`` or ``switch-dr``.
         value: the estimate.
         normal: 95 % interval from the central limit theorem.
-        bootstrap: 95 % percentile interval, seeded.
+        bootstrap: 95 % percentile interval, seeded; None where only the normal one is made.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows of the log.
         largest_weight: the largest importance weight; for replay 1.
@@ -45,7 +49,7 @@ class PolicyValue:
     estimator: str
     value: float
     normal: Interval
-    bootstrap: Interval
+    bootstrap: Interval | None
     effective_sample_size: float
     rows: int
     largest_weight: float
@@ -160,6 +164,51 @@ def _propensities(log: LoggedDataset) -> npt.NDArray[np.float64]:
     if log.propensities is None:
         raise LogError(f"{log.name}: the log has no propensities; without them no other policy can be judged")
     return log.propensities
+
+
+def policy_values(
+    log: LoggedDataset,
+    probabilities: npt.NDArray[np.float64],
+    expected: npt.NDArray[np.float64],
+    seed: int = 0,
+) -> list[PolicyValue]:
+    """Every estimator's value of a fixed policy, and of the decisions (n,) that a learning one made row by row.
+
+    Such decisions follow from earlier rows alone, so each term has the mean that it has for a fixed policy.
+
+    Args:
+        log: must have propensities.
+        probabilities: (n, K) of the policy.
+        expected: (n, K) estimated rewards of every arm, out of fold.
+        seed: of the bootstrap of IPS and SNIPS.
+
+    Raises:
+        LogError: the log has no propensities or no rows, or ``probabilities`` are none.
+    """
+    shown = _probabilities_shown(log, probabilities)
+    propensities = _propensities(log)
+    weights = shown / propensities
+    total = float(weights.sum())
+    effective = total**2 / float((weights**2).sum()) if total else 0.0
+    found = [importance_sampling(log, probabilities, self_normalised=own, seed=seed) for own in (True, False) if total]
+    rewarded = int(np.count_nonzero(shown * log.rewards))
+    warnings = (*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights))
+    for name, one in estimates(probabilities, log.chosen, log.rewards, propensities, expected).items():
+        modelled = name == "dm"
+        found.append(
+            PolicyValue(
+                estimator=name,
+                value=one.value,
+                # Rows tell nothing of the error of the estimate that DM rests on: it has no interval.
+                normal=normal_interval(one.value, 0.0 if modelled else one.error),
+                bootstrap=None,
+                effective_sample_size=float(len(log)) if modelled else effective,
+                rows=len(log),
+                largest_weight=1.0 if modelled else float(weights.max()),
+                warnings=() if modelled else warnings,
+            )
+        )
+    return found
 
 
 def _probabilities_shown(log: LoggedDataset, probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -11,6 +11,12 @@ import numpy.typing as npt
 
 from hushstream.schemas.errors import HushstreamError
 
+INTERNAL_MARK = "INTERNAL, NOT PRIVATE"
+"""Stands wherever a figure on an internal log is shown."""
+
+ESTIMATED_MARK = "PROPENSITIES ESTIMATED"
+"""Stands wherever a figure rests on propensities that the log did not have."""
+
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -34,6 +40,8 @@ class LoggedDataset:
         eligible: (n, K) booleans, which arms could be shown, or None for all.
         positions: (n,) place on the screen, or None where there is one.
         arm_names: K names, or empty where arms are numbers.
+        internal: whether figures on it may be looked at inside alone.
+        estimated: whether the propensities were estimated from the log itself.
     """
 
     name: str
@@ -47,6 +55,8 @@ class LoggedDataset:
     eligible: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
     positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     arm_names: tuple[str, ...] = field(default=(), repr=False)
+    internal: bool = False
+    estimated: bool = False
 
     def __post_init__(self) -> None:
         rows = self.chosen.shape[0]
@@ -89,6 +99,8 @@ class LoggedDataset:
             chosen=self.chosen[rows],
             rewards=self.rewards[rows],
             arm_names=self.arm_names,
+            internal=self.internal,
+            estimated=self.estimated,
             **optional,
         )
 
@@ -136,6 +148,8 @@ def concatenate(parts: Sequence[LoggedDataset]) -> LoggedDataset:
         eligible=_joined(first.name, [part.eligible for part in parts]),
         positions=_joined(first.name, [part.positions for part in parts]),
         arm_names=first.arm_names,
+        internal=first.internal,
+        estimated=first.estimated,
     )
 
 

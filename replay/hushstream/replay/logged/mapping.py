@@ -12,6 +12,11 @@ import yaml
 
 from hushstream.replay.logged.log import LogError
 
+PUBLIC, INTERNAL = DATA = ("public", "internal")
+DATA_MEANING = (
+    "`data: public`, where exact figures may be shown to anybody, or `data: internal`, for a log of your own users: "
+    "every output is then marked INTERNAL, NOT PRIVATE"
+)
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _REQUIRED = ("context", "arm", "arms", "reward")
 _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
@@ -29,7 +34,8 @@ class TableMapping:
         user: who it was; None: every row is a user of its own.
         timestamp: when; None: rows are a millisecond apart.
         timestamp_unit: ``iso`` (ISO 8601, without zone: UTC), ``s`` or ``ms`` since 1970.
-        propensity: probability in (0, 1] with which that arm was shown.
+        propensity: probability in (0, 1] with which that arm was shown; estimated where there is neither it nor
+            ``uniform``.
         eligible: the arms that could be shown, joined by ``eligible_separator`` (Parquet: or a list).
         eligible_separator: see there.
         position: place on the screen, an integer.
@@ -37,7 +43,8 @@ class TableMapping:
         uniform: the log has no propensities, and every eligible arm was shown with the same probability.
         bounds: (low, high) of a number, by column of the context; public, never taken from the rows.
         categories: the values of a column of the context that holds names; public, in order.
-        public: whether exact figures on the log may be shown.
+        data: ``public`` (exact figures on the log may be shown to anybody) or ``internal`` (they may be looked at
+            inside alone, and every output says so); None where it is not said.
     """
 
     context: tuple[str, ...]
@@ -55,7 +62,7 @@ class TableMapping:
     uniform: bool = False
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    public: bool = False
+    data: str | None = None
 
     @property
     def arm_count(self) -> int:
@@ -94,6 +101,8 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     Raises:
         LogError: as `load_mapping`.
     """
+    if "public" in content:
+        raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
     known = [entry.name for entry in fields(TableMapping)]
     unknown = sorted(str(key) for key in content if key not in known)
     if unknown:
@@ -105,7 +114,7 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     values["context"] = _names(source, "context", values["context"])
     values["arms"] = _arms(source, values["arms"])
     for key, value in values.items():
-        if key in ("public", "uniform"):
+        if key == "uniform":
             if not isinstance(value, bool):
                 raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
         elif key in ("bounds", "categories"):
@@ -116,6 +125,8 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     _check_features(source, mapping)
     if mapping.uniform and mapping.propensity is not None:
         raise LogError(f"{source}: uniform: expected it or a propensity column, got both")
+    if mapping.data not in (None, *DATA):
+        raise LogError(f"{source}: data: expected {DATA_MEANING}")
     if mapping.timestamp_unit not in TIMESTAMP_UNITS:
         raise LogError(f"{source}: timestamp_unit: expected one of {', '.join(TIMESTAMP_UNITS)}")
     if len(mapping.delimiter) != 1:

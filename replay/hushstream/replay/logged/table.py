@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
 from hushstream.replay.logged.frames import FRAME, Table, columns_of, is_file, name_of, pieces
 from hushstream.replay.logged.log import LogError, LoggedDataset
-from hushstream.replay.logged.mapping import TableMapping, load_mapping
+from hushstream.replay.logged.mapping import INTERNAL, TableMapping, load_mapping
 from hushstream.replay.logged.values import (
     Place,
     arm_numbers,
@@ -30,7 +30,7 @@ from hushstream.replay.logged.values import (
     times_ms,
 )
 
-_PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 _CHUNK_ROWS = 65536
 
 
@@ -82,6 +82,24 @@ def stream_table(
         yield _checked(name, mapping, chunk)
 
 
+def columns_in(path: Path, delimiter: str = ",") -> list[str]:
+    """The names of the columns of a CSV or Parquet file.
+
+    Raises:
+        LogError: there is no such file, or it is not of its format.
+    """
+    if not path.is_file():
+        raise LogError(f"{path}: expected a file, there is none")
+    if path.suffix.lower() in PARQUET_SUFFIXES:
+        with _parquet_file(path) as file:
+            return list(file.schema_arrow.names)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            return next(csv.reader(stream, delimiter=delimiter), [])
+    except (UnicodeDecodeError, csv.Error):
+        raise LogError(f"{path}: expected CSV in UTF-8 with a header") from None
+
+
 def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
     """Yield the columns that a mapping asks for, unchecked, in parts of at most ``chunk_rows`` rows.
 
@@ -102,7 +120,7 @@ def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawC
     path = Path(table)
     if not path.is_file():
         raise LogError(f"{path}: expected a file, there is none")
-    read = _read_parquet if path.suffix.lower() in _PARQUET_SUFFIXES else _read_csv
+    read = _read_parquet if path.suffix.lower() in PARQUET_SUFFIXES else _read_csv
     return read(path, mapping, chunk_rows)
 
 
@@ -154,6 +172,7 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         propensities=propensities,
         eligible=eligible,
         positions=integers(*column(mapping.position)) if mapping.position else None,
+        internal=mapping.data == INTERNAL,
         arm_names=mapping.arms if isinstance(mapping.arms, tuple) else (),
     )
 
@@ -225,17 +244,20 @@ def _places(path: Path | str, header: Sequence[str], mapping: TableColumns) -> d
     return {column: list(header).index(column) for column in mapping.columns}
 
 
-def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+def _parquet_file(path: Path) -> Any:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise LogError(f"{path}: reading Parquet needs pyarrow: install hushstream[parquet]") from error
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path)
     except pyarrow.ArrowInvalid as error:
         raise LogError(f"{path}: expected a Parquet file, got something else") from error
-    with file:
+
+
+def _read_parquet(path: Path, mapping: TableColumns, chunk_rows: int) -> Iterator[RawChunk]:
+    with _parquet_file(path) as file:
         _places(path, file.schema_arrow.names, mapping)
         first_row = 0
         for batch in file.iter_batches(batch_size=chunk_rows, columns=list(mapping.columns)):

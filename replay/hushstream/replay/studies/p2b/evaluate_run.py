@@ -17,11 +17,13 @@ from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
-from hushstream.replay.logged.evaluate import importance_sampling, replay_value, thinned
+from hushstream.replay.logged.evaluate import importance_sampling, policy_values, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.frames import Table
-from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
-from hushstream.replay.logged.mapping import load_mapping, parse_mapping
+from hushstream.replay.logged.log import INTERNAL_MARK, LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.mapping import DATA_MEANING, load_mapping, parse_mapping
+from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
+from hushstream.replay.logged.references import one_arm, references
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
@@ -123,7 +125,8 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
-        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=log.name)
+        marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
+        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked)
         system = load(folder)
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
@@ -149,16 +152,21 @@ def read_log(options: EvaluateOptions) -> LoggedDataset:
     if options.limit is not None:
         log = log.select(np.arange(min(options.limit, len(log))))
     require_histograms(log)
-    return log
+    if log.internal and options.bootstrap is not None:
+        raise HushstreamError(
+            f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
+            f"embedded broker keeps them on this machine"
+        )
+    return log if log.propensities is not None else with_estimated_propensities(log, options.seed)
 
 
 def _read_table(table: Table, given: Path | Mapping[str, Any], limit: int | None) -> LoggedDataset:
     mapping = parse_mapping(given, "mapping") if isinstance(given, Mapping) else load_mapping(given)
-    if not mapping.public:
+    if mapping.data is None:
         source = "mapping" if isinstance(given, Mapping) else given
         raise LogError(
-            f"{source}: expected `public: true`; an evaluation prints exact figures on contexts and rewards and "
-            f"builds the non-private model, and keys come from a seed: only a public log may be evaluated"
+            f"{source}: an evaluation prints exact figures on contexts and rewards, and its keys come from a seed: "
+            f"expected {DATA_MEANING}"
         )
     parts, rows = [], 0
     for part in stream_table(table, mapping):
@@ -232,26 +240,34 @@ def _evaluation(
         counts={**recording.counts, **record_counts(recording.logs)},
         seconds=recording.played.seconds,
         verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
+        internal=log.internal,
+        estimated=log.estimated,
     )
 
 
 def _policies(log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int) -> list[PolicyRow]:
-    """Every arm of the comparison, and beside them two policies that do not learn, all on the same rows."""
+    """Every arm of the comparison, and beside them policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
     assert part.propensities is not None
+    expected = expected_rewards(log, seed)[evaluated]
     rows = []
     for arm in plan.arms:
-        agrees = played.decided[arm][evaluated] == part.chosen
-        kept = agrees & plan.survives[evaluated]
-        matched = int(agrees.sum())
-        if kept.any():
-            rows.append(PolicyRow.of(arm, replay_value(part, kept, seed), matched))
-        else:
-            rows.append(PolicyRow.none_kept(arm, len(part), matched))
-    arms = np.full(len(part), part.arms) if part.eligible is None else part.eligible.sum(axis=1)
-    for self_normalised in (True, False):
-        found = importance_sampling(part, 1.0 / arms, self_normalised=self_normalised, seed=_BOOTSTRAP + seed)
-        rows.append(PolicyRow.of("random", found))
+        decided = played.decided[arm][evaluated]
+        rows.append(_replayed(part, arm, decided == part.chosen, plan.survives[evaluated], seed))
+        matched = rows[-1].matched
+        values = policy_values(part, one_arm(decided, part.arms), expected, _BOOTSTRAP + seed)
+        rows += [PolicyRow.of(arm, found, matched) for found in values]
+    for name, probabilities in references(log.select(plan.contributes), part).items():
+        rows += [PolicyRow.of(name, found) for found in policy_values(part, probabilities, expected, _BOOTSTRAP + seed)]
     own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
     return [*rows, PolicyRow.of("logged", own)]
+
+
+def _replayed(
+    part: LoggedDataset, arm: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_], seed: int
+) -> PolicyRow:
+    kept, matched = agrees & survives, int(agrees.sum())
+    if not kept.any():
+        return PolicyRow.none_kept(arm, len(part), matched)
+    return PolicyRow.of(arm, replay_value(part, kept, seed), matched)

@@ -1,6 +1,7 @@
 """What a replayed log says of each policy, as frozen rows, JSON, CSV and a table.
 
-Everything here is exact figures on content (zone-private by PRIVACY rule 11), so it exists for public logs only.
+Everything here is exact figures on content (zone-private by PRIVACY rule 11): it exists for public logs, and for
+internal ones under a mark.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
-from hushstream.replay.logged.evaluate import PolicyValue
+from hushstream.replay.logged.evaluate import LEAST_EFFECTIVE, PolicyValue
 from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
 from hushstream.replay.report.results import COLD, WARM_PRIVATE, ArmSummary, RoleCheck, StatedGuarantee
 from hushstream.replay.report.summaries import compare
 from hushstream.replay.studies.p2b.evaluation_plot import draw_policies
@@ -34,9 +36,11 @@ class PolicyRow:
     """What one policy would have earned on the rows of the evaluated users.
 
     Attributes:
-        policy: an arm of the comparison, ``random`` (uniform over eligible arms) or ``logged`` (the log's own).
-        estimator: ``replay``, ``ips`` or ``snips``.
-        value: estimated mean reward; None where no row was kept.
+        policy: an arm of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned most
+            on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
+            rewards) or ``logged`` (the log's own).
+        estimator: see `PolicyValue`.
+        value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
         ci95: its normal 95 % interval; None where fewer than two rows count or all rewards are equal, since
             their spread then says nothing of the true one.
         bootstrap95: its percentile bootstrap interval; None as ``ci95``.
@@ -61,18 +65,19 @@ class PolicyRow:
     @classmethod
     def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
         """The row of an estimate."""
-        spread = math.isfinite(found.normal.high) and found.normal.high > found.normal.low
+        enough = found.effective_sample_size >= LEAST_EFFECTIVE
+        spread = enough and math.isfinite(found.normal.high) and found.normal.high > found.normal.low
         return cls(
             policy=policy,
             estimator=found.estimator,
-            value=found.value,
+            value=found.value if enough else None,
             ci95=found.normal if spread else None,
             bootstrap95=found.bootstrap if spread else None,
             effective_sample_size=found.effective_sample_size,
             rows=found.rows,
             matched=matched,
             largest_weight=found.largest_weight,
-            warnings=found.warnings,
+            warnings=found.warnings if enough else (_too_few(found.effective_sample_size), *found.warnings),
         )
 
     @classmethod
@@ -117,6 +122,8 @@ class Evaluation:
         counts: events by outcome and records by topic.
         seconds: how long the replay took.
         verify: what recomputing everything found, by role; None if it did not run.
+        internal: whether the log is of somebody's own users.
+        estimated: whether its propensities were estimated.
     """
 
     log: str
@@ -132,11 +139,14 @@ class Evaluation:
     counts: Mapping[str, int]
     seconds: float
     verify: Mapping[str, RoleCheck] | None
+    internal: bool = False
+    estimated: bool = False
 
     @property
     def marks(self) -> tuple[str, ...]:
         """Warnings that stand wherever a figure of this result is shown."""
-        return self.privacy.marks
+        own = ((INTERNAL_MARK, self.internal), (ESTIMATED_MARK, self.estimated))
+        return (*(mark for mark, stands in own if stands), *self.privacy.marks)
 
     @property
     def changed(self) -> bool:
@@ -165,7 +175,7 @@ class Evaluation:
             headline=self.headline,
             facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
             marks=self.marks,
-            rows=[_flat(row) for row in self.policies],
+            rows=[_flat(row, self.marks) for row in self.policies],
             pictures={"policies": lambda: draw_policies(self)},
         )
 
@@ -217,12 +227,16 @@ class Evaluation:
             paths[0].write_text(json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
             with paths[1].open("w", encoding="utf-8", newline="") as stream:
                 writer = csv.writer(stream, lineterminator="\n")
-                rows = [_flat(row) for row in self.policies]
+                rows = [_flat(row, self.marks) for row in self.policies]
                 writer.writerow(rows[0])
                 writer.writerows(row.values() for row in rows)
         except OSError as error:
             raise HushstreamError(f"{folder}: expected a folder to write to, got: {error.strerror}") from error
         return paths
+
+
+def _too_few(effective: float) -> str:
+    return f"{effective:.0f} effective rows are below {LEAST_EFFECTIVE}: no value is given"
 
 
 def _summary(row: PolicyRow | None) -> ArmSummary | None:
@@ -232,10 +246,10 @@ def _summary(row: PolicyRow | None) -> ArmSummary | None:
     return ArmSummary(row.value, (row.ci95.high - row.ci95.low) / 2, max(1, row.matched or 0))
 
 
-def _flat(row: PolicyRow) -> dict[str, Any]:
-    """One CSV line: intervals as two columns each, warnings as one text."""
+def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
+    """One CSV line: intervals as two columns each, warnings and marks as one text each."""
     values = row.as_json()
     for name in ("ci95", "bootstrap95"):
-        low, high = values.pop(name) or ("", "")
+        low, high = values.pop(name) or (None, None)
         values |= {f"{name}_low": low, f"{name}_high": high}
-    return values | {"warnings": "; ".join(row.warnings)}
+    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks)}

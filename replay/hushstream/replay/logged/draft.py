@@ -1,0 +1,169 @@
+"""A first mapping for somebody's log, with comments: what each column seems to mean, for its owner to correct."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
+
+ROWS = 20_000
+"""So many rows are looked at."""
+
+MOST_CATEGORIES = 40
+_MEANT = {
+    "user": (
+        "user",
+        "user_id",
+        "userid",
+        "customer",
+        "customer_id",
+        "account",
+        "account_id",
+        "visitor",
+        "who",
+        "session",
+    ),
+    "timestamp": ("timestamp", "time", "ts", "at", "date", "datetime", "created_at", "event_time"),
+    "arm": ("arm", "action", "item", "item_id", "shown", "offer", "variant", "product", "chosen", "recommended"),
+    "reward": ("reward", "click", "clicked", "bought", "purchase", "converted", "conversion", "liked", "success"),
+    "propensity": ("propensity", "propensity_score", "pscore", "prob", "probability", "action_prob"),
+    "position": ("position", "rank", "place"),
+}
+_ASK = "# ? no column seems to be it: write its name"
+_FROM_ROWS = "from the rows: put public bounds or names in their place"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns that a mapping reads."""
+
+    columns: tuple[str, ...]
+    delimiter: str = ","
+
+
+def draft_mapping(path: Path) -> str:
+    """A mapping file for a CSV or Parquet log, to be read through and corrected before it is used.
+
+    Raises:
+        LogError: the file cannot be read, or has no rows.
+    """
+    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else _delimiter(path)
+    names = columns_in(path, delimiter)
+    chunk = next(read_chunks(path, _Columns(tuple(names), delimiter), ROWS))
+    meant = {key: _first(names, among) for key, among in _MEANT.items()}
+    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_context(chunk.columns, names, meant)]
+    return "\n".join([*lines, *_what(chunk.columns, meant)]) + "\n"
+
+
+def _delimiter(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            head = "".join(islice(stream, 5))
+        return csv.Sniffer().sniff(head, ",;\t|").delimiter
+    except (OSError, UnicodeDecodeError):
+        raise LogError(f"{path}: expected a readable UTF-8 file with a header") from None
+    except csv.Error:
+        return ","
+
+
+def _first(names: Sequence[str], among: Sequence[str]) -> str | None:
+    lower = {name.lower(): name for name in reversed(names)}
+    return next((lower[name] for name in among if name in lower), None)
+
+
+def _head(path: Path, delimiter: str) -> Iterator[str]:
+    yield f"# What the columns of {path.name} mean; drafted from its first rows, so read it through."
+    yield "data: internal          # or public, if anybody may see exact figures on it; internal marks every output"
+    if delimiter != ",":
+        yield f"delimiter: {_yaml(delimiter)}"
+
+
+def _who(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
+    user, timestamp = meant["user"], meant["timestamp"]
+    yield (
+        "# user: COLUMN          # without it every row is a user of its own"
+        if user is None
+        else f"user: {_yaml(user)}"
+    )
+    if timestamp is None:
+        yield "# timestamp: COLUMN     # without it rows are a millisecond apart, in the order of the file"
+    else:
+        yield f"timestamp: {_yaml(timestamp)}"
+        yield f"timestamp_unit: {_unit(columns[timestamp])}     # iso (ISO 8601, without zone: UTC), s or ms since 1970"
+
+
+def _unit(values: Sequence[Any]) -> str:
+    if isinstance(values[0], datetime) or not (found := _numbers(values)):
+        return "iso"
+    return "ms" if max(found) > 1e11 else "s"
+
+
+def _context(columns: dict[str, Sequence[Any]], names: Sequence[str], meant: dict[str, str | None]) -> Iterator[str]:
+    left = [name for name in names if name not in meant.values()]
+    bounds = {name: _bounds(found) for name in left if (found := _numbers(columns[name]))}
+    texts = {name: sorted({str(value) for value in columns[name]}) for name in left if name not in bounds}
+    kept = {name: found for name, found in texts.items() if len(found) <= MOST_CATEGORIES}
+    known = [name for name in left if name in bounds or name in kept]
+    yield f"context: {_yaml(known)}   # what was known when it was shown"
+    if bounds:
+        yield f"bounds:                 # of numbers; {_FROM_ROWS}"
+        yield from (f"  {_yaml(name)}: {_yaml(list(pair))}" for name, pair in bounds.items())
+    if kept:
+        yield f"categories:             # of columns of names; {_FROM_ROWS}"
+        yield from (f"  {_yaml(name)}: {_yaml(found)}" for name, found in kept.items())
+    for name in texts.keys() - kept.keys():
+        yield f"# {name}: left out, as it has more than {MOST_CATEGORIES} different values"
+
+
+def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
+    arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
+    yield f"arm: {_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} of what was shown"
+    if arm is not None:
+        yield f"arms: {_yaml(_arms(columns[arm]))}   # how many (numbered from 0), or all their names"
+    yield (
+        f"reward: {_yaml(reward)}          # from 0 to 1" if reward else f"reward: COLUMN          {_ASK}, from 0 to 1"
+    )
+    if propensity is not None:
+        yield f"propensity: {_yaml(propensity)}   # with which that arm was shown, above 0"
+    else:
+        yield "# propensity: COLUMN    # with which that arm was shown; without it it is estimated, and marked so"
+        yield "# uniform: true         # if every eligible arm was shown with the same probability"
+    yield "# eligible: COLUMN      # the arms that could be shown, joined by eligible_separator (default |)"
+    if meant["position"] is not None:
+        yield f"position: {_yaml(meant['position'])}"
+
+
+def _arms(values: Sequence[Any]) -> int | list[str]:
+    found = sorted({str(value) for value in values})
+    numbered = all(name.isdigit() for name in found)
+    return max(map(int, found)) + 1 if numbered else found
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """The values as numbers; empty where one is none."""
+    try:
+        found = [float(value) for value in values]
+    except (TypeError, ValueError):
+        return []
+    return found if all(map(math.isfinite, found)) else []
+
+
+def _bounds(values: Sequence[float]) -> tuple[float, float]:
+    """Least and largest, rounded outward to one digit, so that they tell less of single rows."""
+    low, high = min(values), max(values)
+    unit = 10.0 ** math.floor(math.log10(max(abs(low), abs(high), 1e-9)))
+    return math.floor(low / unit) * unit, max(math.ceil(high / unit) * unit, (math.floor(low / unit) + 1) * unit)
+
+
+def _yaml(value: Any) -> str:
+    return str(yaml.safe_dump(value, default_flow_style=True, width=10**6)).removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,78 @@
+"""The value of a policy from the log of another with the help of estimated rewards: DM, DR, SNDR and Switch-DR.
+
+With pi the policy's probabilities, p the propensities, w = pi(shown) / p, r the reward, q(x, a) an estimate of rewards
+and q(x, pi) = sum_a pi(a) q(x, a), all as means over rows:
+
+* DM: q(x, pi).
+* DR: q(x, pi) + w (r - q(x, shown)) (Dudik, Langford, Li, ICML 2011).
+* SNDR: DR with the second term over mean w (Thomas, Brunskill, ICML 2016).
+* Switch-DR: DR with the second term only where w is at most tau (Wang, Agarwal, Dudik, ICML 2017).
+
+IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Standard errors are those of the
+means, of SNDR by the delta method; they take the estimate of rewards as given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+
+SWITCH_AT = 10.0
+"""tau: weights above it are left to the estimate of rewards."""
+
+MODELLED = ("dm", "dr", "sndr", "switch-dr")
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its standard error."""
+
+    value: float
+    error: float
+
+
+def estimates(
+    probabilities: Float64,
+    chosen: npt.NDArray[np.int64],
+    rewards: Float64,
+    propensities: Float64,
+    expected: Float64,
+    tau: float = SWITCH_AT,
+) -> dict[str, Estimate]:
+    """Every estimator by name, in the order of `MODELLED`; SNDR only where a weight is above 0.
+
+    Args:
+        probabilities: (n, K) of the policy.
+        chosen: (n,) arms that were shown.
+        rewards: (n,) of them.
+        propensities: (n,) with which they were shown.
+        expected: (n, K) estimated rewards of every arm.
+        tau: of Switch-DR.
+    """
+    places = np.arange(len(chosen))
+    weights = probabilities[places, chosen] / propensities
+    modelled = (probabilities * expected).sum(axis=1)
+    missed = rewards - expected[places, chosen]
+    kept = np.where(weights <= tau, weights, 0.0)
+    found = {
+        "dm": _mean(modelled),
+        "dr": _mean(modelled + weights * missed),
+        "switch-dr": _mean(modelled + kept * missed),
+    }
+    size = float(weights.mean())
+    if size > 0.0:
+        scaled = weights / size
+        ratio = float((scaled * missed).mean())
+        # The linear part of a ratio of means about its value.
+        error = _mean(modelled + scaled * (missed - ratio)).error
+        found["sndr"] = Estimate(float(modelled.mean()) + ratio, error)
+    return {name: found[name] for name in MODELLED if name in found}
+
+
+def _mean(terms: Float64) -> Estimate:
+    error = float(terms.std(ddof=1) / np.sqrt(len(terms))) if len(terms) > 1 else float("inf")
+    return Estimate(float(terms.mean()), error)

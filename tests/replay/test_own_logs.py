@@ -1,0 +1,191 @@
+"""A log of one's own users: marks on every output, estimated propensities, estimators, and a first mapping."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars
+import pytest
+import yaml
+from rich.console import Console
+
+from hushstream.api import evaluate
+from hushstream.cli.main import main
+from hushstream.replay.logged.draft import draft_mapping
+from hushstream.replay.logged.estimators import estimates
+from hushstream.replay.logged.evaluate import policy_values
+from hushstream.replay.logged.log import LogError, LoggedDataset
+from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
+from hushstream.replay.logged.references import one_arm, references
+from hushstream.schemas.errors import HushstreamError
+
+ARMS = 3
+
+
+def _table(rows: int = 240) -> dict[str, list[object]]:
+    draw = np.random.default_rng(5)
+    device = draw.choice(["phone", "desk"], rows)
+    offer = draw.choice(["bag", "hat", "pen"], rows)
+    chance = np.where((device == "phone") == (offer == "bag"), 0.8, 0.1)
+    return {
+        "customer_id": [f"c{number}" for number in draw.integers(0, 60, rows)],
+        "created_at": [1_700_000_000 + row for row in range(rows)],
+        "device": device.tolist(),
+        "age": draw.integers(18, 80, rows).tolist(),
+        "note": [f"n{row}" for row in range(rows)],
+        "offer": offer.tolist(),
+        "bought": (draw.random(rows) < chance).astype(int).tolist(),
+    }
+
+
+def _log(rows: int = 6000) -> LoggedDataset:
+    """Two kinds of context; the logging policy prefers for each an arm that is among its worst."""
+    draw = np.random.default_rng(3)
+    kind = draw.integers(0, 2, rows)
+    chances = np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
+    shown = (draw.random(rows)[:, None] > chances[kind].cumsum(axis=1)).sum(axis=1)
+    means = np.array([[0.2, 0.5, 0.8], [0.7, 0.4, 0.1]])
+    return LoggedDataset(
+        name="skewed",
+        arms=ARMS,
+        users=np.array([f"u{row // 4}" for row in range(rows)]),
+        timestamps_ms=np.arange(rows),
+        contexts=np.stack([1 - kind, kind], axis=1).astype(np.float32),
+        chosen=shown,
+        rewards=(draw.random(rows) < means[kind, shown]).astype(np.float64),
+        propensities=chances[kind, shown],
+    )
+
+
+def test_each_estimator_is_its_formula_row_by_row_to_1e_9():
+    log, draw = _log(200), np.random.default_rng(1)
+    policy = draw.dirichlet(np.ones(ARMS), 200)
+    expected = draw.random((200, ARMS))
+    found = estimates(policy, log.chosen, log.rewards, log.propensities, expected, tau=1.5)
+    sums = dict.fromkeys(("dm", "dr", "switch-dr", "corrections", "weights"), 0.0)
+    for row in range(200):
+        arm = int(log.chosen[row])
+        weight = policy[row, arm] / log.propensities[row]
+        modelled = sum(policy[row, other] * expected[row, other] for other in range(ARMS))
+        correction = weight * (log.rewards[row] - expected[row, arm])
+        sums["dm"] += modelled
+        sums["dr"] += modelled + correction
+        sums["switch-dr"] += modelled + (correction if weight <= 1.5 else 0.0)
+        sums["corrections"] += correction
+        sums["weights"] += weight
+    for name in ("dm", "dr", "switch-dr"):
+        assert found[name].value == pytest.approx(sums[name] / 200, abs=1e-9)
+    assert found["sndr"].value == pytest.approx(sums["dm"] / 200 + sums["corrections"] / sums["weights"], abs=1e-9)
+    assert found["switch-dr"].value != pytest.approx(found["dr"].value, abs=1e-3)
+
+
+def test_a_skewed_log_gives_the_best_policys_true_value_by_every_estimator():
+    """The best arms earn .8 and .7, so .75. A term of IPS has variance below 10, so the mean of 6,000 has a deviation
+    of .041 at most: .2 is more than four of them, and the seed is fixed."""
+    log = _log()
+    best = one_arm(np.where(log.contexts[:, 0] == 1, 2, 0), ARMS)
+    found = policy_values(log, best, expected_rewards(log))
+    assert {one.estimator for one in found} == {"ips", "snips", "dm", "dr", "sndr", "switch-dr"}
+    for one in found:
+        assert one.value == pytest.approx(0.75, abs=0.2)
+    assert log.rewards.mean() < 0.4
+
+
+def test_propensities_that_the_log_lacks_are_those_that_it_was_made_with_but_for_a_few_hundredths():
+    log = _log()
+    found = with_estimated_propensities(replace(log, propensities=None))
+    assert found.estimated
+    assert np.abs(found.propensities - log.propensities).mean() < 0.05
+    with pytest.raises(LogError, match="expected several arms to be shown, got one"):
+        with_estimated_propensities(log.select(log.chosen == 1))
+
+
+def test_a_users_own_rows_do_not_move_their_own_estimates():
+    log = _log(400)
+    user = log.users == "u7"
+    changed = replace(log, rewards=np.where(user, 1 - log.rewards, log.rewards))
+    before, after = expected_rewards(log), expected_rewards(changed)
+    assert np.array_equal(before[user], after[user])
+    assert not np.array_equal(before[~user], after[~user])
+
+
+def test_references_show_eligible_arms_alone():
+    log = _log(300)
+    eligible = np.ones((300, ARMS), dtype=bool)
+    eligible[np.arange(300), (log.chosen + 1) % ARMS] = False
+    found = references(log, replace(log, eligible=eligible))
+    assert list(found) == ["random", "popular", "non-private"]
+    for probabilities in found.values():
+        assert np.allclose(probabilities.sum(axis=1), 1)
+        assert not probabilities[~eligible].any()
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    """An internal log without propensities, judged by its own draft."""
+    path = tmp_path_factory.mktemp("own") / "log.csv"
+    polars.DataFrame(_table()).write_csv(path)
+    return evaluate(path, mapping=yaml.safe_load(draft_mapping(path)), arm="cold", verify=False)
+
+
+def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
+    marks = {"INTERNAL, NOT PRIVATE", "PROPENSITIES ESTIMATED"}
+    assert marks <= set(repr(judged).splitlines())
+    assert marks <= set(judged.as_json()["marks"])
+    for path in judged.save(tmp_path):
+        assert all(mark in path.read_text() for mark in marks)
+    for text in judged.to_polars()["marks"]:
+        assert marks <= set(text.split("; "))
+    Console(width=160).print(judged.table())
+    printed = capsys.readouterr().out
+    assert all(mark in printed and mark in judged._repr_html_() for mark in marks)
+
+
+def test_below_the_least_effective_rows_there_is_no_value(judged):
+    rows = judged.to_polars()
+    below = rows["effective_sample_size"] < 20
+    few, enough = rows.filter(below), rows.filter(~below)
+    assert len(few) > 2
+    assert len(enough) > 5
+    assert few["value"].is_null().all()
+    assert few["ci95_low"].is_null().all()
+    assert all("are below 20: no value is given" in text for text in few["warnings"])
+    assert enough["value"].is_not_null().all()
+
+
+def test_an_internal_log_is_not_put_on_somebodys_kafka():
+    mapping = {"data": "internal", "context": ["device"], "categories": {"device": ["phone", "desk"]}, "arm": "offer"}
+    mapping |= {"arms": ["bag", "hat", "pen"], "reward": "bought", "user": "customer_id"}
+    with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
+        evaluate(polars.DataFrame(_table()), mapping=mapping, runner="stream", bootstrap="127.0.0.1:1")
+
+
+def test_a_draft_says_what_columns_seem_to_mean_and_can_be_used(tmp_path):
+    path = tmp_path / "log.csv"
+    polars.DataFrame(_table()).write_csv(path, separator=";")
+    text = draft_mapping(path)
+    found = parse_mapping(yaml.safe_load(text), "draft")
+    assert (found.data, found.delimiter, found.user) == ("internal", ";", "customer_id")
+    assert (found.timestamp, found.timestamp_unit) == ("created_at", "s")
+    assert (found.arm, found.arms, found.reward) == ("offer", ("bag", "hat", "pen"), "bought")
+    assert found.context == ("device", "age")
+    assert found.bounds == {"age": (10.0, 80.0)}
+    assert "# note: left out, as it has more than 40 different values" in text
+    assert "propensity: COLUMN" in text
+    parquet = tmp_path / "log.parquet"
+    polars.DataFrame(_table()).write_parquet(parquet)
+    assert yaml.safe_load(draft_mapping(parquet)) == {k: v for k, v in yaml.safe_load(text).items() if k != "delimiter"}
+
+
+def test_the_command_drafts_into_a_file_once(tmp_path, capsys):
+    path, mapping = tmp_path / "log.csv", tmp_path / "mapping.yaml"
+    polars.DataFrame(_table()).write_csv(path)
+    for code, said in ((0, "drafted; read it through"), (1, "expected no file, as a draft would take its place")):
+        with pytest.raises(SystemExit) as ended:
+            main(["evaluate", "--init", str(path), "--mapping", str(mapping)])
+        captured = capsys.readouterr()
+        assert int(ended.value.code or 0) == code
+        assert said in captured.out + captured.err
+    assert mapping.read_text() == draft_mapping(path)
