@@ -193,7 +193,7 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
         except UnicodeDecodeError:
             raise ConfigurationError(f"{path}: expected a readable list, got bytes that are no UTF-8") from None
         except OSError as error:
-            raise ConfigurationError(f"{path}: expected a readable list, got: {error.strerror}") from None
+            raise ConfigurationError(f"{path}: expected a readable list, got {error.strerror}") from None
     return found
 
 
