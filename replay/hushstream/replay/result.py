@@ -120,8 +120,8 @@ class Result(Generic[T]):
         lines = "".join(f"<br>{escape(line)}" for line in others)
         console = Console(record=True, width=_HTML_COLUMNS, file=io.StringIO(), force_jupyter=False)
         console.print(self.table())
-        code = console.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>")
-        return f"<div><strong>{escape(first)}</strong>{lines}<details><summary>table</summary>{code}</details></div>"
+        table = f"<pre style='line-height:1.2'>{escape(console.export_text())}</pre>"
+        return f"<div><strong>{escape(first)}</strong>{lines}<details><summary>table</summary>{table}</details></div>"
 
     def _frame(self, library: Literal["pandas", "polars"]) -> Any:
         if find_spec("narwhals") is None or find_spec(library) is None:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from hushstream.replay.studies.p2b.evaluation import Evaluation
 
 _INK, _OURS = "#1c2430", "#0b62b0"
+_SHOWN = ("replay", "snips", "dr")
 
 
 def draw_policies(found: Evaluation) -> bytes:
-    """Values and 95 % intervals by policy and estimator as PNG bytes, the same for the same result."""
-    rows = [(row, row.value) for row in reversed(found.policies) if row.value is not None]
+    """Values and 95 % intervals by policy as PNG bytes, the same for the same result; by some of the estimators."""
+    shown = [row for row in found.policies if row.estimator in _SHOWN or row.policy == "logged"]
+    rows = [(row, row.value) for row in reversed(shown) if row.value is not None]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
