@@ -100,9 +100,11 @@ def _channel(name: str, kinds: list[Kind]) -> dict[str, Any]:
         if name != "message.timestamp.type"  # which the binding does not know
     }
     systems = [kind.name for kind in kinds]
+    each = [kind.name for kind in kinds if kind.topic(name).each]
+    own = f" Each party of {', '.join(each)} has one of its own, with a dot and its name behind." if each else ""
     return {
         "address": f"{{prefix}}{topic.name}",
-        "summary": f"Zone {topic.zone}; partition by {topic.partition_rule}; of {', '.join(systems)}.",
+        "summary": f"Zone {topic.zone}; partition by {topic.partition_rule}; of {', '.join(systems)}.{own}",
         "parameters": {"prefix": {"description": "What the deployment's topic names begin with.", "default": ""}},
         "messages": {
             _message_name(version): {"$ref": f"#/components/messages/{_message_name(version)}"}
@@ -113,6 +115,7 @@ def _channel(name: str, kinds: list[Kind]) -> dict[str, Any]:
         "x-partition-rule": str(topic.partition_rule),
         "x-partition-count": topic.count,
         "x-systems": systems,
+        "x-of-each-party": each,
         "x-noised": topic.noised,
         "x-names-users": topic.names_users,
     }

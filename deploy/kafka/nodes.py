@@ -12,12 +12,17 @@ from certificates import Authority
 
 from hushstream.ops.acl_rules import account_names
 from hushstream.ops.grants import duty_names
+from hushstream.schemas.topics import of_party
 
 ADMINISTRATOR = "admin"
 STRANGER = "stranger"
 """Known to the broker, and without any right."""
 
-USERS = (ADMINISTRATOR, STRANGER, *account_names(), *duty_names())
+PARTIES = ("one", "two")
+"""Whose accounts there are, beside those that all parties of a deployment share."""
+
+_NAMES = (*account_names(), *duty_names())
+USERS = (ADMINISTRATOR, STRANGER, *_NAMES, *(of_party(name, party) for name in _NAMES for party in PARTIES))
 _BROKER = "broker"
 
 _COMMON = """\

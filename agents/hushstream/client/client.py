@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from hushstream.client.arguments import mask_of, require_id, vector_of
 from hushstream.client.decisions import Answer, Decision, DecisionReader
 from hushstream.client.waiting import Circuit, PassedOver
+from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_EDITION
@@ -70,23 +71,31 @@ class Client:
     """
 
     def __init__(
-        self, log: EventLog, *, line: str = "private", edition: int = FIRST_EDITION, rules: ContextRules | None = None
+        self,
+        log: EventLog,
+        *,
+        line: str | None = None,
+        edition: int = FIRST_EDITION,
+        rules: ContextRules | None = None,
+        party: str = "",
     ) -> None:
         """Work over a log.
 
         Args:
             log: where records go, and decisions come from.
-            line: the shared model that new users start from.
+            line: the shared model that new users start from; by default "private", or what is the party's.
             edition: in which records are written (`hushstream.schemas.catalogue`).
             rules: what the deployment takes (`System.requests`), to refuse the rest before it is sent; without them
                 that is known only when the learner has refused it.
+            party: whose users these are, where each party of the deployment has its own; the log is over its topics.
 
         Raises:
             HushstreamError: this release does not know the edition.
         """
         self._log = log
+        self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
-        self._line = line
+        self._line = line or party or "private"
         self._edition = codec.require_edition(edition)
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
@@ -210,7 +219,7 @@ class Client:
         for partition in range(self._log.partitions()):
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
-            await self._log.append("contexts", partition, codec.encode("Seal", fields, self._edition))
+            await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._edition))
 
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
@@ -226,7 +235,7 @@ class Client:
     async def _send(self, event_id: str, question: _Question, value: bytes) -> None:
         partition = self._partition(question.user)
         try:
-            offset = await self._log.append("contexts", partition, value)
+            offset = await self._log.append(self._asked, partition, value)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
             # It never reached the log: it may be asked again, and it says nothing of learners.
             self._circuit_of(question.user).heard()
@@ -252,7 +261,7 @@ class Client:
         return self._circuits.setdefault(self._partition(user), Circuit())
 
     def _passed_over(self, partition: int) -> PassedOver:
-        return self._passed.setdefault(partition, PassedOver("contexts"))
+        return self._passed.setdefault(partition, PassedOver(self._asked))
 
     def _is_silent(self, user: str) -> bool:
         return self._circuit_of(user).is_open(asyncio.get_running_loop().time())
@@ -320,7 +329,7 @@ class Client:
             return
         partition = self._partition(user)
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
-        offset = await self._log.append("clicks", partition, codec.encode("Feedback", fields, self._edition))
+        offset = await self._log.append(self._told, partition, codec.encode("Feedback", fields, self._edition))
         self._last_click[user] = max(offset, self._last_click.get(user, -1))
         self._last_click.move_to_end(user)
         if len(self._last_click) > REMEMBERED_USERS:

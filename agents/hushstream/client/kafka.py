@@ -247,9 +247,10 @@ def connect(
     deployment: str | Path,
     *,
     prefix: str | None = None,
-    line: str = "private",
+    line: str | None = None,
     security: Security | None = None,
     edition: int = FIRST_EDITION,
+    party: str = "",
 ) -> Client:
     """A client of one deployment on a Kafka cluster; use it with ``async with``.
 
@@ -259,29 +260,32 @@ def connect(
             are public, and are all that is read): what it does not take is then refused before it is sent. Or the
             deployment's name: such requests are refused when its learner has seen them.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
-        line: the shared model that new users start from.
+        line: the shared model that new users start from; by default "private", or what is the party's.
         security: SASL and TLS.
         edition: in which records are written (`hushstream.schemas.catalogue`).
+        party: whose users these are, where each party of the deployment has its own: a vendor of P-DAP.
 
     Raises:
         HushstreamError: the folder is of a system that decides nothing, or something in it is missing.
     """
+    topics = DECISIONS.of(party)
     name, digest, rules = str(deployment), None, None
     if isinstance(deployment, Path):
-        system = read_deployment(deployment, DECISIONS)
+        system = read_deployment(deployment, topics, party)
         name, digest, rules = system.config.deployment, system.digest, system.requests
-    log = KafkaEventLog(bootstrap, f"{name}." if prefix is None else prefix, security=security, digest=digest)
-    return Client(log, line=line, edition=edition, rules=rules)
+    prefix = f"{name}." if prefix is None else prefix
+    log = KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=digest)
+    return Client(log, line=line, edition=edition, rules=rules, party=party)
 
 
-def read_deployment(folder: Path, topics: Conversation) -> System:
-    """The deployment in a folder, for a client that talks over these topics.
+def read_deployment(folder: Path, topics: Conversation, party: str = "") -> System:
+    """The deployment in a folder, for a client that talks over these topics, of a party where each has its own.
 
     Raises:
-        HushstreamError: it talks over others, or a file is missing.
+        HushstreamError: it talks over others, has no such party, or a file is missing.
     """
     system = load(folder)
-    own = conversation_of(system)
+    own = conversation_of(system, party)
     if own != topics:
         raise HushstreamError(
             f"client: expected a deployment whose applications write {topics.asked}, got {system.config.deployment}, "

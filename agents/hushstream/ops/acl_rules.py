@@ -25,7 +25,7 @@ from hushstream.agents.settings import group_of
 from hushstream.engine.declaration import Role, System, beside_workers, readers, topic_of, writers
 from hushstream.ops.grants import Operation, duty_names, rights_of
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, physical
+from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, common_name, physical
 from hushstream.systems.catalogue import kinds
 
 ADMINISTRATOR = "administrator"
@@ -117,7 +117,10 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.grants`), who administers."""
+    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.grants`), who administers.
+
+    Where each party of a deployment has workers of its own, ``learner.alpha`` is the account of one party's.
+    """
 
     by_role: Mapping[str, str]
     administrators: frozenset[str] = frozenset()
@@ -137,7 +140,7 @@ class Principals:
         for text in texts:
             role, _, principal = text.partition("=")
             kind, colon, name = principal.partition(":")
-            if not (kind and colon and name) or role not in names:
+            if not (kind and colon and name) or common_name(role) not in names:
                 raise HushstreamError(
                     f"--principals: expected ROLE=TYPE:NAME, for instance learner=User:CN=learner, with one of the "
                     f"roles {', '.join(names)}, got {text!r}"
@@ -153,8 +156,12 @@ class Principals:
                     f"--principals: expected a principal of its own for each role, got {principal} for {role}"
                     f"{''.join(f' and {other}' for other in others)}: it could see what each of them may"
                 )
-        duties = {name: by_role.pop(name) for name in known if name in by_role}
+        duties = {name: by_role.pop(name) for name in list(by_role) if common_name(name) in known}
         return cls(by_role, frozenset(administrators), duties)
+
+    def of_role(self, role: str) -> str:
+        """Who runs a role, or reads or writes beside the roles."""
+        return self.by_role.get(role, f"User:{role}")
 
 
 def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
@@ -166,18 +173,19 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
         principals: who runs the roles.
 
     Raises:
-        HushstreamError: the code of a role does what is not declared; or somebody is named for a duty that the
-            deployment does not have.
+        HushstreamError: the code of a role does what is not declared; one principal stands for two accounts; or
+            somebody is named for a duty that the deployment does not have.
     """
+    _require_apart(system, principals)
     rules = set()
     for topic in system.topics:
         name = physical(prefix, topic.name)
         for who in beside_workers(system):
-            rules |= {Rule(principals.by_role[who], "topic", name, one) for one in _declared(topic, who, system)}
+            rules |= {Rule(principals.of_role(who), "topic", name, one) for one in _declared(topic, who, system)}
     for who, held in system.outside.items():
-        rules |= {Rule(principals.by_role[who], "topic", physical(prefix, used), one) for used, one in held.items()}
+        rules |= {Rule(principals.of_role(who), "topic", physical(prefix, used), one) for used, one in held.items()}
     for role in system.roles:
-        principal = principals.by_role[role.name]
+        principal = principals.of_role(role.name)
         rules.add(Rule(principal, "group", group_of(system.config.deployment, role.name), "Read"))
         for used, operations in _used(system, role).items():
             rules |= {Rule(principal, "topic", physical(prefix, used), one) for one in operations}
@@ -187,8 +195,20 @@ def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule,
     return tuple(sorted(rules))
 
 
+def _require_apart(system: System, principals: Principals) -> None:
+    """Refuse one principal for two accounts of a deployment."""
+    owners: dict[str, str] = {}
+    for account in accounts_of(system):
+        other = owners.setdefault(principals.of_role(account), account)
+        if other != account:
+            raise HushstreamError(
+                f"--principals: expected a principal of its own for each role, got {principals.of_role(account)} for "
+                f"{other} and {account}: it could see what each of them may"
+            )
+
+
 def account_names() -> tuple[str, ...]:
-    """Everybody who may need a principal, in any system."""
+    """Everybody who may need a principal, in any system; of what each party has of its own, without the party."""
     named = [role.name for kind in kinds().values() for role in kind.roles]
     readers_alone = [topic.reader for kind in kinds().values() for topic in kind.topics if topic.reader is not None]
     return tuple(dict.fromkeys((CLIENT, *named, OPERATOR, *readers_alone)))

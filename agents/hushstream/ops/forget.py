@@ -34,6 +34,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.schemas.topics import Topic
 
 ERASED = b""
 """In place of a record's value where it was erased; its offset and log time stay."""
@@ -90,19 +91,19 @@ class Forgotten:
         return f"the {self.role} has dropped the user's state" if self.folded else f"no {self.role} has folded it yet"
 
 
-def forget(connection: Connection, system: System, user: str, wait_seconds: float = 10.0) -> Forgotten:
+def forget(connection: Connection, system: System, user: str, wait_seconds: float = 10.0, party: str = "") -> Forgotten:
     """`forget_async` on a broker, for code without an event loop; needs the rights of the client."""
     _require_learners(system)
-    topics = conversation_of(system)
+    topics = conversation_of(system, party)
     log = KafkaEventLog(connection.bootstrap, connection.prefix, security=connection.security, topics=topics)
-    return asyncio.run(_forget_and_look(log, connection, system, user, wait_seconds))
+    return asyncio.run(_forget_and_look(log, connection, system, user, wait_seconds, party))
 
 
 async def _forget_and_look(
-    log: EventLog, connection: Connection, system: System, user: str, wait_seconds: float
+    log: EventLog, connection: Connection, system: System, user: str, wait_seconds: float, party: str
 ) -> Forgotten:
     """The tombstone comes first: looking for the user's records may take long, and not every account may."""
-    done = await forget_async(log, system, user, wait_seconds)
+    done = await forget_async(log, system, user, wait_seconds, party)
     try:
         async with asyncio.timeout(max(wait_seconds, _LOOK_SECONDS)):
             return replace(done, known=await _is_known(connection, system, user, done))
@@ -120,7 +121,7 @@ async def _is_known(connection: Connection, system: System, user: str, done: For
     return False
 
 
-async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float) -> Forgotten:
+async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float, party: str = "") -> Forgotten:
     """Append the tombstones of a user, and wait until who reads them has folded them, where applications see that.
 
     Args:
@@ -128,13 +129,14 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
         system: the deployment.
         user: the account to erase, whether it is known or not.
         wait_seconds: how long to wait.
+        party: whose account it is, where each party of the deployment has users of its own.
 
     Raises:
         HushstreamError: no user's name, or the log refuses.
     """
     _require_user(user)
     _require_learners(system)
-    topics = conversation_of(system)
+    topics = conversation_of(system, party)
     waiting = _Waiting()
 
     def on_answers(partition: int, offset: int, value: bytes) -> None:
@@ -150,7 +152,7 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
     finally:
         await log.stop()
     role = asked_of(system, topics.asked).name
-    stays, waits = system.erasure.stays, what_waits(system)
+    stays, waits = system.erasure.stays, what_waits(system, party)
     return Forgotten(system.config.deployment, topics.asked, places, role, done, stays, waits)
 
 
@@ -183,18 +185,23 @@ def _require_learners(system: System) -> None:
         )
 
 
-def what_waits(system: System) -> tuple[str, ...]:
+def what_waits(system: System, party: str = "") -> tuple[str, ...]:
     """What is gone only after a while."""
-    kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in system.topics if topic.names_users}
+    kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in _naming(system, party)}
     return (
         *(f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
-        f"the tombstone itself, with his name: {kept[conversation_of(system).asked]:g} days",
+        f"the tombstone itself, with his name: {kept[conversation_of(system, party).asked]:g} days",
         *system.erasure.waits,
         "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
 
 
-def erase_export(directory: Path, system: System, user: str) -> int:
+def _naming(system: System, party: str) -> list[Topic]:
+    """The topics whose records name users: those of one party, where each has users of its own."""
+    return [topic for topic in system.topics if topic.names_users and topic.party == party]
+
+
+def erase_export(directory: Path, system: System, user: str, party: str = "") -> int:
     """Replace every record of an export that names a user, batches that do included; returns how many.
 
     Only what has a log time up to that of his last tombstone: what he wrote since is of an account that he began again,
@@ -206,14 +213,14 @@ def erase_export(directory: Path, system: System, user: str) -> int:
     """
     _require_user(user)
     logs = open_export(directory)
-    asked = (record for _, part in logs.of_topic(conversation_of(system).asked) for record in part.records)
+    asked = (record for _, part in logs.of_topic(conversation_of(system, party).asked) for record in part.records)
     until_ms = max((record.timestamp_ms for record in asked if _is_tombstone(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(
             f"{directory}: expected an export made after `hushstream forget`, it holds no tombstone of this user"
         )
     passed_on = system.erasure.passed_on
-    named = [topic.name for topic in system.topics if topic.names_users]
+    named = [topic.name for topic in _naming(system, party)]
     last_of = {name: _EVER_MS if name in passed_on else until_ms for name in named}
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0

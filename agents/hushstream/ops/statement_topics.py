@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hushstream.engine.declaration import System, beside_workers, readers, topic_of, writers
+from hushstream.engine.declaration import System, beside_workers, readers, writers
 from hushstream.privacy.promise import Promises
-from hushstream.schemas.topics import PUBLISHED, Topic
+from hushstream.schemas.topics import PUBLISHED, Topic, common_name
 
 Fact = tuple[str, str]
 
 _DAY_MS = 24 * 60 * 60 * 1000
+_WHOSE = "each party's"
 
 
 def content_facts(system: System, promises: Promises) -> list[Fact]:
@@ -22,10 +23,12 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
     facts = []
     for content in contents:
         leaves = "; LEAVES UN-NOISED: no figure of this statement speaks of it" if content.leaves_unnoised else ""
-        readable = f"{content.zone} zone{leaves}; {kept(topic_of(system, content.topic))}"
+        spec = next(spec for spec in system.topics if common_name(spec.name) == content.topic)
+        whose = f"{_WHOSE} own " if spec.party else ""
+        readable = f"{whose}{content.zone} zone{leaves}; {kept(spec)}"
         facts.append((f"{content.topic}, {content.form}: {content.what}", readable))
     held = {content.topic for content in contents}
-    others = [spec.name for spec in system.topics if spec.name not in held]
+    others = [spec.name for spec in system.topics if common_name(spec.name) not in held]
     reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
     return [*facts, (f"on {', '.join(others)}", reason)]
 

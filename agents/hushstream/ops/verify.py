@@ -8,7 +8,7 @@ journal record covers yet are left alone: nothing followed from them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
@@ -47,12 +47,21 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str
     """
     tallies: list[Tally] = []
     unchecked = []
+    walked: dict[str, Mapping[int, Walk]] = {}
     for role in _asked(system, roles):
         if lacking := _lacking(role, keys):
             unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
-            tallies += _role(role, system, keys, logs)
+            walked[role.name] = _walks(role, system, keys, logs)
+    shown: set[str] = set()
+    for role in (role for role in system.roles if role.name in walked):
+        tallies += [found.tally for found in walked[role.name].values()]
+        tallies += _homeless(role, system.partitions[role.journal], logs)
+        for topic in role_topics(role, system).writes:
+            if topic not in shown:
+                tallies += _topic(role, topic, walked, system, logs)
+        shown |= set(role.writes)
     return Verified(system.config.deployment, tuple(tallies), tuple(unchecked))
 
 
@@ -118,20 +127,29 @@ def _without_key(role: Role, system: System, lacking: Collection[str], logs: Log
     return tallies
 
 
-def _role(role: Role, system: System, keys: KeySource, logs: LogCopy) -> list[Tally]:
+def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy) -> Mapping[int, Walk]:
+    """The journals of a role, by home partition."""
     digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
     work = role_work(role.name, system, keys)
     topics = work.topics.declared
     homes = range(system.partitions[role.journal])
-    walks = {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
-    tallies = [found.tally for found in walks.values()]
-    tallies += _homeless(role, len(homes), logs)
-    for topic in work.topics.writes:
-        there = {(topic, partition) for partition, _ in logs.of_topic(topic)}
-        due = {source for found in walks.values() for source in found.expected if source[0] == topic}
-        declared = {(topic, partition) for partition in range(system.partitions[topic])}
-        tallies += [_outputs(role, source, walks, system, logs) for source in sorted(there | due | declared)]
-    return tallies
+    return {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
+
+
+def _topic(
+    role: Role, topic: str, walked: Mapping[str, Mapping[int, Walk]], system: System, logs: LogCopy
+) -> list[Tally]:
+    """Check what a role wrote to a topic, and the others whose journals were followed.
+
+    Where another role writes it too, whose journal was not, what no journal at hand explains may be that one's.
+    """
+    writing = [one.name for one in system.roles if topic in role_topics(one, system).writes]
+    walks = [(home, walk) for name in writing for home, walk in walked.get(name, {}).items()]
+    everybody = set(writing) <= walked.keys()
+    there = {(topic, partition) for partition, _ in logs.of_topic(topic)}
+    due = {source for _, found in walks for source in found.expected if source[0] == topic}
+    declared = {(topic, partition) for partition in range(system.partitions[topic])}
+    return [_outputs(role, source, walks, everybody, system, logs) for source in sorted(there | due | declared)]
 
 
 def _walk(
@@ -163,14 +181,21 @@ def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
     return tallies
 
 
-def _outputs(role: Role, source: TopicPartition, walks: Mapping[int, Walk], system: System, logs: LogCopy) -> Tally:
-    """Check one output partition."""
+def _outputs(
+    role: Role,
+    source: TopicPartition,
+    walks: Sequence[tuple[int, Walk]],
+    everybody: bool,
+    system: System,
+    logs: LogCopy,
+) -> Tally:
+    """Check one output partition; ``everybody`` says whether ``walks`` are of all who write it."""
     topic, partition = topic_of(system, source[0]), source[1]
-    if topic.partition_rule is PartitionRule.HOME:
-        walks = {home: found for home, found in walks.items() if home == partition}
-    writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in walks.values()]
+    at_home = topic.partition_rule is PartitionRule.HOME
+    writing = [found for home, found in walks if home == partition or not at_home]
+    writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in writing]
     tally = Tally(role.name, source)
-    complete = all(found.complete for found in walks.values())
+    complete = everybody and all(found.complete for found in writing)
     match(tally, topic, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet)
     return tally
 

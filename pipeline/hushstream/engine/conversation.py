@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hushstream.engine.declaration import DeclarationError, Role, System, topic_of
+from hushstream.schemas.topics import of_party
 
 
 class Conversation(NamedTuple):
@@ -20,18 +21,27 @@ class Conversation(NamedTuple):
     told: tuple[str, ...]
     answers: str | None
 
+    def of(self, party: str) -> Conversation:
+        """The same over a party's own topics."""
+        told = tuple(of_party(name, party) for name in self.told)
+        return Conversation(of_party(self.asked, party), told, self.answers and of_party(self.answers, party))
+
 
 DECISIONS = Conversation("contexts", ("clicks",), "decisions")
 """Of every system that decides for its users."""
 
 
-def conversation_of(system: System) -> Conversation:
-    """The topics of a deployment's applications.
+def conversation_of(system: System, party: str = "") -> Conversation:
+    """The topics of a deployment's applications, or of those of one of its parties.
 
     Raises:
-        DeclarationError: applications write nothing, or ask for erasures nowhere, or nobody reads it.
+        DeclarationError: applications write nothing, or ask for erasures nowhere, or nobody reads it; or no party is
+            named, or one that there is not.
     """
-    written = [topic for topic in system.topics if topic.client == "writes"]
+    if party not in (system.parties or ("",)):
+        known = f"one of its parties ({', '.join(system.parties)})" if system.parties else "no party's name"
+        raise DeclarationError(f"deployment {system.config.deployment}: expected {known}, got {party or 'none'}")
+    written = [topic for topic in system.topics if topic.client == "writes" and topic.party == party]
     asked = next((topic.name for topic in written if topic.tombstones), None)
     if asked is None:
         raise DeclarationError(

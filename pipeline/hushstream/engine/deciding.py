@@ -21,6 +21,7 @@ from hushstream.engine.chain import (
     head_fields,
     ranges_of,
 )
+from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.deciding_fold import DecisionFold, Journaled
 from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import NoiseEpoch
@@ -43,6 +44,7 @@ from hushstream.engine.system import DecidingCore
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import of_party
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
@@ -98,6 +100,7 @@ class DecisionRole(ABC):
         early: HoldsEarlyFeedback,
         remembered_events: int,
         settle_ms: int,
+        party: str = "",
     ) -> None:
         """Begin before the first record of the inputs.
 
@@ -109,14 +112,17 @@ class DecisionRole(ABC):
             early: where feedback waits for its context.
             remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.
+            party: whose topics these are, where each party of the deployment has its own.
         """
+        self.topics = DECISIONS.of(party)
+        self.contexts_topic, (self.clicks_topic,) = self.topics.asked, self.topics.told
         self.system = system
         self.partition = partition
         self.arms = system.config.arms
         self.key = key
-        identity = Identity("learner", system.config.deployment, system.digest, ("decisions", partition))
+        identity = Identity("learner", system.config.deployment, system.digest, self.journal)
         self.chain = Chain(identity, key, "Decisions")
-        self.letters = DeadLetters("edge", "learner", partition, key, self.chain.encode)
+        self.letters = DeadLetters(of_party("edge", party), "learner", partition, key, self.chain.encode)
         self.models = models
         self.read: dict[TopicPartition, int] = dict.fromkeys(self.inputs, 0)
         self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
@@ -130,7 +136,7 @@ class DecisionRole(ABC):
         self._writing = 0
         """The journal record that covers the batch that is folded."""
         self._decoded = DecodedOnce(self._decode)
-        self._named = NamedClicks(("clicks", partition))
+        self._named = NamedClicks((self.clicks_topic, partition))
 
     @abstractmethod
     def _decode(self, part: InputSlice) -> DecodedContexts:
@@ -183,12 +189,13 @@ class DecisionRole(ABC):
     @property
     def journal(self) -> TopicPartition:
         """See `Machine.journal`."""
-        return ("decisions", self.partition)
+        assert self.topics.answers is not None
+        return (self.topics.answers, self.partition)
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
         """See `Machine.inputs`."""
-        return (("contexts", self.partition), ("clicks", self.partition))
+        return ((self.contexts_topic, self.partition), (self.clicks_topic, self.partition))
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
@@ -255,11 +262,12 @@ class DecisionRole(ABC):
         Where rows are left for the next fold, so are the clicks and models of a later log time.
         """
         given = {part.topic: part for part in slices}
-        if "contexts" not in given:
+        asked = given.get(self.contexts_topic)
+        if asked is None:
             return slices
-        contexts = self._ready_contexts(given["contexts"], given.get("clicks"))
-        parts = [contexts if part.topic == "contexts" else part for part in slices]
-        if contexts.high < given["contexts"].high and self._rows_in(contexts) >= MAX_ROWS:
+        contexts = self._ready_contexts(asked, given.get(self.clicks_topic))
+        parts = [contexts if part is asked else part for part in slices]
+        if contexts.high < asked.high and self._rows_in(contexts) >= MAX_ROWS:
             parts = [self._not_beyond(contexts, part) for part in parts]
         return [part for part in parts if part.high > part.low]
 
@@ -269,16 +277,16 @@ class DecisionRole(ABC):
     def _not_beyond(self, contexts: InputSlice, part: InputSlice) -> InputSlice:
         """The part of a slice that comes before the end of a slice of contexts."""
         until_ms = max(self.now_ms, *(record.timestamp_ms for record in contexts.records))
-        named = self._last_named(contexts) if part.topic == "clicks" else -1
+        named = self._last_named(contexts) if part.topic == self.clicks_topic else -1
         later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
-        return part if part.topic == "contexts" else cut(part, next(later, part.high))
+        return part if part.topic == self.contexts_topic else cut(part, next(later, part.high))
 
     def _last_named(self, contexts: InputSlice) -> int:
         pieces = self.decode(contexts)
         return max(piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
 
     def _ready_contexts(self, part: InputSlice, clicks: InputSlice | None) -> InputSlice:
-        click_high = clicks.high if clicks else self.read["clicks", self.partition]
+        click_high = clicks.high if clicks else self.read[self.clicks_topic, self.partition]
         latest_ms = max(self.last_click_ms, clicks.records[-1].timestamp_ms if clicks and clicks.records else 0)
         if self._named.still_holds(part.low, click_high, latest_ms):
             return cut(part, part.low)
@@ -324,7 +332,9 @@ class DecisionRole(ABC):
         ours, theirs = self.chain.written(again), self.chain.written(fields)
         for name in ours:
             if ours[name] != theirs[name]:
-                raise ReplayMismatch(f"decisions/{self.partition} record {sequence}: its inputs give another {name}")
+                raise ReplayMismatch(
+                    f"{self.journal[0]}/{self.partition} record {sequence}: its inputs give another {name}"
+                )
         return Step(None, tuple(fold.releases), tuple(fold.dead), fold.counts)
 
     def _follow(self, epoch: int, debits: Sequence[Mapping[str, Any]]) -> None:
@@ -340,7 +350,7 @@ class DecisionRole(ABC):
         self._writing = sequence
         fold = self._batch(sequence, journaled)
         fold.run(covered)
-        self._decoded.forget(self.read["contexts", self.partition])
+        self._decoded.forget(self.read[self.contexts_topic, self.partition])
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
         head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
         return fold, {"head": head, **fold.fields()}

@@ -70,7 +70,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         self._machine = machine
         self._journaled = journaled
         self._models = ModelTurns(())
-        self._clicks = ClickTurns(InputSlice("clicks", machine.partition, 0, 0, ()), 0)
+        self._clicks = ClickTurns(InputSlice(machine.clicks_topic, machine.partition, 0, 0, ()), 0)
         self._event_ids: list[str] = []
         self._arms: list[int] = []
         self._propensities: list[int] = []
@@ -133,7 +133,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         """Fold one slice of every input."""
         machine = self._machine
         places = {part.topic: part for part in slices}
-        clicks, contexts = places["clicks"], places["contexts"]
+        clicks, contexts = places[machine.clicks_topic], places[machine.contexts_topic]
         published = [(machine.models[part.partition], part) for part in slices if part.topic == "models"]
         self._models = ModelTurns(published)
         self._clicks = ClickTurns(clicks, machine.last_click_ms)
@@ -142,8 +142,8 @@ class DecisionFold(ABC, Generic[LearnerT]):
         if contexts.records:
             self._decide_slice(contexts, machine.decode(contexts))
         self._hear_until(NEVER_MS - 1, -1)
-        machine.read["clicks", machine.partition] = clicks.high
-        machine.read["contexts", machine.partition] = contexts.high
+        machine.read[machine.clicks_topic, machine.partition] = clicks.high
+        machine.read[machine.contexts_topic, machine.partition] = contexts.high
 
     def _hear_until(self, log_time_ms: int, after_click: int) -> None:
         """Take what comes before a context or seal of this log time that names this click."""
@@ -154,7 +154,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
             self._adopt_next()
         for click in clicks.take(log_time_ms, after_click):
             self._feed(click, clicks.part)
-        machine.last_click_ms, machine.read["clicks", machine.partition] = clicks.latest_ms, clicks.read_to
+        machine.last_click_ms, machine.read[machine.clicks_topic, machine.partition] = clicks.latest_ms, clicks.read_to
 
     def fields(self) -> dict[str, Any]:
         """What the journal record says beside its head."""
@@ -197,7 +197,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         """Join what waited for an event that has now been decided."""
         machine = self._machine
         for click in machine.early.claim(event_id):
-            self._feed(click, InputSlice("clicks", machine.partition, 0, 0, ()))
+            self._feed(click, InputSlice(machine.clicks_topic, machine.partition, 0, 0, ()))
 
     # Contexts.
 
@@ -249,7 +249,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
     def _late_click(self, after_click: int) -> Refusal | None:
         """Whether a click that a record names never came."""
         machine = self._machine
-        unreachable = after_click >= machine.read["clicks", machine.partition]
+        unreachable = after_click >= machine.read[machine.clicks_topic, machine.partition]
         return Refusal.AFTER_CLICK_UNREACHABLE if unreachable else None
 
     def _bad_baseline(self, decoded: DecodedContexts, row: int) -> Refusal | None:

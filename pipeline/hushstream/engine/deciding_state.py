@@ -29,8 +29,8 @@ def dump_place(machine: DecisionRole) -> dict[str, Any]:
     """The values of `PLACE`."""
     return {
         **dump_owner(machine),
-        "contexts": machine.read["contexts", machine.partition],
-        "clicks": machine.read["clicks", machine.partition],
+        "contexts": machine.read[machine.contexts_topic, machine.partition],
+        "clicks": machine.read[machine.clicks_topic, machine.partition],
         "now_ms": machine.now_ms,
         "last_click_ms": machine.last_click_ms,
         "epoch": machine.epoch.dump(),
@@ -40,8 +40,8 @@ def dump_place(machine: DecisionRole) -> dict[str, Any]:
 def restore_place(machine: DecisionRole, state: dict[str, Any]) -> None:
     """Return to a dumped place; raises as `restore_owner` does."""
     restore_owner(machine, state)
-    home = machine.partition
-    machine.read.update({("contexts", home): state["contexts"], ("clicks", home): state["clicks"]})
+    contexts, clicks = machine.inputs
+    machine.read.update({contexts: state["contexts"], clicks: state["clicks"]})
     machine.now_ms, machine.last_click_ms = state["now_ms"], state["last_click_ms"]
     machine.epoch = NoiseEpoch(**state["epoch"])
 

@@ -23,7 +23,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic
+from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic, of_party
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
 """Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
@@ -124,6 +124,9 @@ class Role:
             (`hushstream.engine.outcomes.Refusal`) refuse.
         outcomes: what may become of an event here, each with its class.
         private_work: whether its batches follow from content, so that their number and times are zone-private.
+        each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
+            told the ``party``.
+        writes_abroad: what it writes of the other parties' own topics.
     """
 
     name: str
@@ -133,7 +136,7 @@ class Role:
     journal: str
     writes: tuple[str, ...]
     homes: str
-    make: Callable[[Any, int, RoleKeys], ChainedMachine]
+    make: Callable[..., ChainedMachine]
     private_work: bool
     outcomes: Mapping[str, MetricClass]
     further_key_zones: tuple[str, ...] = ()
@@ -142,6 +145,8 @@ class Role:
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    each: bool = False
+    writes_abroad: tuple[str, ...] = ()
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -218,6 +223,7 @@ class System:
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.conversation`) refuses by before it sends: `hushstream.engine.requests.ContextRules`
             where decisions are asked for. None where nobody knows before the workers do.
+        parties: who has topics and roles of their own in it (`hushstream.engine.parties`); none in most systems.
         outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
             rights by name.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
@@ -240,6 +246,7 @@ class System:
     public_dataset: bool
     holdout: HoldoutView | None = None
     requests: Any = None
+    parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -452,10 +459,16 @@ class Kind:
     def _check_topics(self, role: Role) -> None:
         known = {topic.name: topic for topic in self.topics}
         where = f"system {self.name}: role {role.name}"
-        unknown = {role.journal, *role.inputs, *role.writes, *role.broadcasts, *role.own} - known.keys()
+        used = {role.journal, *role.inputs, *role.writes, *role.writes_abroad, *role.broadcasts, *role.own}
+        unknown = used - known.keys()
         if unknown:
             raise DeclarationError(
                 f"{where}: expected topics among {', '.join(sorted(known))}, got {', '.join(sorted(unknown))}"
+            )
+        shared = [name for name in (*role.own, *role.writes_abroad) if role.each and not known[name].each]
+        if shared:
+            raise DeclarationError(
+                f"{where}: expected topics that each party has of its own, as the role is, got {', '.join(shared)}"
             )
         if not known[role.journal].is_journal:
             raise DeclarationError(f"{where}: expected a journal, whose first record is a Genesis, got {role.journal}")
@@ -535,21 +548,26 @@ def inputs_of(role: Role, system: System) -> tuple[str, ...]:
 
 def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who writes a topic, in the order in which data flows."""
-    found = [role.name for role in roles if topic.name in (*role.own, *role.writes) or _ticks(role, topic)]
-    return tuple(dict.fromkeys(([CLIENT] if topic.client == "writes" else []) + found))
+    found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
+    return tuple(dict.fromkeys(([topic.application] if topic.client == "writes" else []) + found))
 
 
 def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who reads a topic; a journal's writer reads it, too."""
     found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
-    clients = [CLIENT] if topic.client == "reads" else []
+    clients = [topic.application] if topic.client == "reads" else []
     return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
 
 
 def beside_workers(system: System) -> tuple[str, ...]:
     """Who writes or reads topics of a deployment without running a worker of it."""
     readers = (topic.reader for topic in system.topics if topic.reader is not None)
-    return tuple(dict.fromkeys((CLIENT, OPERATOR, *readers)))
+    clients = [of_party(CLIENT, party) for party in system.parties] or [CLIENT]
+    return tuple(dict.fromkeys((*clients, OPERATOR, *readers)))
+
+
+def _written(role: Role) -> tuple[str, ...]:
+    return (*role.own, *role.writes, *role.writes_abroad)
 
 
 def _ticks(role: Role, topic: Topic) -> bool:

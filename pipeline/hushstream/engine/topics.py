@@ -19,7 +19,7 @@ EVENTS_STAY = "event ids in the decisions journal, which names no user; an event
 """What an erasure leaves of a user wherever there are `decisions`."""
 
 
-def contexts(zone: str, count: str) -> Topic:
+def contexts(zone: str, count: str, each: bool = False) -> Topic:
     """What applications ask: contexts, ends of phases, and tombstones of users."""
     return Topic(
         name="contexts",
@@ -34,10 +34,11 @@ def contexts(zone: str, count: str) -> Topic:
         ticks=False,
         private_lag=False,
         client="writes",
+        each=each,
     )
 
 
-def clicks(zone: str, count: str) -> Topic:
+def clicks(zone: str, count: str, each: bool = False) -> Topic:
     """What applications saw: shown arms, and rewards. How many there are is content."""
     return Topic(
         name="clicks",
@@ -52,6 +53,7 @@ def clicks(zone: str, count: str) -> Topic:
         ticks=False,
         private_lag=True,
         client="writes",
+        each=each,
     )
 
 
@@ -70,9 +72,9 @@ def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule,
     )
 
 
-def decisions(zone: str, count: str) -> Topic:
+def decisions(zone: str, count: str, each: bool = False) -> Topic:
     """What was answered: the journal of those who decide."""
-    return journal("decisions", ("Decisions",), zone, PartitionRule.HOME, count, client="reads")
+    return journal("decisions", ("Decisions",), zone, PartitionRule.HOME, count, client="reads", each=each)
 
 
 def models(*schemas: str) -> Topic:
@@ -108,7 +110,7 @@ def releases(name: str, *schemas: str) -> Topic:
     )
 
 
-def marks(zone: str, count: str) -> Topic:
+def marks(zone: str, count: str, each: bool = False) -> Topic:
     """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
     return Topic(
         name=f"marks-{zone}",
@@ -119,11 +121,12 @@ def marks(zone: str, count: str) -> Topic:
         retention_ms=None,
         reader=OPERATOR,
         cleanup="compact",
+        each=each,
         **_PLAIN,
     )
 
 
-def dead_letters(zone: str, count: str) -> Topic:
+def dead_letters(zone: str, count: str, each: bool = False) -> Topic:
     """Which records a zone refused, for its own operator."""
     return Topic(
         name=f"dead-letters-{zone}",
@@ -133,5 +136,6 @@ def dead_letters(zone: str, count: str) -> Topic:
         count=count,
         retention_ms=LONG_MS,
         reader=letter_reader(zone),
+        each=each,
         **_PLAIN,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds
 
 ALL = "all"
@@ -35,11 +36,14 @@ def letter_zones() -> tuple[str, ...]:
 
 
 def one_of(names: Callable[[], Collection[str]]) -> Callable[[Any], Any]:
-    """A callback for a parameter, which may be given several times, whose values are among ``names``."""
+    """A callback for a parameter, which may be given several times, whose values are among ``names``.
+
+    What each party of a deployment has of its own is named with the party: ``learner.alpha``.
+    """
 
     def check(given: Any) -> Any:
         for name in (given,) if isinstance(given, str) else given or ():
-            if name not in names():
+            if common_name(name) not in names():
                 raise typer.BadParameter(f"expected one of {', '.join(names())}, got {name!r}")
         return given
 

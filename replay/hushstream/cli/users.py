@@ -27,6 +27,9 @@ def forget(
     export: Annotated[
         Path | None, typer.Option(help="Take his records out of this export, made after his tombstone, and no more.")
     ] = None,
+    party: Annotated[
+        str, typer.Option(help="Whose account it is, where each party has users of its own: a vendor's name.")
+    ] = "",
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait until it is folded, where that can be seen.")
     ] = 10.0,
@@ -45,13 +48,13 @@ def forget(
     system = load(deployment)
     name = sys.stdin.readline().rstrip("\n") if user == "-" else user
     if export is not None:
-        number = erase_export(export, system, name)
+        number = erase_export(export, system, name, party)
         told = f"{export}: {number} records erased; verify says so of what was made from them"
         show({"export": str(export), "records": number}, json, told)
         return
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     with working("erasing, and waiting until it is folded", json):
-        done = append(connection, system, name, wait)
+        done = append(connection, system, name, wait, party)
     show(done.as_json(), json, done.as_text())
     raise typer.Exit(1 if done.folded is False and wait else 0)
 

@@ -10,6 +10,7 @@ from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
 from hushstream.replay.report.results import RoleCheck
+from hushstream.schemas.topics import common_name
 
 
 def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
@@ -31,8 +32,8 @@ def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck
 
 
 def record_counts(logs: LogCopy) -> dict[str, int]:
-    """Records per topic."""
+    """Records per topic, of all parties where each has one of its own."""
     totals: Counter[str] = Counter()
     for (topic, _), part in logs.parts.items():
-        totals[f"records_{topic}"] += len(part.records)
+        totals[f"records_{common_name(topic)}"] += len(part.records)
     return dict(sorted(totals.items()))

@@ -41,6 +41,18 @@ PUBLISHED = "published"
 CLIENT, OPERATOR = "client", "operator"
 """Who writes and reads beside the roles of a system: the application, and whoever runs the deployment."""
 
+_OF = "."
+
+
+def of_party(name: str, party: str) -> str:
+    """The name of what a party of a deployment has of its own: topic, role, zone or account; "" for what all share."""
+    return f"{name}{_OF}{party}" if party else name
+
+
+def common_name(name: str) -> str:
+    """The name that systems give to what each party has of its own."""
+    return name.partition(_OF)[0]
+
 
 def letter_reader(zone: str) -> str:
     """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
@@ -79,6 +91,8 @@ class Topic:
         private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
         client: what applications do with it, if anything.
         reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.
+        each: whether each party of a deployment has one of its own (`hushstream.engine.parties`).
+        party: whose it is; "" where all parties share it, or there are none.
         cleanup: the broker's cleanup policy.
         timestamp_type: log time is the broker's for every topic: a writer cannot put a record into another period.
         max_message_bytes: limit of a stored batch.
@@ -97,6 +111,8 @@ class Topic:
     private_lag: bool
     client: Literal["writes", "reads"] | None = None
     reader: str | None = None
+    each: bool = False
+    party: str = ""
     cleanup: str = "delete"
     timestamp_type: str = "LogAppendTime"
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -106,6 +122,11 @@ class Topic:
         unknown = [schema for schema in self.schemas if schema not in CATALOGUE]
         if unknown or not self.schemas:
             raise HushstreamError(f"topic {self.name}: expected known schemas, got unknown {unknown}")
+
+    @property
+    def application(self) -> str:
+        """Whose account applications use here."""
+        return of_party(CLIENT, self.party)
 
     @property
     def lasting(self) -> bool:

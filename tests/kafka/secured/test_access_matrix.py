@@ -35,7 +35,7 @@ from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async
 from hushstream.schemas import codec
-from hushstream.schemas.topics import OPERATOR, physical
+from hushstream.schemas.topics import OPERATOR, of_party, physical
 from hushstream.systems.catalogue import BUILTIN
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
@@ -43,7 +43,16 @@ pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 KEYS = KeySource(seed=1)
 NODE = 1
 DENIED = 29
-WHO = (*account_names(), *duty_names(), "stranger")
+PARTIES = ("one", "two")
+"""Who has accounts of their own, see `deploy/kafka/nodes.py`: the vendors of the deployment of P-DAP."""
+
+OWN = ("client", "learner", "letters-edge", "requeue-edge", "verify-learner")
+WHO = (
+    *account_names(),
+    *duty_names(),
+    *(of_party(name, party) for name in OWN for party in PARTIES),
+    "stranger",
+)
 
 
 class Duty(NamedTuple):
@@ -236,7 +245,7 @@ async def test_no_role_may_create_topics_or_see_or_make_rules(kafka: Any, shape:
 
 
 async def test_every_writer_is_idempotent_without_a_right_of_its_own_for_that(kafka: Any, shape: Shape) -> None:
-    for who in (*shape.system.role_names, "client"):
+    for who in (*shape.system.role_names, *(of_party("client", party) for party in shape.system.parties or ("",))):
         topic = next(shape.prefix + name for name, yes in declared(who, shape)["Write"].items() if yes)
         options = kafka.connection(who, shape.prefix).cluster.client_options()
         async with AIOKafkaProducer(**options, enable_idempotence=True, acks="all") as producer:

@@ -15,6 +15,7 @@ from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.machine import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
+from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
@@ -71,20 +72,26 @@ class VendorLearnerRig(Rig):
     """A learner with shorthand for what a client sends."""
 
     def __init__(
-        self, system: PdapSystem | None = None, key: Key | None = None, partition: int = 0, nonce: bytes = NONCE
+        self,
+        system: PdapSystem | None = None,
+        key: Key | None = None,
+        partition: int = 0,
+        nonce: bytes = NONCE,
+        vendor: str = "one",
     ) -> None:
         self.system = make_system() if system is None else system
-        self.key = seeded_key(1, "edge") if key is None else key
+        self.vendor = vendor
+        self.key = seeded_key(1, f"edge.{vendor}") if key is None else key
         self.partition = partition
         super().__init__(self.fresh(), nonce)
 
     def fresh(self) -> PdapLearnerMachine:
-        return PdapLearnerMachine(self.system, self.partition, self.key)
+        return PdapLearnerMachine(self.system, self.vendor, self.partition, self.key)
 
-    def context(self, event_id: str, at: Sequence[float] = (0.2, 0.7), line: str = "one", **fields: Any) -> int:
+    def context(self, event_id: str, at: Sequence[float] = (0.2, 0.7), **fields: Any) -> int:
         point = np.asarray(at, "<f4").tobytes()
-        record = {"event_id": event_id, "user": "ann", "line": line, "context": point, **fields}
-        return self.put("contexts", codec.encode("Context", record), self.partition)
+        record = {"event_id": event_id, "user": "ann", "line": self.vendor, "context": point, **fields}
+        return self.put(f"contexts.{self.vendor}", codec.encode("Context", record), self.partition)
 
     def shown(self, event_id: str, arm: int, user: str = "ann") -> int:
         return self._feedback("shown", event_id, arm, 0.0, user)
@@ -94,23 +101,23 @@ class VendorLearnerRig(Rig):
 
     def seal(self, phase: int = 0, after_click: int = -1) -> int:
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
-        return self.put("contexts", codec.encode("Seal", fields), self.partition)
+        return self.put(f"contexts.{self.vendor}", codec.encode("Seal", fields), self.partition)
 
     def model(self, value: bytes) -> int:
         return self.put("models", value)
 
     def _feedback(self, kind: str, event_id: str, arm: int, reward: float, user: str) -> int:
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
-        return self.put("clicks", codec.encode("Feedback", fields), self.partition)
+        return self.put(f"clicks.{self.vendor}", codec.encode("Feedback", fields), self.partition)
 
-    def decide(self, event_id: str, at: Sequence[float] = (0.2, 0.7), line: str = "one", **fields: Any) -> int:
+    def decide(self, event_id: str, at: Sequence[float] = (0.2, 0.7), **fields: Any) -> int:
         """Send one context and fold; gives the arm."""
-        self.context(event_id, at, line, **fields)
+        self.context(event_id, at, **fields)
         return self.fold().arms[event_id]
 
-    def interact(self, event_id: str, reward: float | None = 1.0, line: str = "one", user: str = "ann") -> int:
+    def interact(self, event_id: str, reward: float | None = 1.0, user: str = "ann") -> int:
         """Decide, show, and (unless None) reward; gives the arm."""
-        arm = self.decide(event_id, line=line, user=user)
+        arm = self.decide(event_id, user=user)
         self.shown(event_id, arm, user)
         if reward is not None:
             self.reward(event_id, arm, reward, user)
@@ -120,7 +127,7 @@ class VendorLearnerRig(Rig):
     def outcomes(self, seen: Seen | None = None) -> list[tuple[int, int, int, int]]:
         """What was sent to counters: (counter, cell, arm, reward) of each outcome."""
         found: list[tuple[int, int, int, int]] = []
-        for fields in (seen or self.seen).records("outcomes", "Outcomes"):
+        for fields in (seen or self.seen).records(self.system.counters_topic("outcomes", self.vendor), "Outcomes"):
             sent = parse_outcomes(fields)
             columns = (sent.cells.tolist(), sent.arms.tolist(), sent.rewards.tolist())
             found += [(fields["counter"], *row) for row in zip(*columns, strict=True)]
@@ -131,30 +138,33 @@ class BlockCounterRig(Rig):
     """A counter with shorthand for what learners send."""
 
     def __init__(
-        self, system: PdapSystem | None = None, key: Key | None = None, nonce: bytes = NONCE, partition: int = 0
+        self, system: PdapSystem | None = None, key: Key | None = None, nonce: bytes = NONCE, vendor: str = ""
     ) -> None:
         self.system = make_system() if system is None else system
-        self.key = seeded_key(1, "counter") if key is None else key
-        self.partition = partition
+        self.key = seeded_key(1, of_party("counter", vendor)) if key is None else key
+        self.vendor, self.number = vendor, self.system.homes[vendor] if vendor else 0
         super().__init__(self.fresh(), nonce)
 
     def fresh(self) -> BlockCounterMachine:
-        return BlockCounterMachine(self.system, self.partition, self.key)
+        return BlockCounterMachine(self.system, self.key, vendor=self.vendor)
 
     def outcomes(self, first: int, rows: Sequence[Reward], **changes: Any) -> int:
-        fields = outcome_fields(self.partition, self.system.digest, outcomes_of(first, rows))
-        return self.put("outcomes", codec.encode("Outcomes", {**fields, **changes}), self.partition)
+        fields = outcome_fields(self.number, self.system.digest, outcomes_of(first, rows))
+        return self.put(of_party("outcomes", self.vendor), codec.encode("Outcomes", {**fields, **changes}))
 
-    def seal(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
-        fields = {"phase": phase, "origin": origin, "config_digest": digest or self.system.digest, "after_click": -1}
-        return self.put("outcomes", codec.encode("Seal", fields), self.partition)
+    def seal(self, phase: int = 0, origin: int | None = None, digest: bytes | None = None) -> int:
+        """The end of a phase, from one learner partition or from all that this counter waits for."""
+        origins = range(self.system.origins) if origin is None else [origin]
+        fields = {"phase": phase, "config_digest": digest or self.system.digest, "after_click": -1}
+        topic = of_party("outcomes", self.vendor)
+        return [self.put(topic, codec.encode("Seal", {**fields, "origin": one})) for one in origins][-1]
 
     def released(self, seen: Seen | None = None) -> list[dict[str, Any]]:
         return (seen or self.seen).records("releases", "BlockRelease")
 
     def altered(self, offset: int, **fields: Any) -> None:
         """Change a record that lies in the log."""
-        log = self.logs["outcomes", self.partition]
+        log = self.logs[of_party("outcomes", self.vendor), 0]
         name, found = codec.decode(log[offset].value)
         log[offset] = log[offset]._replace(value=codec.encode(name, {**found, **fields}))
 
@@ -176,10 +186,10 @@ class TicketAggregatorRig(Rig):
 
 
 def released_values(
-    system: PdapSystem, batches: Sequence[Sequence[Reward]], key: Key | None = None, partition: int = 0
+    system: PdapSystem, batches: Sequence[Sequence[Reward]], key: Key | None = None, vendor: str = ""
 ) -> list[bytes]:
     """What a counter that was given these batches sends to the aggregator, each batch ended by a seal."""
-    rig = BlockCounterRig(system, key, partition=partition)
+    rig = BlockCounterRig(system, key, vendor=vendor)
     first = 0
     for number, rows in enumerate(batches):
         if rows:
@@ -218,8 +228,8 @@ def played(system: PdapSystem, flip: bool) -> VendorLearnerRig:
     rig = VendorLearnerRig(system, SECRET)
     draw = np.random.default_rng(5)
     for number in range(30):
-        event, line = f"e{number}", ("one", "two")[number % 2]
-        arm = rig.decide(event, draw.random(2).tolist(), line)
+        event = f"e{number}"
+        arm = rig.decide(event, draw.random(2).tolist())
         way, reward = draw.integers(4), abs(int(draw.integers(2)) - flip)
         if way:
             rig.shown(event, arm if way > 1 else (arm + 1) % 7)

@@ -52,8 +52,8 @@ def test_whoever_applies_all_versions_has_the_model_that_follows_from_all_releas
 def test_releases_that_end_a_phase_enter_together_in_any_order(shops):
     system = shops.make_system(release={"placement": "home", "first_window": 10_000})
     home = [
-        shops.released_values(system, [shops.some_rewards(10 * place + phase, 60) for phase in range(2)], None, place)
-        for place in range(2)
+        shops.released_values(system, [shops.some_rewards(10 * place + phase, 60) for phase in range(2)], None, vendor)
+        for place, vendor in enumerate(("one", "two"))
     ]
     journals = []
     # Each counter's records keep their order; how those of both mix does not matter, nor which counter is ahead.

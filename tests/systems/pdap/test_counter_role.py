@@ -47,9 +47,10 @@ def test_a_window_closes_when_so_many_outcomes_are_in_and_takes_whole_records(sh
 def test_a_seal_of_all_learners_closes_a_window_and_is_passed_on_behind_its_release(shops):
     rig = shops.BlockCounterRig(shops.make_system(partitions={"learner": 2}))
     rig.outcomes(0, shops.some_rewards(1, 9))
-    rig.seal(0, origin=0)
-    assert not rig.fold().journals
-    rig.seal(0, origin=1)
+    for origin in range(3):
+        rig.seal(0, origin)
+        assert not rig.fold().journals, "two partitions of each of two vendors"
+    rig.seal(0, 3)
     seen = rig.fold()
     assert [record["closed_by"] for record in seen.journals] == ["seal"]
     kinds = [codec.decode(output.value)[0] for output in seen.releases("releases")]
@@ -362,7 +363,7 @@ def test_a_changed_input_gives_nothing_again_and_leaves_the_state_alone(shops):
 
 def test_after_a_changed_input_the_next_window_is_under_new_noise_and_pays_its_price_once(shops):
     rig = recorded(shops)
-    rig.altered(2, rewards=np.zeros(60, "<i4").tobytes())
+    rig.altered(3, rewards=np.zeros(60, "<i4").tobytes())
     machine = started(rig)
     steps = shops.recover(rig, machine)
     assert [step.counts.get("diverged", 0) for step in steps].count(1) >= 1
@@ -394,7 +395,7 @@ def test_a_journal_that_was_rolled_back_meets_other_noise_on_other_outcomes(shop
     assert (sums[0] != sums[1]).sum() >= 5
 
 
-@pytest.mark.parametrize("what", ["damaged", "short", "other deployment", "other partition", "other journal", "text"])
+@pytest.mark.parametrize("what", ["damaged", "short", "other deployment", "other vendor", "other journal", "text"])
 def test_a_state_that_is_not_its_own_is_refused(shops, rig, what):
     rig.outcomes(0, shops.some_rewards(1, 3))
     rig.fold()
@@ -403,7 +404,7 @@ def test_a_state_that_is_not_its_own_is_refused(shops, rig, what):
         "damaged": lambda: rig.machine.restore(state[:40] + bytes([state[40] ^ 1]) + state[41:]),
         "short": lambda: rig.machine.restore(state[:-1]),
         "other deployment": lambda: shops.BlockCounterRig(shops.make_system(deployment="other")).machine.restore(state),
-        "other partition": lambda: BlockCounterMachine(rig.system, 1, rig.key).restore(state),
+        "other vendor": lambda: BlockCounterMachine(rig.system, rig.key, vendor="two").restore(state),
         "other journal": lambda: shops.BlockCounterRig(rig.system, shops.SECRET).machine.restore(state),
         "text": lambda: rig.machine.restore(b"no state"),
     }[what]

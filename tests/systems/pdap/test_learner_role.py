@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.pdap.edge.learner import cold_serving
@@ -29,7 +28,7 @@ def without(fields, *names):
 
 
 def test_the_arm_is_the_tickets_before_and_after_a_model(shops, rig):
-    serving = cold_serving(rig.system, seeded_key(1, "edge"))
+    serving = cold_serving(rig.system, rig.key)
     values = shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(4)])
     draw = np.random.default_rng(1)
     for version in range(len(values)):
@@ -192,21 +191,38 @@ def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):
             assert secret not in output.value, output.topic
 
 
-def test_at_home_each_vendors_outcomes_go_to_its_own_counter_and_seals_to_all(shops):
-    rig = shops.VendorLearnerRig(shops.make_system(release={"placement": "home"}))
-    for number in range(6):
-        rig.interact(f"e{number}", line=("one", "two")[number % 2])
-    rig.seal()
+@pytest.mark.parametrize(("placement", "origins"), [("home", (0, 1)), ("serving", (2, 3))])
+def test_outcomes_and_seals_go_to_the_one_counter_or_to_that_of_their_home_and_to_no_other(shops, placement, origins):
+    system = shops.make_system(release={"placement": placement}, partitions={"learner": 2})
+    number = 1 if placement == "home" else 0
+    for partition, origin in enumerate(origins):
+        rig = shops.VendorLearnerRig(system, partition=partition, vendor="two")
+        user = next(name for name in ("ann", "bob", "cy", "di") if partition_of(name, 2) == partition)
+        for event in range(3):
+            rig.interact(f"e{event}", user=user)
+        rig.seal()
+        seen = rig.fold()
+        assert [counter for counter, *_ in rig.outcomes(seen)] == [number] * 3
+        topic = "outcomes.two" if placement == "home" else "outcomes"
+        sent = {(out.topic, out.partition) for out in rig.seen.outputs if out.topic.startswith("outcomes")}
+        assert sent == {(topic, 0)}
+        assert [seal["origin"] for seal in seen.records(topic, "Seal")] == [origin]
+
+
+def test_what_names_another_vendor_is_refused(shops):
+    rig = shops.VendorLearnerRig(vendor="two")
+    for number, line in enumerate(("two", "one", "three", "private")):
+        rig.context(f"e{number}", line=line)
     seen = rig.fold()
-    assert [counter for counter, *_ in rig.outcomes(seen)] == [0, 0, 0, 1, 1, 1]
-    assert {output.partition for output in seen.releases("outcomes")} == {0, 1}
-    assert len(seen.records("outcomes", "Seal")) == 2
+    assert [answer.event_id for answer in seen.answers] == ["e0"]
+    assert seen.reasons == ["unknown_line"] * 3
+    assert {letter.topic for step in seen.steps for letter in step.dead_letters} == {"dead-letters-edge.two"}
 
 
 def test_a_forward_tells_the_serving_vendor_the_cell_and_the_ticket(shops, rig):
     arms = {f"e{number}": rig.decide(f"e{number}") for number in range(40)}
-    sent = rig.seen.records("forwards", "Forwards")
-    assert {output.partition for output in rig.seen.releases("forwards")} == {1}
+    sent = rig.seen.records("forwards.two", "Forwards")
+    assert {output.topic for output in rig.seen.outputs if output.topic.startswith("forwards")} == {"forwards.two"}
     abroad = [arm for arm in arms.values() if arm >= 3]
     assert 0 < len(abroad) < 40
     assert [int(arm) for fields in sent for arm in np.frombuffer(fields["arms"], "<i4")] == abroad
@@ -220,7 +236,7 @@ def test_a_user_who_is_forgotten_leaves_no_open_outcome(rig):
     rig.interact("one", user="ann")
     rig.interact("two", user="bob")
     forget = {"user": "ann", "config_digest": rig.system.digest}
-    rig.put("contexts", codec.encode("Forget", forget))
+    rig.put("contexts.one", codec.encode("Forget", forget))
     rig.fold()
     assert b"ann" not in rig.machine.snapshot()
     rig.seal()
@@ -236,9 +252,9 @@ def script(shops, rig, seed):
     values = iter(shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(2)]))
     for number in range(25):
         way, event = draw.integers(10), f"e{number}"
-        line = ("one", "two", "three")[draw.choice(3, p=[0.5, 0.4, 0.1])]
+        line = ("one", "two", "three")[draw.choice(3, p=[0.8, 0.1, 0.1])]
         if way < 6:
-            rig.context(event, draw.random(2).tolist(), line)
+            rig.context(event, draw.random(2).tolist(), line=line)
             arm = int(draw.integers(7))
             rig.shown(event, arm)
             rig.reward(event, arm, float(draw.choice([0.0, 1.0, 0.5])))
@@ -247,7 +263,7 @@ def script(shops, rig, seed):
         elif way == 7:
             rig.model(next(values, b"no model"))
         else:
-            rig.put("clicks", b"no record")
+            rig.put("clicks.one", b"no record")
         rig.wait(float(draw.choice([0.0, 2.0, 9.0])))
 
 

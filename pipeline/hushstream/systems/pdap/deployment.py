@@ -27,6 +27,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
 from hushstream.systems.pdap.noise import MECHANISM, KeyedBlockNoise, block_scales
@@ -77,13 +78,12 @@ class PdapSystem:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Numbers of partitions: one counter, or one of each home vendor; each is a scope."""
+        """Numbers of partitions, of one vendor where each has topics of its own."""
         config = self.config
         return {
             "learner": config.partitions.learner,
-            "counter": config.counters,
-            "scopes": config.counters,
-            "vendors": len(config.vendors),
+            "counter": 1,
+            "scopes": 1,
             "lines": 1,
         }
 
@@ -116,6 +116,23 @@ class PdapSystem:
         """Which counter takes the outcomes of a home vendor's users."""
         return home if self.config.counters > 1 else 0
 
+    def own_topic(self, name: str, home: int) -> str:
+        """A topic that each vendor has of its own: that of one vendor."""
+        return of_party(name, self.config.vendors[home].name)
+
+    def counters_topic(self, name: str, vendor: str) -> str:
+        """A topic of the counter that takes a vendor's outcomes."""
+        return of_party(name, vendor if self.config.release.placement == "home" else "")
+
+    @property
+    def origins(self) -> int:
+        """How many learner partitions end a phase for a counter: of all vendors, or of its own."""
+        return self.config.partitions.learner * (len(self.homes) // self.config.counters)
+
+    def origin_of(self, home: int, partition: int) -> int:
+        """The number of a home vendor's learner partition among the `origins`."""
+        return partition if self.config.counters > 1 else home * self.config.partitions.learner + partition
+
     @cached_property
     def settle_ms(self) -> int:
         """How long a decision waits for its reward."""
@@ -137,14 +154,14 @@ class PdapSystem:
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
         """See `System.ledgers`."""
-        return {"ledger": self.spending_terms}
+        return {self.counters_topic("ledger", vendor): self.spending_terms for vendor in self.homes}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """See `System.budgets`."""
         return (budget_facts(self.config),)
 
-    def noise(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> KeyedBlockNoise:
+    def noise(self, key: Key, genesis_nonce: bytes, epoch: int, counter: int) -> KeyedBlockNoise:
         """The noise of one counter in one journal and epoch."""
         address = NoiseAddress(
             purpose="release-noise",
@@ -155,7 +172,7 @@ class PdapSystem:
             parameters={},
             config_digest=self.digest,
             epoch=epoch,
-            partition=partition,
+            partition=counter,
         )
         return KeyedBlockNoise(key, address, block_scales(self.config))
 
@@ -166,12 +183,12 @@ class PdapSystem:
         values = {"least": list(self.config.least_counts), "scales": scales}
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
-    def release_head(self, partition: int, epoch: int, reproducible: bool) -> dict[str, Any]:
+    def release_head(self, counter: int, epoch: int, reproducible: bool) -> dict[str, Any]:
         """The fields of a `BlockRelease` beside its id, what closed its window, and its columns."""
         price = self.guarantee().price
         return {
             "config_digest": self.digest,
-            "counter": partition,
+            "counter": counter,
             "epoch": epoch,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),

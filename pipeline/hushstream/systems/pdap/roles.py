@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
@@ -16,12 +17,12 @@ from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
 from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE
 
 
-def _learner(system: PdapSystem, home: int, keys: RoleKeys) -> PdapLearnerMachine:
-    return PdapLearnerMachine(system, home, keys.own)
+def _learner(system: PdapSystem, home: int, keys: RoleKeys, party: str) -> PdapLearnerMachine:
+    return PdapLearnerMachine(system, party, home, keys.own)
 
 
-def _counter(system: PdapSystem, home: int, keys: RoleKeys) -> BlockCounterMachine:
-    return BlockCounterMachine(system, home, keys.own, keys.ring)
+def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> BlockCounterMachine:
+    return BlockCounterMachine(system, keys.own, keys.ring, party)
 
 
 def _aggregator(system: PdapSystem, line: int, keys: RoleKeys) -> PdapAggregatorMachine:
@@ -42,7 +43,8 @@ LEARNER = Role(
     key_zone=EDGE_ZONE,
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("outcomes", "forwards", "dead-letters-edge"),
+    writes=("outcomes", "dead-letters-edge"),
+    writes_abroad=("forwards",),
     broadcasts=("models",),
     marks="marks-edge",
     homes="learner",
@@ -51,6 +53,7 @@ LEARNER = Role(
     reasons=tuple(PdapRefusal),
     private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+    each=True,
 )
 
 COUNTER = Role(
@@ -85,3 +88,6 @@ AGGREGATOR = Role(
 )
 
 ROLES = (LEARNER, COUNTER, AGGREGATOR)
+
+HOME_ROLES = (LEARNER, replace(COUNTER, each=True), AGGREGATOR)
+"""Where each vendor has a counter of its own."""

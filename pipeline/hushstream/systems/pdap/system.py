@@ -7,6 +7,7 @@ from typing import Any
 
 from hushstream.engine.budget import BudgetFacts
 from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.parties import roles_of, topics_of
 from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY
 from hushstream.privacy.promise import Promises
@@ -15,26 +16,30 @@ from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
 from hushstream.systems.pdap.plan import notes, plan
 from hushstream.systems.pdap.promise import budget_facts, release_guarantee
-from hushstream.systems.pdap.roles import ROLES
-from hushstream.systems.pdap.topics import TOPICS
+from hushstream.systems.pdap.roles import HOME_ROLES, ROLES
+from hushstream.systems.pdap.topics import HOME_TOPICS, TOPICS
 
 _TRUST = {
-    "serving": "central, at the counter; hosted: the operator's learner workers, then the one trusted counter, see the "
-    "rewards of all vendors in clear; vendors and everybody else see noised blocks",
-    "home": "central, at each vendor's counter; hosted: the operator's learner workers see rewards in clear, and each "
-    "vendor's counter those of its own users; other vendors and everybody else see noised blocks",
+    "serving": "central, at the counter; hosted: each vendor's learner workers see the rewards of its own users in "
+    "clear, then the one trusted counter those of all vendors; other vendors and everybody else see noised blocks",
+    "home": "central, at each vendor's counter; hosted: each vendor's learner workers, then its counter, see the "
+    "rewards of its own users in clear; other vendors and everybody else see noised blocks",
 }
 
 
 def declare(core: PdapSystem) -> System:
     """A deployment."""
     config = core.config
+    vendors = tuple(core.homes)
+    home = config.release.placement == "home"
+    topics, roles = (HOME_TOPICS, HOME_ROLES) if home else (TOPICS, ROLES)
     return System(
         kind=NAME,
         config=config,
         digest=core.digest,
-        roles=ROLES,
-        topics=TOPICS,
+        roles=roles_of(roles, topics, vendors),
+        topics=topics_of(topics, vendors),
+        parties=vendors,
         counts=core.counts,
         promises=core.promises(),
         budgets=core.budgets,

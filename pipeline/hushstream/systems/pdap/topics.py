@@ -1,6 +1,11 @@
-"""The topics of P-DAP."""
+"""The topics of P-DAP. What stands in the edge zone each vendor has of its own: no other vendor opens it.
+
+With `placement: home` a vendor also has the counter's topics of its own; with `serving` there is one trusted counter.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hushstream.engine import topics
 from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
@@ -22,37 +27,44 @@ OUTCOMES = Topic(
     ticks=False,
     private_lag=False,
 )
-"""Cell, arm and reward of each event, in clear, by an opaque name; for the one counter, or the home vendor's."""
+"""Cell, arm and reward of each event, in clear, by an opaque name; for the one counter, or the home vendor's own."""
 
 FORWARDS = Topic(
     name="forwards",
     schemas=("Forwards",),
     zone=PUBLISHED,
     partition_rule=PartitionRule.LINE,
-    count="vendors",
+    count="lines",
     retention_ms=SHORT_MS,
     noised=False,
     names_users=False,
     tombstones=False,
     ticks=False,
     private_lag=False,
+    client="reads",
     reader=OPERATOR,
+    each=True,
 )
-"""Who was sent to whom: to the partition of the vendor whose arm was chosen, the cell and never the context."""
+"""Who was sent to a vendor, for it to read: whose arm was chosen, and in which cell; never the context."""
 
 TOPICS = (
-    topics.contexts(EDGE_ZONE, "learner"),
-    topics.clicks(EDGE_ZONE, "learner"),
-    topics.decisions(EDGE_ZONE, "learner"),
+    topics.contexts(EDGE_ZONE, "learner", each=True),
+    topics.clicks(EDGE_ZONE, "learner", each=True),
+    topics.decisions(EDGE_ZONE, "learner", each=True),
     OUTCOMES,
     FORWARDS,
     topics.journal("journal-counter", ("BlockJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
     topics.releases("releases", "BlockRelease", "Seal"),
     topics.models("TicketModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
-    topics.marks(EDGE_ZONE, "learner"),
+    topics.marks(EDGE_ZONE, "learner", each=True),
     topics.marks(COUNTER_ZONE, "counter"),
-    topics.dead_letters(EDGE_ZONE, "learner"),
+    topics.dead_letters(EDGE_ZONE, "learner", each=True),
     topics.dead_letters(COUNTER_ZONE, "counter"),
     topics.dead_letters(SERVER_ZONE, "lines"),
 )
+
+_COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")
+
+HOME_TOPICS = tuple(replace(topic, each=True) if topic.name in _COUNTERS_OWN else topic for topic in TOPICS)
+"""Where each vendor has a counter of its own."""

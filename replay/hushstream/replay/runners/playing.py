@@ -82,7 +82,14 @@ def require_runner(runner: str, bootstrap: str | None = None, security: Path | N
 
 
 async def play(system: System, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
-    """Start a deployment, let ``player`` talk to it, and take what it leaves.
+    """`play_parties` where there are no parties: ``player`` is given the one log."""
+    return await play_parties(system, place, lambda log_of: player(log_of("")))
+
+
+async def play_parties(
+    system: System, place: Place, player: Callable[[Callable[[str], EventLog]], Awaitable[T]]
+) -> Recording[T]:
+    """Start a deployment, let ``player`` talk to it over the log of each of its parties, and take what it leaves.
 
     Raises:
         HushstreamError: the deployment has no learner worker to talk to (kind ``edge``).
@@ -96,7 +103,7 @@ async def play(system: System, place: Place, player: Callable[[EventLog], Awaita
         )
     if place.runner == "direct":
         async with DirectSession(system, place.seed) as direct:
-            played = await player(direct.event_log())
+            played = await player(direct.event_log)
             return Recording(played, await direct.logs(), direct.counts(), {})
     where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume, place.security)
     async with StreamSession(system, where) as stream:
@@ -106,9 +113,9 @@ async def play(system: System, place: Place, player: Callable[[EventLog], Awaita
         return Recording(played, await stream.logs(), counts, memory)
 
 
-async def _watched(stream: StreamSession, player: Callable[[EventLog], Awaitable[T]]) -> T:
+async def _watched(stream: StreamSession, player: Callable[[Callable[[str], EventLog]], Awaitable[T]]) -> T:
     """Let the player play for as long as all processes live."""
-    playing = asyncio.ensure_future(player(stream.event_log()))
+    playing = asyncio.ensure_future(player(stream.event_log))
     watching = asyncio.ensure_future(stream.watch())
     await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)
     watching.cancel()

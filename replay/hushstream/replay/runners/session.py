@@ -34,9 +34,9 @@ class DirectSession:
     async def __aexit__(self, *_: object) -> None:
         """Nothing is to be stopped."""
 
-    def event_log(self) -> EventLog:
-        """A log for one client."""
-        answers = conversation_of(self._system).answers
+    def event_log(self, party: str = "") -> EventLog:
+        """A log for one client, of a party where each has topics of its own."""
+        answers = conversation_of(self._system, party).answers
         return DirectEventLog(self._log, self._driver, asked_partitions(self._system), answers)
 
     async def logs(self) -> LogCopy:

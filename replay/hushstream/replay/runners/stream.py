@@ -97,11 +97,10 @@ class StreamSession:
         """``host:port`` of the broker."""
         return self._bootstrap
 
-    def event_log(self) -> EventLog:
-        """A client's log on the broker."""
-        return KafkaEventLog(
-            self._bootstrap, self._prefix, security=self._security, topics=conversation_of(self._system)
-        )
+    def event_log(self, party: str = "") -> EventLog:
+        """A client's log on the broker, of a party where each has topics of its own."""
+        topics = conversation_of(self._system, party)
+        return KafkaEventLog(self._bootstrap, self._prefix, security=self._security, topics=topics)
 
     async def logs(self) -> LogCopy:
         """All topics as they are now."""

@@ -36,6 +36,7 @@ from hushstream.engine.state_parts import record as avro_record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
+from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.counter.pending import COUNTER, Counter
 from hushstream.systems.pdap.deployment import PdapSystem
@@ -66,7 +67,7 @@ class _Held:
 
 
 class BlockCounterMachine(ReopeningRole[str]):
-    """The counter on one partition of outcomes: of all vendors, or of one home vendor."""
+    """The counter of all vendors' outcomes, or of those of one home vendor."""
 
     form: ClassVar[Form] = releasing_form(
         "a counter of blocks' state",
@@ -79,14 +80,17 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     system: PdapSystem
 
-    def __init__(self, system: PdapSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
-        source, terms = ("outcomes", partition), system.spending_terms
-        super().__init__(system, identity, "BlockJournal", source, COUNTER_ZONE, key, ring, terms)
-        self.seals = PhaseEnds(system.config.partitions.learner)
+    def __init__(self, system: PdapSystem, key: Key, ring: KeyRing | None = None, vendor: str = "") -> None:
+        """Bind to a deployment, the key that its journal begins with, the zone's key file, a home vendor if any."""
+        journal = (of_party("journal-counter", vendor), 0)
+        identity = Identity("counter", system.config.deployment, system.digest, journal)
+        source, zone, terms = (of_party("outcomes", vendor), 0), of_party(COUNTER_ZONE, vendor), system.spending_terms
+        super().__init__(system, identity, "BlockJournal", source, zone, key, ring, terms)
+        self.vendor = vendor
+        self.number = system.homes[vendor] if vendor else 0
+        self.seals = PhaseEnds(system.origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_NAMES)
-        self.counter = Counter(system.config, system.noise(key, b"", 0, partition))
+        self.counter = Counter(system.config, system.noise(key, b"", 0, self.number))
 
     @property
     def expects(self) -> frozenset[str]:
@@ -147,7 +151,7 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
         """See `ReleasingRole.on_record`: outcomes."""
-        if fields["counter"] != self.partition:
+        if fields["counter"] != self.number:
             raise Refused(PdapRefusal.OTHER_COUNTER)
         try:
             outcomes = parse_outcomes(fields)
@@ -190,7 +194,7 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     def open_noise(self) -> None:
         """See `ReleasingRole.open_noise`."""
-        self.counter.noise = self.system.noise(self.key, self.nonce, self.epoch.number, self.partition)
+        self.counter.noise = self.system.noise(self.key, self.nonce, self.epoch.number, self.number)
 
     def redraw(self) -> None:
         """See `ReleasingRole.redraw`: what waits is noised anew, for the first or a second time."""
@@ -227,7 +231,7 @@ class BlockCounterMachine(ReopeningRole[str]):
     def _released(self, release: Release | None, closed: str) -> list[Output]:
         if release is None:
             return []
-        head = self.system.release_head(self.partition, self.epoch.number, self.key.reproducible)
+        head = self.system.release_head(self.number, self.epoch.number, self.key.reproducible)
         head |= {"closed_by": closed, "phase": self.seals.complete if closed == SEAL else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
@@ -240,20 +244,21 @@ class BlockCounterMachine(ReopeningRole[str]):
         if not asked.opens:
             return ()
         entry = self.system.ledger_entry(self._release_id(window, 0), asked.debit, self.key.reproducible)
-        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+        topic = of_party("ledger", self.vendor)
+        return (Output(topic, self.partition, self.chain.encode("LedgerEntry", entry)),)
 
     def _passed_on(self) -> tuple[Output, ...]:
         """The end of a phase, for the aggregator."""
         fields = {
             "phase": self.seals.complete,
-            "origin": self.partition,
+            "origin": self.number,
             "config_digest": self.system.digest,
             "after_click": -1,
         }
         return (Output("releases", 0, self.chain.encode("Seal", fields)),)
 
     def _release_id(self, window: int, part: int) -> bytes:
-        place = struct.pack("<qqqq", self.partition, self.epoch.number, window, part)
+        place = struct.pack("<qqqq", self.number, self.epoch.number, window, part)
         return self.key.digest("release-id", self.nonce, place)
 
     # The state.

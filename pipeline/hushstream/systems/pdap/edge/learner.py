@@ -1,7 +1,8 @@
 """The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, passes outcomes on.
 
 No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
-of a keyed coin of the event. The line that a context names is its home vendor; a partition serves users of all vendors.
+of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their line; it reads no
+other vendor's contexts or clicks.
 The outcome of a decision leaves at its deadline (`hushstream.engine.awaiting`), to the counter of its home, or to the
 one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the context.
 """
@@ -39,13 +40,14 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
     system: PdapSystem
     spending = None
 
-    def __init__(self, system: PdapSystem, partition: int, key: Key) -> None:
-        """Bind to a deployment, a home partition and the edge key."""
+    def __init__(self, system: PdapSystem, vendor: str, partition: int, key: Key) -> None:
+        """Bind to a deployment, a vendor by name, one of its home partitions and its edge key."""
         feedback = system.config.feedback
         # What was shown is public, so that users may share the places; no reward takes one.
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
         models = [ModelReader(system, 0, LINE, "TicketModel")]
-        super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms)
+        super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms, vendor)
+        self.vendor, self.home = vendor, system.homes[vendor]
         self.open: dict[str, OpenRow] = {}
         self.serving = cold_serving(system, key)
 

@@ -6,7 +6,7 @@ See `hushstream.engine.deciding_fold` for the order in which they do, and for wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -41,7 +41,6 @@ class OpenRow(NamedTuple):
 
     decided_ms: int
     user: str
-    home: int
     arm: int
     propensity: int
     model_version: int
@@ -68,7 +67,8 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         machine = self._machine
         for serving, forwards in sorted(self._forwards.items()):
             fields = forward_fields(serving, machine.system.digest, forwards)
-            self.releases.append(Output("forwards", serving, machine.chain.encode("Forwards", fields)))
+            topic = machine.system.own_topic("forwards", serving)
+            self.releases.append(Output(topic, 0, machine.chain.encode("Forwards", fields)))
 
     @property
     def _policy(self) -> str:
@@ -90,7 +90,7 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
         columns = decoded.columns
-        if columns.lines[row] not in self._machine.system.requests.lines:
+        if columns.lines[row] != self._machine.vendor:
             return Refusal.UNKNOWN_LINE
         stranger = self._stranger(columns.users[row])
         return stranger or self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
@@ -107,14 +107,13 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         if self._journaled is not None:
             # Whole numbers alone decide, so no other arm is as good.
             self._as_journaled(past, self._journaled, lambda arm: float("inf"))
-        home = machine.system.homes[columns.lines[row]]
         machine.past.put(event_id, past)
         place = (found.arm, past.propensity, version, found.cell, found.arrival)
-        self._await(event_id, OpenRow(machine.now_ms, user, home, *place))
+        self._await(event_id, OpenRow(machine.now_ms, user, *place))
         serving = int(machine.system.owners[found.arm])
-        if serving != home:
+        if serving != machine.home:
             name = machine.forward_name(event_id)
-            forward = Forward(home, name, found.cell, found.arm, found.ticket, version)
+            forward = Forward(machine.home, name, found.cell, found.arm, found.ticket, version)
             self._forwards.setdefault(serving, []).append(forward)
         self._answer(event_id, past, MODEL)
         self.counts[Outcome.DECIDED] += 1
@@ -127,28 +126,23 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         machine = self._machine
         fields = {
             "phase": phase,
-            "origin": machine.partition,
+            "origin": machine.system.origin_of(machine.home, machine.partition),
             "config_digest": machine.system.digest,
             "after_click": -1,
         }
-        seal = machine.chain.encode("Seal", fields)
-        self.releases += [Output("outcomes", counter, seal) for counter in range(machine.system.config.counters)]
+        self._to_counter("Seal", fields)
 
     def _give_up(self, user: str) -> None:
         """Drop the open rows: nothing of what is awaited will count."""
         self._drop_rows(user)
 
     def _send(self, phase: int = 0) -> None:
-        """Rows that have settled go to their counters."""
-        by_counter: dict[int, list[tuple[str, OpenRow]]] = {}
-        for event_id, row in self._settled:
-            by_counter.setdefault(self._machine.system.counter_of(row.home), []).append((event_id, row))
-        for counter, rows in sorted(by_counter.items()):
-            for first in range(0, len(rows), MAX_ROWS_A_RECORD):
-                self._send_some(counter, rows[first : first + MAX_ROWS_A_RECORD])
+        """Rows that have settled go to the counter."""
+        for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
+            self._send_some(self._settled[first : first + MAX_ROWS_A_RECORD])
         self._settled.clear()
 
-    def _send_some(self, counter: int, rows: Sequence[tuple[str, OpenRow]]) -> None:
+    def _send_some(self, rows: Sequence[tuple[str, OpenRow]]) -> None:
         machine = self._machine
         levels = [machine.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
         names = b"".join(machine.outcome_name(event_id) for event_id, _ in rows)
@@ -159,6 +153,11 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
             np.array(levels, dtype=np.int64),
             np.frombuffer(names, np.uint8).reshape(-1, NAME_BYTES),
         )
-        fields = outcome_fields(counter, machine.system.digest, outcomes)
-        self.releases.append(Output("outcomes", counter, machine.chain.encode("Outcomes", fields)))
+        counter = machine.system.counter_of(machine.home)
+        self._to_counter("Outcomes", outcome_fields(counter, machine.system.digest, outcomes))
         self._sent += len(rows)
+
+    def _to_counter(self, name: str, fields: dict[str, Any]) -> None:
+        machine = self._machine
+        topic = machine.system.counters_topic("outcomes", machine.vendor)
+        self.releases.append(Output(topic, 0, machine.chain.encode(name, fields)))

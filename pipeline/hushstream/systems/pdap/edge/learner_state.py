@@ -26,7 +26,6 @@ _OPEN = record(
     event_id="string",
     decided_ms="long",
     user="string",
-    home="int",
     arm="int",
     propensity="long",
     model_version="int",
@@ -38,7 +37,7 @@ _OPEN = record(
 )
 FORM = Form.of(
     "a P-DAP learner's state",
-    1,
+    2,
     record(
         "PdapLearnerState",
         **PLACE,

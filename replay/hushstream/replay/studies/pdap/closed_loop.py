@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -110,25 +111,32 @@ class PdapLoop:
         whole = np.zeros(plan.contexts, dtype=np.int64)
         self.played = PdapPlayed(whole, np.zeros(plan.contexts), whole.copy())
 
-    async def run(self, log: EventLog) -> PdapPlayed:
-        """Play all phases over a client's log.
+    async def run(self, log_of: Callable[[str], EventLog]) -> PdapPlayed:
+        """Play all phases, each vendor's users over its own client's log.
 
         Raises:
             HushstreamError: no model came of a sealed phase in time.
         """
         started = time.perf_counter()
-        async with Client(log) as client:
+        async with AsyncExitStack() as stack:
+            logs = [log_of(vendor) for vendor in self._lines]
+            clients = [Client(log, party=vendor) for log, vendor in zip(logs, self._lines, strict=True)]
+            for client in clients:
+                await stack.enter_async_context(client)
             for phase, events in enumerate(self._plan.phases()):
-                await self._phase(client, events, phase)
-                await client.seal(phase)
-                await self._await_version(client, log.partitions(), phase)
+                await self._phase(clients, events, phase)
+                for client in clients:
+                    await client.seal(phase)
+                for client, log in zip(clients, logs, strict=True):
+                    await self._await_version(client, log.partitions(), phase)
         self.played.seconds = time.perf_counter() - started
         return self.played
 
-    async def _phase(self, client: Client, events: range, phase: int) -> None:
+    async def _phase(self, clients: Sequence[Client], events: range, phase: int) -> None:
+        homes = self._visits.arrivals.homes
         for first in range(events.start, events.stop, _AT_ONCE):
             some = range(first, min(events.stop, first + _AT_ONCE))
-            await asyncio.gather(*(self._visit(client, event) for event in some))
+            await asyncio.gather(*(self._visit(clients[homes[event]], event) for event in some))
             if self._progress is not None:
                 self._progress(some.stop, self._plan.contexts, f"window {phase + 1}")
         await asyncio.gather(*self._feedback)
@@ -138,8 +146,7 @@ class PdapLoop:
         arrivals, name = self._visits.arrivals, f"visit:{event}"
         user = f"user-{arrivals.users[event]}"
         asked = time.perf_counter()
-        line = self._lines[arrivals.homes[event]]
-        decision = await client.decide(name, user, arrivals.contexts[event], timeout=60.0, line=line)
+        decision = await client.decide(name, user, arrivals.contexts[event], timeout=60.0)
         if event % _SAMPLED == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         clicked = self._note(event, decision.arm)
@@ -163,7 +170,7 @@ class PdapLoop:
             deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
             for poll in count():
                 event = f"probe:{phase}:{partition}:{poll}"
-                decision = await client.decide(event, user, context, timeout=60.0, line=self._lines[0])
+                decision = await client.decide(event, user, context, timeout=60.0)
                 if decision.model_version > phase:
                     break
                 if time.perf_counter() > deadline:

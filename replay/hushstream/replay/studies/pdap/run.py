@@ -20,7 +20,7 @@ from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Place, Recording, Runner, play_parties, require_runner
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
@@ -87,7 +87,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         system = prepare(folder, config, public_dataset=world.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         loop = PdapLoop(config, world, visits, plan, progress)
-        recording = run_to_end(lambda: play(system, place, loop.run))
+        recording = run_to_end(lambda: play_parties(system, place, loop.run))
     apart = chances_apart(config, world, visits, plan, options.seed)
     return _result(options, world, system, recording, visits, apart)
 
