@@ -78,6 +78,12 @@ def rating_logs() -> Any:
 
 
 @pytest.fixture(scope="session")
+def vendor_logs() -> Any:
+    """The module of the frozen logs of vendors that share."""
+    return load("vendors")
+
+
+@pytest.fixture(scope="session")
 def related_promises() -> Any:
     """The module of what must hold of a collaborative deployment after any fault."""
     return load("related_promises")

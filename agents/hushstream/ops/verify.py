@@ -133,7 +133,13 @@ def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy) -> Mappin
     work = role_work(role.name, system, keys)
     topics = work.topics.declared
     homes = range(system.partitions[role.journal])
-    return {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
+    walks = {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
+    for home, found in walks.items():
+        # Of a journal that cannot be followed nothing is shown: it is found already.
+        if found.complete and not found.tally.counts[Status.CHANGED]:
+            for offset, why in role.proof(system.core, home, logs):
+                found.tally.find(Status.CHANGED, offset, why)
+    return walks
 
 
 def _topic(

@@ -101,6 +101,11 @@ def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
     return {}
 
 
+def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
+    """Of a role of which nothing is to be shown beside what follows from its journal."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """One role of a system: what it reads and writes, and how its machine is made.
@@ -124,6 +129,8 @@ class Role:
             (`hushstream.engine.outcomes.Refusal`) refuse.
         outcomes: what may become of an event here, each with its class.
         private_work: whether its batches follow from content, so that their number and times are zone-private.
+        proof: what else `verify` shows of the published records of a home partition whose journal it could follow: from
+            the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
         each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
             told the ``party``.
         writes_abroad: what it writes of the other parties' own topics.
@@ -145,6 +152,7 @@ class Role:
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw
     each: bool = False
     writes_abroad: tuple[str, ...] = ()
 

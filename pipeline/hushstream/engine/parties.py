@@ -56,4 +56,5 @@ def _own_role(role: Role, each: Mapping[str, bool], party: str, parties: Sequenc
         broadcasts=own(role.broadcasts),
         marks=None if role.marks is None else own([role.marks])[0],
         make=partial(role.make, party=party),
+        proof=partial(role.proof, party=party),
     )

@@ -24,6 +24,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import VendorConfig
 from hushstream.systems.pdap.contents import TRUSTED, ZONES, pdap_contents
+from hushstream.systems.pdap.counter import pending
 from hushstream.systems.pdap.system import KIND, declare
 
 SEEDS = (1, 2, 3)
@@ -107,6 +108,18 @@ def test_what_such_a_deployment_leaves_follows_from_its_logs(shops):
     system, log = played(shops, "home", 1, 1)
     found = verify(LogCopy.of(log), system, KeySource(seed=1))
     assert found.exit_code == 0, found
+
+
+@pytest.mark.parametrize("placement", ["serving", "home"])
+def test_an_outcome_in_two_blocks_is_found_though_the_same_code_recomputes_it(shops, placement, monkeypatch):
+    """A counter that forgets to clear what it released would agree with itself."""
+    whole = pending.close
+    monkeypatch.setattr(pending, "close", lambda grid, waiting, least: (whole(grid, waiting, least)[0], waiting))
+    system, log = played(shops, placement, 1, 1)
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 1
+    assert all("outcomes where" in finding.reason for finding in found.findings)
+    assert {common_name(finding.topic) for finding in found.findings} == {"journal-counter"}
 
 
 # What is said, and what cannot be.

@@ -9,6 +9,7 @@ from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
@@ -71,6 +72,7 @@ COUNTER = Role(
     reasons=tuple(PdapRefusal),
     private_work=False,
     outcomes={**OUTCOMES, BEYOND_HORIZON: "slot-public"},
+    proof=overlaps,
 )
 
 AGGREGATOR = Role(

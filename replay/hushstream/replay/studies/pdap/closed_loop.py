@@ -26,6 +26,9 @@ from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.windows import Schedule
 
 MODEL_TIMEOUT_SECONDS = 60.0
+_ANSWER_SECONDS = 180.0
+"""The first answers wait until as many workers as there are vendors have started, on however few processors."""
+
 _POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
 _AT_ONCE = 256
 _SAMPLED = 16
@@ -146,7 +149,7 @@ class PdapLoop:
         arrivals, name = self._visits.arrivals, f"visit:{event}"
         user = f"user-{arrivals.users[event]}"
         asked = time.perf_counter()
-        decision = await client.decide(name, user, arrivals.contexts[event], timeout=60.0)
+        decision = await client.decide(name, user, arrivals.contexts[event], timeout=_ANSWER_SECONDS)
         if event % _SAMPLED == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         clicked = self._note(event, decision.arm)
@@ -170,7 +173,7 @@ class PdapLoop:
             deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
             for poll in count():
                 event = f"probe:{phase}:{partition}:{poll}"
-                decision = await client.decide(event, user, context, timeout=60.0)
+                decision = await client.decide(event, user, context, timeout=_ANSWER_SECONDS)
                 if decision.model_version > phase:
                     break
                 if time.perf_counter() > deadline:
