@@ -62,7 +62,7 @@ def names_in(records: list[Mapping[str, Any]]) -> Counter[bytes]:
     return Counter(fields["names"][at : at + 16] for fields in records for at in range(0, len(fields["names"]), 16))
 
 
-def hold(role: str, audit: Any, frozen: Any) -> None:
+def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
     """Every event is decided once and leaves once; every outcome is in one block at most, and all are paid for once."""
     if role == LEARNER:
         decided = Counter(
@@ -76,7 +76,9 @@ def hold(role: str, audit: Any, frozen: Any) -> None:
         assert set(decided.values()) == {1}
         left = names_in(values(audit, "outcomes", "Outcomes"))
         assert set(left.values()) == {1}
-        assert len(left) == len(own), "what was never shown, as probes are not, leaves nothing"
+        # What was never shown, as probes are not, leaves nothing; nor does an event whose model came at another time than
+        # when the log was made, so that another arm was decided than was shown.
+        assert len(left) == len(own) or (not fixed and 0 < len(left) < len(own))
     elif role == "counter":
         came = names_in([codec.decode(value)[1] for _, value in frozen.logs["outcomes", 0] if _is_outcomes(value)])
         releases = values(audit, "releases", "BlockRelease")
@@ -153,7 +155,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
                 worker.kill(signal.SIGTERM)
                 assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
             audit = await run.audit()  # asserts that nothing off the chain was released
-            hold(role, audit, frozen_vendors)
+            hold(role, audit, frozen_vendors, fixed=False)
 
     async with asyncio.TaskGroup() as group:
         for role in (LEARNER, "counter"):

@@ -13,6 +13,7 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.schemas import codec
+from hushstream.schemas.topics import common_name, of_party
 
 POLL_SECONDS = 0.2
 STALL_SECONDS = 60.0
@@ -41,6 +42,7 @@ class DecisionsTail:
 
     settings: WorkerSettings
     partition: int = 0
+    party: str = ""
     records: list[Folded] = field(default_factory=list)
     _offset: int = 0
 
@@ -54,7 +56,7 @@ class DecisionsTail:
         Raises:
             BenchFailed: nothing was folded for a minute.
         """
-        source = ("decisions", self.partition)
+        source = (of_party("decisions", self.party), self.partition)
         progressed = time.monotonic()
         async with LogReader(self.settings) as reader:
             reader.open({source: self._offset})
@@ -85,7 +87,7 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
     name, fields = codec.decode(value, frozenset({"Genesis", "Decisions"}))
     if name == "Genesis":
         return []
-    ranges = {part["topic"]: (part["low"], part["high"]) for part in fields["head"]["inputs"]}
+    ranges = {common_name(part["topic"]): (part["low"], part["high"]) for part in fields["head"]["inputs"]}
     nothing = (0, 0)
     return [
         Folded(

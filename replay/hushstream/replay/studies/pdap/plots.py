@@ -29,6 +29,10 @@ LEVEL_LABELS = {
     "own-statistics": "all items, own statistics, exact",
     "alone-exact": "no sharing, exact",
 }
+_LEAST_SEEDS = 3
+"""A 95 % interval of two seeds is wider than any picture."""
+
+LABELS = {"alone-blocks": "no sharing, blocks"}
 _BARS = {"paper": "#8e3b8e", "plain": "#a8a29e", "sound": "#0b62b0"}
 
 
@@ -83,7 +87,9 @@ def draw_table(rows: Sequence[Row], figure: Figure) -> None:
     kinds = ["sound" if row["form"] == "blocks" else "paper" if "epsilon_asked" in row else "plain" for row in shown]
     _bars(axes, labels, shown, [_BARS[kind] for kind in kinds])
     places = [place for place, row in enumerate(shown) if "printed" in row]
-    axes.plot(places, [shown[place]["printed"] for place in places], "k_", markersize=16, label="printed in the paper")
+    if places:
+        printed = [shown[place]["printed"] for place in places]
+        axes.plot(places, printed, "k_", markersize=16, label="printed in the paper")
     for kind, name in (
         ("plain", "no privacy"),
         ("paper", f"as in the paper ({NOT_PRIVATE})"),
@@ -96,9 +102,13 @@ def draw_table(rows: Sequence[Row], figure: Figure) -> None:
 
 def _bars(axes: Axes, labels: Sequence[str], rows: Sequence[Row], colours: Sequence[str]) -> None:
     values = [row["accuracy"] for row in rows]
-    spread = [max(0.0, row["accuracy_high"] - row["accuracy"]) if row["seeds"] > 1 else 0.0 for row in rows]
-    axes.bar(range(len(rows)), values, yerr=spread, color=colours, ecolor="#374151", capsize=2)
+    spread = [max(0.0, row["accuracy_high"] - row["accuracy"]) if row["seeds"] >= _LEAST_SEEDS else 0.0 for row in rows]
+    bars = axes.bar(
+        range(len(rows)), values, yerr=spread if any(spread) else None, color=colours, ecolor="#374151", capsize=2
+    )
+    axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=8)
     axes.set_xticks(range(len(rows)), labels, fontsize=8)
+    axes.grid(axis="x", visible=False)
     axes.set(ylabel="Accuracy, %", ylim=(0, 100))
 
 
@@ -115,9 +125,17 @@ def _draw_lines(axes: Axes, rows: Sequence[Row], value: str = "accuracy") -> Non
         if not chosen:
             continue
         places = [row["epsilon_asked"] for row in chosen]
-        low, high = ([row[f"{value}_{end}"] for row in chosen] for end in ("low", "high"))
-        axes.fill_between(places, low, high, color=pen.colour, alpha=0.10, linewidth=0)
-        axes.plot(places, [row[value] for row in chosen], pen.dashes, color=pen.colour, marker=pen.marker, label=name)
+        if min(row["seeds"] for row in chosen) >= _LEAST_SEEDS:
+            low, high = ([row[f"{value}_{end}"] for row in chosen] for end in ("low", "high"))
+            axes.fill_between(places, low, high, color=pen.colour, alpha=0.10, linewidth=0)
+        axes.plot(
+            places,
+            [row[value] for row in chosen],
+            pen.dashes,
+            color=pen.colour,
+            marker=pen.marker,
+            label=LABELS.get(name, name),
+        )
     axes.set_ylim(0, 100)
 
 

@@ -14,6 +14,7 @@ from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
+from hushstream.replay.studies.pdap.stream_bench import pdap_stream_rows
 from hushstream.replay.studies.pdap.worlds import vendors
 from hushstream.replay.study import Study
 
@@ -48,5 +49,6 @@ STUDY = Study(
     audits=lambda: tuple(map(made, audits())),
     audit_config=audit_config,
     bench=pdap_rows,
+    stream_bench=pdap_stream_rows,
     advise=_advise,
 )

@@ -25,12 +25,12 @@ from hushstream.replay.bench.load import context_events, draw_rewards, reward_ev
 from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, at_most, figure
 from hushstream.replay.bench.trail import read_trail
+from hushstream.replay.bench.yardstick import log_times
 from hushstream.replay.studies.p2b.bench.runs import (
     SEED,
     Bench,
     Learner,
     StreamSizes,
-    log_times,
     open_bench,
     prepare_deployment,
 )

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import NewTopic
 from aiokafka.errors import for_code
 
 from hushstream.agents.deployment import KEYS, prepare
-from hushstream.agents.logs import LogReader
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.ops.connection import Connection, guard_code
@@ -24,7 +22,7 @@ from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS, DecisionsTail, timed, waits_ms
+from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
 from hushstream.replay.bench.load import (
     Load,
     append_all,
@@ -37,6 +35,7 @@ from hushstream.replay.bench.load import (
 )
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
+from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -189,17 +188,7 @@ class Bench:
         pairs = self._sizes.event_pairs
         load = self.load(pairs)
         values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
-        source, target = f"{self._prefix}passthrough.source", f"{self._prefix}passthrough.target"
-        connection = Connection(self._bootstrap, "")
-        async with connection.admin("create topics") as admin:
-            settings = {"message.timestamp.type": "LogAppendTime"}
-            await admin.create_topics([NewTopic(name, 1, 1, topic_configs=settings) for name in (source, target)])
-        await append_all(self._producer, source, values)
-        arguments = ["-m", "hushstream.replay.bench.passthrough", self._bootstrap, source, target, str(self._folder)]
-        async with started("passthrough", arguments, self._folder, kill=True) as agent:
-            times = await log_times(connection, (target, 0), len(values), agent)
-        seconds = (times[-1] - times[0]) / 1000
-        return sum(moment > times[0] for moment in times) / seconds
+        return await passthrough_rate(self._bootstrap, self._prefix, self._producer, values, self._folder)
 
     async def events(self) -> tuple[Rate, list[int]]:
         """The rate with one event a record, and the waits (ms) of contexts that come at a pace."""
@@ -346,22 +335,3 @@ async def delete_topics(connection: Connection) -> None:
         names = [name for name in await admin.list_topics() if name.startswith(connection.prefix)]
         for name, code in (await admin.delete_topics(names)).topic_error_codes:
             guard_code(f"delete topic {name}", code, None, for_code)
-
-
-async def log_times(
-    connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
-) -> list[int]:
-    """Log times of the records from ``first`` up to ``end``, once all of them are there."""
-    async with LogReader(connection.settings()) as reader:
-        have, moved = -1, time.monotonic()
-        while have < end:
-            writer.check()
-            found = (await reader.end_offsets([source]))[source]
-            if found > have:
-                have, moved = found, time.monotonic()
-            elif time.monotonic() - moved > STALL_SECONDS:
-                raise BenchFailed(f"{source[0]}: expected {end} records, got {have} and nothing for {STALL_SECONDS} s")
-            if have < end:
-                await asyncio.sleep(POLL_SECONDS)
-        reader.open({source: first})
-        return [record.timestamp_ms for record in await reader.read(source, first, end)]
