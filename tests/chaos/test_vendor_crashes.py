@@ -76,8 +76,8 @@ def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
         assert set(decided.values()) == {1}
         left = names_in(values(audit, "outcomes", "Outcomes"))
         assert set(left.values()) == {1}
-        # What was never shown, as probes are not, leaves nothing; nor does an event whose model came at another time than
-        # when the log was made, so that another arm was decided than was shown.
+        # What was never shown, as probes are not, leaves nothing; nor does an event whose model came at another time
+        # than when the log was made, so that another arm was decided than was shown.
         assert len(left) == len(own) or (not fixed and 0 < len(left) < len(own))
     elif role == "counter":
         came = names_in([codec.decode(value)[1] for _, value in frozen.logs["outcomes", 0] if _is_outcomes(value)])

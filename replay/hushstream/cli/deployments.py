@@ -25,6 +25,7 @@ from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kind_of, kinds
 
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
@@ -244,10 +245,16 @@ def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, jso
         typer.echo(f"{key_path(folder, zone)}: key {key.key_id.hex()}")
 
 
+def _zones_in(folder: Path) -> list[str]:
+    """The zones whose key is there, with those that each party has of its own (``edge.alpha``)."""
+    found = sorted(path.stem for path in folder.glob("*.key"))
+    return [stem for zone in key_zones() for stem in found if common_name(stem) == zone]
+
+
 @keys_app.command(name="check")
 def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
     """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
-    there = [zone for zone in key_zones() if key_path(folder, zone).exists()]
+    there = _zones_in(folder)
     if not zones and not there:
         names = ", ".join(key_path(folder, zone).name for zone in key_zones())
         raise HushstreamError(
