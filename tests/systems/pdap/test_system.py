@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import reduce
 from itertools import product
 from operator import and_
@@ -14,7 +15,8 @@ from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts
 from hushstream.engine.values import ConfigurationError
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.findings import Status
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.statement import statement_of
 from hushstream.ops.verify import verify
 from hushstream.privacy.contents import Form
@@ -108,6 +110,20 @@ def test_what_such_a_deployment_leaves_follows_from_its_logs(shops):
     system, log = played(shops, "home", 1, 1)
     found = verify(LogCopy.of(log), system, KeySource(seed=1))
     assert found.exit_code == 0, found
+
+
+def test_a_vendor_checks_its_own_work_and_says_nothing_of_what_others_sent_to_the_counter(shops):
+    system, log = played(shops, "serving", 1, 1)
+    logs = LogCopy.of(log)
+    for vendor, changed in (("one", 1), ("two", 0)):
+        found = verify(logs, system, KeySource(seed=1), [f"learner.{vendor}"])
+        assert found.exit_code == 0, found
+        assert {finding.topic for finding in found.findings} == {"outcomes"}
+        assert {finding.status for finding in found.findings} == {Status.UNCHECKABLE}
+        # What the first vendor sent is missing; the other has sent nothing but the ends of phases.
+        seals = [record for record in logs.part(("outcomes", 0)).records if codec.decode(record.value)[0] == "Seal"]
+        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(seals), seals)})
+        assert verify(cut, system, KeySource(seed=1), [f"learner.{vendor}"]).exit_code == changed
 
 
 @pytest.mark.parametrize("placement", ["serving", "home"])
