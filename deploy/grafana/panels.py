@@ -89,7 +89,7 @@ _VERSIONS = Panel(
         Query(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
         ),
-        Query(f'min by (deployment) (hushstream_model_version{{role="learner", {HERE}}})', "in use"),
+        Query(f'min by (deployment) (hushstream_model_version{{role=~"learner([.].+)?", {HERE}}})', "in use"),
     ),
 )
 
@@ -132,7 +132,7 @@ OVERVIEW = Board(
             "released",
             "s",
             "Time since the newest model in use was published.",
-            (Query(f'min by (deployment) (hushstream_model_age_seconds{{role="learner", {HERE}}})', "age"),),
+            (Query(f'min by (deployment) (hushstream_model_age_seconds{{role=~"learner([.].+)?", {HERE}}})', "age"),),
         ),
         _LAG,
     ),
@@ -244,7 +244,7 @@ PERFORMANCE = Board(
             "Journal records a second; the learner's are on the zone's dashboard.",
             (
                 Query(
-                    f'sum by (role) (rate(hushstream_journal_appends_total{{role!="learner", {HERE}}}[5m]))', "{{role}}"
+                    f'sum by (role) (rate(hushstream_journal_appends_total{{role!~"learner([.].+)?", {HERE}}}[5m]))', "{{role}}"
                 ),
             ),
         ),
