@@ -244,7 +244,8 @@ PERFORMANCE = Board(
             "Journal records a second; the learner's are on the zone's dashboard.",
             (
                 Query(
-                    f'sum by (role) (rate(hushstream_journal_appends_total{{role!~"learner([.].+)?", {HERE}}}[5m]))', "{{role}}"
+                    f'sum by (role) (rate(hushstream_journal_appends_total{{role!~"learner([.].+)?", {HERE}}}[5m]))',
+                    "{{role}}",
                 ),
             ),
         ),
