@@ -55,8 +55,8 @@ SHAPES = {
 def test_records_and_their_nodes_on_kafka_give_the_predictions_of_the_direct_run_and_verify(shape):
     records = {"dataset": "sparse-synthetic", "seed": 3, "world": {"records": 240, "dimension": 60, "nodes": 4}}
     config = {"deployment": f"k{uuid.uuid4().hex[:12]}", **SHAPES[shape]}
-    stream = run("pdol", runner="stream", bootstrap=BOOTSTRAP, config=config, **records)
-    direct = run("pdol", runner="direct", config=config, **records)
+    stream = run_with(options_of("pdol", {"runner": "stream", "bootstrap": BOOTSTRAP, "config": config, **records}))
+    direct = run_with(options_of("pdol", {"runner": "direct", "config": config, **records}))
     assert (stream.rows, stream.accuracy) == (direct.rows, direct.accuracy)
     assert stream.verify is not None
     assert {role: check.status for role, check in stream.verify.items()} == dict.fromkeys(stream.verify, "equal")
