@@ -196,7 +196,11 @@ class RoleWorker:
     async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
         """Faust awaits this before it seeks and fetches."""
         if not self._stopping:
-            self._seat.take(self._app.consumer._thread.member_id)
+            try:
+                self._seat.take(self._app.consumer._thread.member_id)
+            except OSError as error:
+                self._fatal(DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}"))
+                return
             await self._homes.take_up()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
