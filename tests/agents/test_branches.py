@@ -20,10 +20,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents import recovery as recovering
 from hushstream.agents.commits import journal_label, pack_mark
+from hushstream.agents.held import Held
 from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.logs import LogReader
 from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.recovery import Held, Recovery
+from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.broker import EmbeddedBroker

@@ -16,8 +16,9 @@ import pytest
 from hushstream.agents import cuts
 from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
+from hushstream.agents.held import Held
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.recovery import Held, Recovery
+from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.tools import Tools
@@ -94,7 +95,7 @@ class Run:
             return {}
 
         tools = Tools(
-            settings=self.settings, sender=self.brokers, snapshots=self.store, marks=None, metrics=metrics,
+            settings=self.settings, sender=self.brokers, snapshots=self.store, marks=None, states=None, metrics=metrics,
             observe=lambda *_: None, end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing,
             notify_room=lambda: None, lost=lambda _, reason: self.lost.append(reason),
         )  # fmt: skip

@@ -19,11 +19,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
+from hushstream.agents.held import Held
 from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.logs import LogReader
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.recovery import Held, Recovery
+from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.tools import Tools
@@ -97,8 +98,8 @@ class Run:
 
         tools = Tools(
             settings=settings, sender=self.brokers, snapshots=SnapshotStore(settings), marks=self.marks,
-            metrics=Metrics(Labels("counting", partitions=1)), observe=lambda *_: None, end_offsets=nothing,
-            fetched_end=lambda _: self.end, read_journal=nothing, notify_room=lambda: None,
+            states=None, metrics=Metrics(Labels("counting", partitions=1)), observe=lambda *_: None,
+            end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing, notify_room=lambda: None,
             lost=lambda _, reason: self.lost.append(reason),
         )  # fmt: skip
         self.end = 0

@@ -54,7 +54,8 @@ def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
         assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}
         assert topics.partitions == system.homes(role)
         assert topics.recomputed == {*topics.inputs, topics.journal, *topics.writes, *topics.broadcasts}
-        assert topics.all - topics.recomputed == ({topics.marks} if role.name != "aggregator" else set())
+        marks = {topics.marks} if role.name != "aggregator" else set()
+        assert topics.all - topics.recomputed == {*marks, f"state-{role.name}"}
         assert topics.declared == {topic.name: topic for topic in system.topics if topic.name in topics.all}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sqlite3
 import stat
@@ -331,3 +332,17 @@ def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None
     content = snapshots.path(2).read_bytes()
     assert snapshots.put_aside(2).read_bytes() == content
     assert snapshots.load(2) is None
+
+
+def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_new_one(tmp_path: Path) -> None:
+    store = SnapshotStore(
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+    )
+    store.users(0).put([StoredUser(b"k" * 16, 1, b"v")])
+    store.users(0).cut()
+    shutil.rmtree(tmp_path / "dep")
+    with pytest.raises(UsersLost, match="somebody took the file away"):
+        store.save(0, Snapshot(1, 2, b"g", b"s"))
+    assert store.users(0).get(b"k" * 16) is None
+    store.save(0, Snapshot(1, 2, b"g", b"s"))
+    assert store.load(0) == Snapshot(1, 2, b"g", b"s")

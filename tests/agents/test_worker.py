@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import urllib.request
 from pathlib import Path
@@ -259,3 +260,52 @@ async def test_a_working_worker_shows_its_counts_on_two_endpoints(bench: Any, ha
 def page(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patience(5)) as answer:
         return str(answer.read().decode())
+
+
+SURROUNDINGS = Path(__file__).parents[1] / "chaos" / "harness" / "surroundings.py"
+
+
+async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_room(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    """No mark can be noted, so nothing may be released: a peer with another disk does the work meanwhile."""
+    folder = bench.directory / "full-disk"
+    disk = {"folder": str(folder), "kibibytes": 4096}
+    async with deployment(bench, harness, machines, "full") as run:
+        filled = {"stage": "released", "partition": 0, "sequence": 1, "call": f"{SURROUNDINGS}:fill"}
+        sick = await run.start_armed(
+            [{**filled, "arguments": {"folder": str(folder)}}],
+            before={"call": f"{SURROUNDINGS}:small_disk", "arguments": disk},
+            datadir=str(folder), let_go_seconds=0.5,
+        )  # fmt: skip
+        await sick.logged("observer: call")
+        await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
+        await sick.logged("left the group: nothing could be released for 0.5 s")
+        assert "not released" in sick.log.read_text()
+        peer = await run.start(datadir=str(bench.directory / "other-disk"))
+        await run.taken_up(peer)
+        await run.folded_all()
+        (Path(f"/proc/{sick.pid}/root") / folder.relative_to("/") / "filler").unlink()
+        await sick.logged("the state folder has room again: joining the group")
+        peer.kill(signal.SIGTERM)
+        assert await peer.exit_code() == 0
+        before = sick.log.read_text().count("at journal record")
+        await run.append({("events", p): [(3_000_000, b"k1")] * 16 for p in range(2)})
+        await run.folded_all()
+        assert sick.log.read_text().count("at journal record") > before
+        sick.kill(signal.SIGTERM)
+        assert await sick.exit_code() == 0
+
+
+async def test_a_state_folder_that_was_deleted_is_made_again(bench: Any, harness: Any, machines: Any) -> None:
+    folder = bench.directory / "deleted"
+    async with deployment(bench, harness, machines, "deleted", partitions=1) as run:
+        worker = await run.start(datadir=str(folder))
+        await run.folded_all()
+        shutil.rmtree(folder)
+        await run.append({("events", 0): [(2_000_000, b"k1")] * 16})
+        await run.folded_all()
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+    assert (folder / "deleted" / "deleted" / "0.snapshot").exists()
+    assert list((folder / "paid").glob("*.json")), "marks are noted again"

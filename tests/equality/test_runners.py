@@ -131,7 +131,7 @@ def test_a_live_stream_and_a_direct_run_verify(run: Any, key_seed: int) -> None:
 
 def is_mark(source: tuple[str, int]) -> bool:
     """Marks say when a worker sent what: nothing to compute again. A take-up refuses altered ones."""
-    return source[0].startswith("marks-")
+    return source[0].startswith(("marks-", "state-"))
 
 
 def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(runs: Any, key_seed: int) -> None:

@@ -44,8 +44,8 @@ def test_contexts_and_clicks_stay_with_the_learner_and_slots_with_the_shuffler(r
     assert [role for role, read in readers.items() if "contexts" in read or "clicks" in read] == ["learner"]
     assert [role for role, read in readers.items() if "reports" in read] == ["shuffler"]
     assert readers["client"] == {"decisions"}
-    assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler"}
-    assert readers["aggregator"] == {"crowds", "interactions", "models"}
+    assert readers["shuffler"] == {"reports", "journal-shuffler", "marks-shuffler", "state-shuffler"}
+    assert readers["aggregator"] == {"crowds", "interactions", "models", "state-aggregator"}
     assert readers["operator"] == {"crowds", "models", "ledger", "lift", "ledger-edge", "marks-edge", "marks-shuffler"}
     for role, marks in (("learner", "marks-edge"), ("shuffler", "marks-shuffler")):
         assert {who for who, read in readers.items() if marks in read} == {role, "operator"}
@@ -96,6 +96,8 @@ def test_only_its_role_writes_a_journal_a_crowd_or_a_model(rules: tuple[Rule, ..
         "ledger": "shuffler",
         "marks-edge": "learner",
         "marks-shuffler": "shuffler",
+        "state-learner": "learner",
+        "state-shuffler": "shuffler",
         "contexts": "client",
     }.items():
         assert [role for role, written in writers.items() if topic in written] == [owner], topic
@@ -185,12 +187,13 @@ def test_rewards_in_clear_stay_with_the_learner_and_the_counter_that_is_trusted(
         for right in ("Read", "Write")
     )
     assert [role for role in roles if "rewards" in read["server"][role]] == ["counter"]
-    assert written["server"]["learner"] == {"decisions", "rewards", "marks-edge", "dead-letters-edge"}
-    assert written["learner"]["learner"] == {"decisions", "releases", "ledger", "marks-edge", "dead-letters-edge"}
+    own = {"decisions", "marks-edge", "state-learner", "dead-letters-edge"}
+    assert written["server"]["learner"] == {*own, "rewards"}
+    assert written["learner"]["learner"] == {*own, "releases", "ledger"}
     assert read["learner"]["counter"] == written["learner"]["counter"] == set()
     for noise_at in found:
         assert read[noise_at]["client"] == {"decisions"}
-        assert read[noise_at]["aggregator"] == {"releases", "models"}
+        assert read[noise_at]["aggregator"] == {"releases", "models", "state-aggregator"}
 
 
 def test_a_deployment_that_seals_its_slots_has_the_rules_of_one_that_does_not(deployment: Any) -> None:

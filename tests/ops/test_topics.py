@@ -111,6 +111,7 @@ def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_t
     assert lasting == {
         "decisions", "journal-shuffler", "journal-counter", "models", "ledger", "ledger-edge", "lift",
         "marks-edge", "marks-shuffler", "marks-counter",
+        "state-learner", "state-shuffler", "state-counter", "state-aggregator",
     }  # fmt: skip
 
 

@@ -33,6 +33,9 @@ TOPICS = {
         "dead-letters-edge",
         "dead-letters-shuffler",
         "dead-letters-server",
+        "state-learner",
+        "state-shuffler",
+        "state-aggregator",
     },
     "colin": {
         "contexts",
@@ -48,6 +51,9 @@ TOPICS = {
         "dead-letters-edge",
         "dead-letters-counter",
         "dead-letters-server",
+        "state-learner",
+        "state-counter",
+        "state-aggregator",
     },
     "pdap": {
         "contexts",
@@ -64,6 +70,9 @@ TOPICS = {
         "dead-letters-edge",
         "dead-letters-counter",
         "dead-letters-server",
+        "state-learner",
+        "state-counter",
+        "state-aggregator",
     },
     "pdol": {
         "records",
@@ -75,6 +84,8 @@ TOPICS = {
         "marks-edge",
         "dead-letters-edge",
         "dead-letters-server",
+        "state-node",
+        "state-aggregator",
     },
     "bgt": {
         "ratings",

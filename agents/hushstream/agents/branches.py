@@ -7,9 +7,12 @@ not continue. What tells the two apart is the chain digest at the place where th
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from hushstream.agents.logs import LogReader
 from hushstream.engine.chain import NewerJournal
 from hushstream.engine.machine import Machine
+from hushstream.engine.published_state import record_digest
 from hushstream.schemas.errors import HushstreamError
 
 _AT_ONCE = 256
@@ -29,32 +32,50 @@ def sequence_of(machine: Machine, value: bytes) -> int | None:
         return None
 
 
-async def holds(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> bool:
-    """Whether the journal holds the very record that a machine's state ends with.
+async def last_record(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> bytes | None:
+    """The very journal record that a machine's state ends with; None if the journal does not hold it.
 
     Args:
         reader: opened; it forgets what it had open.
         machine: with its state.
-        sequence: number of that record; the first one counts as there (it was compared before).
+        sequence: number of that record, from 1 on.
         journal_offset: behind that record, and behind no later one that counts.
+    """
+    async for value in _numbered(reader, machine, sequence, journal_offset):
+        if machine.is_last(value):
+            return value
+    return None
+
+
+async def holds(reader: LogReader, machine: Machine, sequence: int, journal_offset: int, digest: bytes) -> bool:
+    """Whether the journal holds a record of this number and `record_digest`; as `last_record`, without a state.
+
+    The first record counts as there: it was compared before.
     """
     if not sequence:
         return True
+    async for value in _numbered(reader, machine, sequence, journal_offset):
+        if record_digest(value) == digest:
+            return True
+    return False
+
+
+async def _numbered(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> AsyncIterator[bytes]:
+    """The journal's records of one number below an offset, the last first."""
     journal = machine.journal
     first = (await reader.first_offsets([journal]))[journal]
     end = (await reader.end_offsets([journal]))[journal]
     if journal_offset > end:
-        return False
+        return
     reader.open({journal: first})
     # Backwards, since it is the last one but for records that do not count.
     high, count = journal_offset, 1
     while high > first:
         low = max(first, high - count)
         for record in await reader.read(journal, low, high):
-            if sequence_of(machine, record.value) == sequence and machine.is_last(record.value):
-                return True
+            if sequence_of(machine, record.value) == sequence:
+                yield record.value
         high, count = low, min(_AT_ONCE, 2 * count)
-    return False
 
 
 async def reach(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from hushstream.agents.recovery import Held
+from hushstream.agents.held import Held
 from hushstream.agents.snapshots import Snapshot
 from hushstream.engine.machine import Machine, Portioned, TopicPartition
 
@@ -25,7 +26,7 @@ SLICE_SECONDS = 0.004
 """How long packing holds the event loop at a time, about; the folds then have at least as long."""
 
 _RETRY_SECONDS = 2.0
-"""After a snapshot that could not be written, beside the interval."""
+"""After a snapshot that could not be written, in place of the interval."""
 
 
 @dataclass(slots=True)
@@ -34,18 +35,20 @@ class Reached:
 
     Attributes:
         all_before: done, when all that was sent before it is acknowledged; where the journal goes on after that.
-        journal_offset: noted on the way.
+        journal_offset, record: noted on the way: where the journal goes on, and `record_digest` of what it ends with.
     """
 
     all_before: asyncio.Future[int]
     journal_offset: int = 0
+    record: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A state on its way into a snapshot: as it is after journal record ``sequence``."""
+    """A state on its way into a snapshot: as it is after journal record ``sequence``, with so many inputs folded."""
 
     sequence: int
+    folded: int
     packing: Generator[None, None, bytes]
     reached: Reached
 
@@ -54,7 +57,8 @@ class Cut:
         """Cut now, between two folds; it must be packed or closed before the next one."""
         packing = machine.snapshot_portions() if isinstance(machine, Portioned) else _whole(machine)
         next(packing)
-        return cls(sequence, packing, Reached(asyncio.get_running_loop().create_future()))
+        folded = sum(machine.positions().values())
+        return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
 
     async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool]) -> Snapshot:
         """The snapshot, once it may be saved; unless one is in a hurry, the folds have half of the loop's time."""
@@ -65,7 +69,8 @@ class Cut:
                 state = self._slice()
         finally:
             self.packing.close()
-        return Snapshot(self.sequence, await self.reached.all_before, genesis, state)
+        journal_offset = await self.reached.all_before
+        return Snapshot(self.sequence, journal_offset, genesis, state, self.folded, self.reached.record)
 
     def _slice(self) -> bytes | None:
         until = time.monotonic() + SLICE_SECONDS
@@ -107,6 +112,9 @@ class Cuts:
         self._in_a_hurry = in_a_hurry
         self._last = time.monotonic()
         self._place: Place | None = self._place_at(held.sequence)
+        if held.replayed:
+            # What was rebuilt is saved at once: the next take-up must not rebuild it again.
+            self.again()
         self._begun: asyncio.Queue[Cut] = asyncio.Queue()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -115,6 +123,10 @@ class Cuts:
     def due(self) -> bool:
         """Whether a snapshot should begin between this fold and the next."""
         return time.monotonic() - self._last >= self._interval_seconds
+
+    def again(self) -> None:
+        """A snapshot is due now, also of a state that is saved."""
+        self._last, self._place = -math.inf, None
 
     def begin(self, sequence: int) -> Cut | None:
         """Cut the state as it is after journal record ``sequence``; None if it is saved, or another is under way."""
@@ -137,7 +149,7 @@ class Cuts:
             except OSError as error:
                 logger.warning("partition %d: snapshot not written: %s", self._held.machine.journal[1], error)
                 self._place = None
-                self._last = time.monotonic() + _RETRY_SECONDS
+                self._last = time.monotonic() + _RETRY_SECONDS - self._interval_seconds
             finally:
                 self.idle.set()
 

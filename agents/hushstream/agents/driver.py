@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -21,17 +22,18 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.branches import sequence_of
 from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client
+from hushstream.agents.held import Held
 from hushstream.agents.input_ends import wiped
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.journal import Append, JournalWriter
 from hushstream.agents.named_waits import NamedWait
-from hushstream.agents.recovery import Held
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.snapshots import Snapshot
 from hushstream.agents.tools import Tools
 from hushstream.agents.waiting import turn_loop, within
 from hushstream.engine.machine import Spends, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
+from hushstream.engine.published_state import record_digest
 from hushstream.privacy.ledger import Exhausted
 
 logger = logging.getLogger(__name__)
@@ -67,10 +69,15 @@ class PartitionDriver:
             held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
         )
         self._writer = JournalWriter(
-            tools.sender, self._machine.journal, held.journal_offset, self._read_tail, self._sequence_of
+            tools.sender,
+            self._machine.journal,
+            held.journal_offset,
+            self._read_tail,
+            partial(sequence_of, held.machine),
         )
         self._sequence = held.sequence
         self._journal_offset = held.journal_offset
+        self._record = held.record
         self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._release: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._finish: asyncio.Queue[_Work | Reached] = asyncio.Queue()
@@ -119,6 +126,7 @@ class PartitionDriver:
             return None
         self._held.sequence = self._sequence
         self._held.journal_offset = self._writer.next_offset
+        self._held.record = self._record
         self._held.released = self._sequence
         return self._held
 
@@ -259,10 +267,11 @@ class PartitionDriver:
         while True:
             work = await self._confirm.get()
             if isinstance(work, Reached):
-                work.journal_offset = self._journal_offset
+                work.journal_offset, work.record = self._journal_offset, self._record
             elif work.append is not None:
                 self._journal_offset = await self._writer.confirm(work.append) + 1
                 self._appended.popleft()
+                self._record = record_digest(work.append.value)
                 self._tools.metrics.journaled()
                 self._tools.observe("journal_acked", self.partition, work.sequence)
             self._release.put_nowait(work)
@@ -328,6 +337,9 @@ class PartitionDriver:
 
     def _cut(self) -> None:
         """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
+        states, folded = self._tools.states, sum(self._machine.positions().values())
+        if states is not None and states.due(self.partition, (self._sequence, folded)):
+            self._cuts.again()
         cut = self._cuts.begin(self._sequence)
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
@@ -343,13 +355,13 @@ class PartitionDriver:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
         self._saved = time.monotonic()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
+        states = self._tools.states
+        if states is not None and await states.keep(self.partition, snapshot, lambda: not self._closing):
+            self._tools.observe("published", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
         self._tools.metrics.reloaded()
         return await self._tools.read_journal(self._machine.journal, offset)
-
-    def _sequence_of(self, value: bytes) -> int | None:
-        return sequence_of(self._machine, value)
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -79,6 +79,10 @@ class JournalLost(HushstreamError):
     """An append failed, or another writer continued the chain first: the partition reloads."""
 
 
+class DiskRefused(JournalLost):
+    """The state folder's disk refused what must be on it: the partition reloads, and is let go if that goes on."""
+
+
 def from_client(error: Exception, doing: str) -> HushstreamError:
     """What an error of the Kafka client means for a partition: a reload, or the end of the worker."""
     if isinstance(error, DENIED):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hushstream.agents.datadir import force_folder
-from hushstream.agents.errors import JournalLost, PartitionError
+from hushstream.agents.errors import DiskRefused, PartitionError
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.marks import Mark
 
@@ -60,7 +60,7 @@ class HighWater:
         """Note a mark on disk, unless a higher one of its journal is there.
 
         Raises:
-            JournalLost: the disk refused: nothing may be released, and the partition is tried again.
+            DiskRefused: the disk refused: nothing may be released, and the partition is tried again.
             OlderThanPaid: the mark that is there is damaged.
         """
         start = f"{self._place(partition)}{mark.journal}."
@@ -76,7 +76,7 @@ class HighWater:
                 if lower < place:
                     self._path(start, lower).unlink(missing_ok=True)
         except OSError as error:
-            raise JournalLost(f"{path}: what is released could not be noted ({error.strerror}); not released") from None
+            raise DiskRefused(f"{path}: what is released could not be noted ({error.strerror}); not released") from None
         self.raised[start] = place
 
     def _write(self, path: Path, mark: Mark, first: bool) -> None:

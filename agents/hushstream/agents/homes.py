@@ -12,16 +12,19 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.broadcast import BroadcastReader
 from hushstream.agents.commits import committed_marks, pack_mark
+from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.driver import PartitionDriver
-from hushstream.agents.errors import DENIED, JournalLost, PartitionError, WorkerError, from_client
+from hushstream.agents.errors import DENIED, DiskRefused, JournalLost, PartitionError, WorkerError, from_client
+from hushstream.agents.held import Held, MachineFactory
 from hushstream.agents.high_water import HighWater
 from hushstream.agents.intake import Intake
 from hushstream.agents.marks import HoldsMarkKeys, ReleaseMarks
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.preflight import RoleTopics
-from hushstream.agents.recovery import Held, MachineFactory, Observe, Recovery, Superseded
+from hushstream.agents.recovery import Observe, Recovery, Superseded
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.state_topic import HoldsStateKeys, PublishedStates
 from hushstream.agents.stream import Stream
 from hushstream.agents.tools import Tools
 from hushstream.engine.machine import ReplayMismatch, TopicPartition
@@ -31,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
+_FORGOTTEN = 6
+"""Times the limit of `WorkerSettings.let_go_seconds`: longer than any pause between two attempts."""
+
 _DRAIN_SHARE = 0.4
 """Share of the session timeout that giving partitions up may take, so that we still own them at its end."""
 
@@ -60,15 +66,18 @@ class Homes:
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings)
         self._marks = _marks(settings, make_machine, topics, stream)
+        self._states = _states(settings, make_machine, topics, stream, self._snapshots)
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
-            settings, stream, self._snapshots, self._marks, metrics, observe,
+            settings, stream, self._snapshots, self._marks, self._states, metrics, observe,
             stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
         self._cache: dict[int, Held] = {}
         self._stopped: dict[int, str] = {}
         self._attempts: dict[int, int] = {}
+        self._refusing: tuple[float, float] | None = None
+        """When the disk refused something for the first and the last time, as far as nothing was released since."""
         self._reloading: set[asyncio.Task[None]] = set()
         self._assigned = 0
         self._epoch = 0
@@ -124,7 +133,9 @@ class Homes:
         def still_owner() -> bool:
             return self._epoch == epoch and self._stream.generation == generation
 
-        recovery = Recovery(self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks)
+        recovery = Recovery(
+            self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states
+        )
         try:
             # A machine commits the inputs that it reads, which need not be all of its role's.
             marks = await committed_marks(self._settings, [(topic, p) for topic in self._inputs for p in partitions])
@@ -147,7 +158,7 @@ class Homes:
             elif isinstance(error, (KafkaError, ConnectionError, TimeoutError, JournalLost)):
                 told = error if isinstance(error, JournalLost) else type(error).__name__
                 logger.warning("partition %d: recovery failed (%s), trying again", partition, told)
-                self._reload_later(partition)
+                self._reload_later(partition, error)
             elif error is not None and not isinstance(error, Superseded):
                 self._fatal(error)
 
@@ -186,20 +197,32 @@ class Homes:
         self._show()
         if isinstance(reason, JournalLost):
             logger.warning("partition %d: %s; reloading from the journal", partition, reason)
-            self._reload_later(partition)
+            self._reload_later(partition, reason)
         elif isinstance(reason, (PartitionError, ReplayMismatch)):
             self._stop_partition(partition, reason)
         else:
             self._fatal(reason)
 
-    def _reload_later(self, partition: int) -> None:
+    def _reload_later(self, partition: int, reason: BaseException) -> None:
         self._metrics.reloaded()
+        if isinstance(reason, DiskRefused):
+            self._let_go_in_time(reason)
         attempt = self._attempts.get(partition, 0)
         self._attempts[partition] = attempt + 1
         delay = _RELOAD_SECONDS[min(attempt, len(_RELOAD_SECONDS) - 1)]
         task = asyncio.create_task(self._reload(partition, self._epoch, delay))
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
+
+    def _let_go_in_time(self, reason: DiskRefused) -> None:
+        """End the membership if the disk goes on refusing: a peer with another disk can do the work."""
+        now, limit = time.monotonic(), self._settings.let_go_seconds
+        first, last = self._refusing or (now, now)
+        # A refusal long ago, of a partition that has had nothing to release since, is another one's story.
+        first = now if now - last > _FORGOTTEN * limit else first
+        self._refusing = (first, now)
+        if now - first >= limit:
+            self._fatal(DatadirUnusable(f"nothing could be released for {limit:g} s: {reason}"))
 
     async def _reload(self, partition: int, epoch: int, delay_seconds: float) -> None:
         await asyncio.sleep(delay_seconds)
@@ -233,6 +256,7 @@ class Homes:
         if done:
             for partition, place in found.items():
                 self._attempts.pop(partition, None)
+                self._refusing = None
                 drivers[partition].committed(*place)
 
     def _physical(self, source: TopicPartition) -> Any:
@@ -253,6 +277,17 @@ def _marks(
     return ReleaseMarks(
         settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
     )
+
+
+def _states(
+    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream, snapshots: SnapshotStore
+) -> PublishedStates | None:
+    """Where a role's states are published; None for one that has nowhere to."""
+    if topics.state is None:
+        return None
+    if not isinstance(make_machine, HoldsStateKeys):
+        raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its states, got none")
+    return PublishedStates(settings, topics.state, make_machine, stream, snapshots)
 
 
 def _code(reason: HushstreamError) -> str:

@@ -35,6 +35,7 @@ class RoleTopics:
         partitions: how many partitions the inputs must have; None accepts what is there.
         declared: how each of them is declared, by name.
         marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
+        state: where what it has in memory is published; None for one that has nowhere to.
         evidence: those of ``writes`` on which it alone writes what leaves its zone: a new journal finds them empty.
     """
 
@@ -46,11 +47,12 @@ class RoleTopics:
     declared: Mapping[str, Topic] = field(default_factory=dict)
     marks: str | None = None
     evidence: tuple[str, ...] = ()
+    state: str | None = None
 
     @property
     def own(self) -> tuple[str, ...]:
         """What it writes for itself and reads again, one partition for each home."""
-        return (self.journal,) if self.marks is None else (self.journal, self.marks)
+        return tuple(name for name in (self.journal, self.marks, self.state) if name is not None)
 
     @property
     def reads(self) -> frozenset[str]:
@@ -59,8 +61,8 @@ class RoleTopics:
 
     @property
     def recomputed(self) -> frozenset[str]:
-        """What its outputs are recomputed from and compared with: all but its marks, which follow from no log."""
-        return self.all - {self.marks}
+        """What its outputs are recomputed from and compared with: not marks and states, which follow from no log."""
+        return self.all - {self.marks, self.state}
 
     @property
     def all(self) -> frozenset[str]:

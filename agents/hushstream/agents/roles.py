@@ -24,6 +24,7 @@ from hushstream.engine.declaration import (
 from hushstream.engine.live import require_private
 from hushstream.engine.machine import Machine
 from hushstream.engine.outcomes import Refusal
+from hushstream.engine.published_state import PUBLIC_RING
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas import codec
@@ -96,6 +97,10 @@ class MachineMaker:
             raise HushstreamError("release marks: expected a role with a key, got one without")
         return self.keys.ring(self.role.key_zone)
 
+    def state_keys(self) -> KeyRing:
+        """The keys under which the role's states are sealed (`hushstream.agents.state_topic`)."""
+        return PUBLIC_RING if self.role.key_zone is None else self.keys.ring(self.role.key_zone)
+
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
         """The machine of a home partition under these keys."""
         machine = self.role.make(self.system.core, partition, keys)
@@ -118,11 +123,13 @@ class RoleWork:
 def role_topics(role: Role, system: System) -> RoleTopics:
     """The topics of one role of a deployment; no key is needed to know them."""
     inputs, writes = inputs_of(role, system), writes_of(role, system)
-    marks = () if role.marks is None else (role.marks,)
-    every = {*inputs, role.journal, *writes, *role.broadcasts, *marks}
+    every = {*inputs, *writes, *role.broadcasts, *role.own}
     declared = {topic.name: topic for topic in system.topics if topic.name in every}
     evidence = _evidence(role, system)
-    return RoleTopics(inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence)
+    return RoleTopics(
+        inputs, role.journal, writes, role.broadcasts, system.homes(role), declared, role.marks, evidence,
+        role.state.name,
+    )  # fmt: skip
 
 
 def _evidence(role: Role, system: System) -> tuple[str, ...]:

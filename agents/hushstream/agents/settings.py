@@ -32,6 +32,10 @@ class WorkerSettings(BaseModel):
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
+        let_go_seconds: how long the state folder's disk may refuse what must be on it; then the worker leaves its
+            group, so that a peer can take over, and comes back when there is room.
+        state_bytes_per_second: what publishing the state of one partition may take on average, of the broker's room and
+            the network (`hushstream.agents.state_topic`): a large state is published less often.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
@@ -61,6 +65,7 @@ class WorkerSettings(BaseModel):
     buffer_records: int = Field(default=16384, ge=1)
     buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     resident_users: int = Field(default=100_000, ge=2)
+    state_bytes_per_second: int = Field(default=512 * 1024, ge=1024)
     in_flight: int = Field(default=6, ge=1, le=64)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
@@ -71,6 +76,7 @@ class WorkerSettings(BaseModel):
     join_timeout_seconds: float = Field(default=60.0, gt=0)
     commit_interval_seconds: float = Field(default=0.5, gt=0)
     snapshot_interval_seconds: float = Field(default=30.0, gt=0)
+    let_go_seconds: float = Field(default=5.0, gt=0)
     tick_interval_seconds: float = Field(default=1.0, gt=0)
     named_wait_seconds: float = Field(default=2.0, gt=0)
 

@@ -1,4 +1,9 @@
-"""Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth."""
+"""Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
+
+They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. What is published
+is one stream of bytes: the snapshot behind its length, then users at rest, if there are any, one after the other, and
+zeros.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,27 @@ import asyncio
 import json
 import logging
 import os
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.user_store import UserDatabase
+from hushstream.engine.published_state import padded
+from hushstream.engine.users_at_rest import StoredUser
 
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"hushstream-snapshot-1\n"
 _DIGEST_BYTES = 32
+_LENGTH_BYTES = 8
+_USER = struct.Struct("<qII")
+"""Of a user at rest in a stream: when seen, bytes of key and of value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +43,21 @@ class Snapshot:
         journal_offset: where the journal goes on after that record.
         genesis: the journal's first record: whose state this is, also when retention has removed it.
         state: what `Machine.snapshot` gave.
+        folded: how many input records the state contains, over all inputs.
+        record: `record_digest` of the last journal record that it contains.
     """
 
     sequence: int
     journal_offset: int
     genesis: bytes
     state: bytes
+    folded: int = 0
+    record: bytes = b""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far the state has come: of two of one journal, the newer one is at the higher place."""
+        return self.sequence, self.folded
 
 
 class SnapshotStore:
@@ -54,10 +77,13 @@ class SnapshotStore:
 
     def users(self, partition: int) -> UserDatabase:
         """The users at rest of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
+        path = self._directory / f"{partition}.users"
+        if partition in self._users and not path.exists():
+            self._users.pop(partition).close()
         if partition in self._users:
             self._users[partition].rewind()
         else:
-            self._users[partition] = UserDatabase(self._directory / f"{partition}.users")
+            self._users[partition] = UserDatabase(path)
         return self._users[partition]
 
     def behind(self, partition: int) -> bool:
@@ -78,7 +104,7 @@ class SnapshotStore:
         if partition in self._users:
             self._users[partition].save(_pack(snapshot))
         else:
-            self._write(partition, snapshot)
+            self._write(partition, _pack(snapshot))
 
     async def save_beside(self, partition: int, snapshot: Snapshot) -> None:
         """Save from a thread; raises as `save` does. It goes on to its end even if its caller is cancelled."""
@@ -105,6 +131,44 @@ class SnapshotStore:
             logger.warning("snapshot %s is damaged and was ignored; the journal is read instead", path)
         return snapshot
 
+    def pieces(self, partition: int, snapshot: Snapshot, at_most: int) -> Iterator[bytes]:
+        """What was just saved as one stream of bytes, cut into pieces; it may be gone through in other threads.
+
+        Raises:
+            UsersLost: users lie with it, and another owner, or a later snapshot, has written them meanwhile.
+        """
+        content = _pack(snapshot)
+        users = self._users[partition].saved_with(content) if partition in self._users else iter(())
+        return _cut(chain((len(content).to_bytes(_LENGTH_BYTES, "little"), content), map(_pack_user, users)), at_most)
+
+    def incoming(self, partition: int) -> Path:
+        """Where a state that comes from somewhere else is gathered; a new file that its owner alone can read."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._directory / f".{partition}.{os.getpid()}.incoming"
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        return path
+
+    def install(self, partition: int, path: Path) -> None:
+        """Put a gathered stream of bytes, which is known to be whole, in the place of the snapshot.
+
+        Raises:
+            OSError: it could not be written; the old one is as it was.
+            UsersLost: users lie with it, and another owner has written them meanwhile.
+        """
+        with path.open("rb") as file:
+            content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+            if partition in self._users:
+                self._users[partition].install(content, _read_users(file))
+            else:
+                self._write(partition, content)
+
+    def drop(self, partition: int) -> None:
+        """Begin without the snapshot of a partition, and the users with it, of which there is a copy elsewhere."""
+        users = self._users.get(partition)
+        if users is not None:
+            users.clear()
+        self.path(partition).unlink(missing_ok=True)
+
     def put_aside(self, partition: int) -> Path:
         """Keep the snapshot of a partition, and the users with it, under another name, and begin without one.
 
@@ -118,16 +182,42 @@ class SnapshotStore:
         os.replace(self.path(partition), aside)
         return aside
 
-    def _write(self, partition: int, snapshot: Snapshot) -> None:
+    def _write(self, partition: int, content: bytes) -> None:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._directory / f".{partition}.{os.getpid()}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(_pack(snapshot))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path(partition))
         force_folder(self._directory)
+
+
+def _cut(chunks: Iterable[bytes], at_most: int) -> Iterator[bytes]:
+    """The same bytes, filled up with zeros to what `padded` says, in pieces of ``at_most``, the last one shorter."""
+    waiting, size = bytearray(), 0
+    for chunk in chunks:
+        waiting += chunk
+        size += len(chunk)
+        while len(waiting) >= at_most:
+            yield bytes(waiting[:at_most])
+            del waiting[:at_most]
+    waiting += bytes(padded(size) - size)
+    for start in range(0, len(waiting), at_most):
+        yield bytes(waiting[start : start + at_most])
+
+
+def _pack_user(user: StoredUser) -> bytes:
+    return _USER.pack(user.seen_ms, len(user.key), len(user.value)) + user.key + user.value
+
+
+def _read_users(file: BinaryIO) -> Iterator[StoredUser]:
+    while len(head := file.read(_USER.size)) == _USER.size:
+        seen_ms, key_bytes, value_bytes = _USER.unpack(head)
+        if not key_bytes:
+            return  # what the state was filled up with
+        yield StoredUser(file.read(key_bytes), seen_ms, file.read(value_bytes))
 
 
 def _pack(snapshot: Snapshot) -> bytes:
@@ -136,6 +226,8 @@ def _pack(snapshot: Snapshot) -> bytes:
             "sequence": snapshot.sequence,
             "journal_offset": snapshot.journal_offset,
             "genesis_bytes": len(snapshot.genesis),
+            "folded": snapshot.folded,
+            "record": snapshot.record.hex(),
         }
     ).encode()
     body = head + b"\n" + snapshot.genesis + snapshot.state
@@ -153,4 +245,6 @@ def _unpack(content: bytes) -> Snapshot | None:
     head, _, rest = body.partition(b"\n")
     fields = json.loads(head)
     cut = fields["genesis_bytes"]
-    return Snapshot(fields["sequence"], fields["journal_offset"], rest[:cut], rest[cut:])
+    # A release that published no states named neither.
+    newer = fields.get("folded", 0), bytes.fromhex(fields.get("record", ""))
+    return Snapshot(fields["sequence"], fields["journal_offset"], rest[:cut], rest[cut:], *newer)

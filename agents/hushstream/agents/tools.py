@@ -12,6 +12,7 @@ from hushstream.agents.metrics import Metrics
 from hushstream.agents.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.state_topic import PublishedStates
 from hushstream.engine.machine import TopicPartition
 
 
@@ -21,6 +22,7 @@ class Tools:
 
     Attributes:
         marks: how far journals have released; None for a role that needs none.
+        states: where snapshots are published; None where there is nowhere.
         observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
         end_offsets: where input logs end now.
         fetched_end: where an input log ended when it was last fetched; None where that is not known.
@@ -33,6 +35,7 @@ class Tools:
     sender: Sender
     snapshots: SnapshotStore
     marks: ReleaseMarks | None
+    states: PublishedStates | None
     metrics: Metrics
     observe: Observe
     end_offsets: EndOffsets

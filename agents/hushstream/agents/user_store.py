@@ -177,9 +177,11 @@ class UserDatabase:
 
         Raises:
             OSError: it could not be written; the file is as it was.
-            UsersLost: another owner has written the file, which is as he left it.
+            UsersLost: another owner has written the file, which is as they left it; or it is gone.
             DamagedUserStore: the file is damaged.
         """
+        if not self._path.exists():
+            raise UsersLost(f"{self._path}: somebody took the file away")
         saving = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
         try:
             cut = self._merged()
@@ -202,6 +204,43 @@ class UserDatabase:
         for layer in cut:
             layer.close()
 
+    def saved_with(self, content: bytes) -> Iterator[StoredUser]:
+        """All users as they lie with the snapshot that was just saved, whatever is saved meanwhile.
+
+        Raises:
+            UsersLost: another snapshot lies there.
+            OSError: the file cannot be read.
+        """
+        try:
+            with closing(_connect(self._path)) as reading:
+                reading.execute("BEGIN")
+                if reading.execute("SELECT content FROM snapshot").fetchone() != (content,):
+                    raise UsersLost(f"{self._path}: another snapshot was written meanwhile")
+                for row in reading.execute(_ALL):
+                    yield StoredUser(*row)
+        except sqlite3.DatabaseError as error:
+            raise OSError(f"{self._path}: {error}") from None
+
+    def install(self, content: bytes, users: Iterable[StoredUser]) -> None:
+        """Replace the snapshot, and everybody with it, and begin anew with those.
+
+        Raises:
+            OSError: they could not be written; the file is as it was.
+            UsersLost: another owner has written the file, which is as they left it.
+        """
+        drawn = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
+        try:
+            with closing(_connect(self._path)) as writer:
+                writer.execute("BEGIN IMMEDIATE")
+                self._require_own(_generation(writer))
+                writer.execute("DELETE FROM users")
+                writer.executemany(_PUT, users)
+                writer.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", (drawn, content))
+                writer.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise OSError(f"{self._path}: {error}") from None
+        self.rewind()
+
     def put_aside(self) -> Path:
         """Copy the file as it is, and go on without any of its users and its snapshot; returns where the copy is."""
         aside = self._path.with_suffix(".other-version")
@@ -210,13 +249,18 @@ class UserDatabase:
             _make_private_file(aside)
             with closing(_connect(self._path)) as writer:
                 writer.execute("VACUUM INTO ?", (str(aside),))
-                writer.execute("BEGIN IMMEDIATE")
-                writer.execute("DELETE FROM users")
-                drawn = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
-                writer.execute("UPDATE snapshot SET generation = ?, content = NULL", (drawn,))
-                writer.execute("COMMIT")
-        self.rewind()
+        self.clear()
         return aside
+
+    def clear(self) -> None:
+        """Go on without any of the file's users and its snapshot."""
+        with self._judged(), closing(_connect(self._path)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            writer.execute("DELETE FROM users")
+            drawn = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
+            writer.execute("UPDATE snapshot SET generation = ?, content = NULL", (drawn,))
+            writer.execute("COMMIT")
+        self.rewind()
 
     def close(self) -> None:
         """Leave the file as the last snapshot made it."""

@@ -20,14 +20,15 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.app import make_app
 from hushstream.agents.collection import collect_in_steps, collect_whole
-from hushstream.agents.datadir import check_datadir
+from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
+from hushstream.agents.held import MachineFactory
 from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
 from hushstream.agents.membership import Seat, let_go, watch_seats
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.preflight import RoleTopics, check_topics
-from hushstream.agents.recovery import MachineFactory, Observe
+from hushstream.agents.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
 from hushstream.agents.vital_signs import VitalSigns
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
+_ROOM_SECONDS = 2.0
+"""How often a worker that left its group looks whether its state folder takes files again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class RoleWorker:
         self._observe = observe
         self._reporting = reporting or Reporting()
         self._stop = asyncio.Event()
-        self._stopping = False
+        self._stopping = self._asked = False
         self._seat = Seat(settings.datadir, settings.group)
         self._failure: BaseException | None = None
         self._app: Any = None
@@ -115,6 +118,7 @@ class RoleWorker:
 
     def request_stop(self) -> None:
         """Begin a clean end: drain, snapshot, commit, leave the group."""
+        self._asked = True
         self._stop.set()
 
     async def run(self) -> None:
@@ -131,10 +135,29 @@ class RoleWorker:
             self._serve_metrics()
             self._assemble()
             await self._work()
+            while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
+                self._assemble()
+                await self._work()
         finally:
             self._metrics.close()
         if self._failure is not None:
             raise self._failure
+
+    async def _has_room_again(self) -> bool:
+        """Wait, out of the group, until the state folder takes files; False if a clean end was asked for before."""
+        logger.error("left the group: %s; back when there is room", self._failure)
+        while not self._asked:
+            await asyncio.sleep(_ROOM_SECONDS)
+            self._metrics.beat()
+            with contextlib.suppress(DatadirUnusable):
+                check_datadir(self._settings.datadir)
+                break
+        if self._asked:
+            return False
+        logger.warning("the state folder has room again: joining the group")
+        self._failure, self._stopping = None, False
+        self._stop.clear()
+        return True
 
     def _assemble(self) -> None:
         intake = Intake()
@@ -159,8 +182,8 @@ class RoleWorker:
         standing.append(asyncio.create_task(self._watch_app(started)))
         await self._stop.wait()
         self._stopping = True
-        if self._failure is None:
-            await self._homes.give_up(snapshot=True)
+        if self._failure is None or isinstance(self._failure, DatadirUnusable):
+            await self._homes.give_up(snapshot=self._failure is None)
         self._homes.cancel()
         for task in standing:
             task.cancel()
@@ -173,7 +196,11 @@ class RoleWorker:
     async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
         """Faust awaits this before it seeks and fetches."""
         if not self._stopping:
-            self._seat.take(self._app.consumer._thread.member_id)
+            try:
+                self._seat.take(self._app.consumer._thread.member_id)
+            except OSError as error:
+                self._fatal(DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}"))
+                return
             await self._homes.take_up()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hushstream.engine.declaration import System, beside_workers, readers, writers
+from hushstream.engine.published_state import SLOTS
 from hushstream.privacy.promise import Promises
-from hushstream.schemas.topics import PUBLISHED, Topic, common_name
+from hushstream.schemas.topics import DAY_MS, PUBLISHED, Topic, common_name
 
 Fact = tuple[str, str]
 
-_DAY_MS = 24 * 60 * 60 * 1000
 _WHOSE = "each party's"
 
 
@@ -27,7 +27,15 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
         whose = f"{_WHOSE} own " if spec.party else ""
         readable = f"{whose}{content.zone} zone{leaves}; {kept(spec)}"
         facts.append((f"{content.topic}, {content.form}: {content.what}", readable))
-    held = {content.topic for content in contents}
+    states = [topic for topic in system.topics if topic.holds_state]
+    facts += [
+        (
+            f"{topic.name}, sealed: what workers of the role hold in memory",
+            f"{topic.zone} zone, {_sealed_under(topic, system)}; {kept(topic)}",
+        )
+        for topic in states
+    ]
+    held = {content.topic for content in contents} | {topic.name for topic in states}
     others = [spec.name for spec in system.topics if common_name(spec.name) not in held]
     reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
     return [*facts, (f"on {', '.join(others)}", reason)]
@@ -60,9 +68,19 @@ def retention_facts(system: System) -> list[Fact]:
 
 def kept(spec: Topic) -> str:
     """How long a topic keeps its records."""
+    if spec.replaced_ms is not None:
+        days = 1 + SLOTS + spec.replaced_ms // DAY_MS
+        return f"the newest {SLOTS} are kept; replaced at least daily while a worker runs, and gone within {days} days"
     if spec.retention_ms is None:
         return "kept for the life of the deployment"
-    return f"deleted after {spec.retention_ms // _DAY_MS} days"
+    return f"deleted after {spec.retention_ms // DAY_MS} days"
+
+
+def _sealed_under(topic: Topic, system: System) -> str:
+    (role,) = (role for role in system.roles if role.state.name == topic.name)
+    if role.key_zone is None:
+        return "public values alone, closed with a key that anybody can make"
+    return f"under a key of the {role.key_zone} zone"
 
 
 def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from hushstream.engine import topics as shared_topics
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.editions import Chained
 from hushstream.engine.machine import Machine
@@ -157,9 +158,14 @@ class Role:
     writes_abroad: tuple[str, ...] = ()
 
     @property
+    def state(self) -> Topic:
+        """Where its workers publish what they hold, so that any of them can take a partition up at any age."""
+        return shared_topics.state(self.name, self.zone, self.homes, self.each)
+
+    @property
     def own(self) -> tuple[str, ...]:
         """What it writes for itself and reads again."""
-        return (self.journal,) if self.marks is None else (self.journal, self.marks)
+        return (self.journal, *(() if self.marks is None else (self.marks,)), self.state.name)
 
     @property
     def key_zones(self) -> tuple[str, ...]:
@@ -218,7 +224,7 @@ class System:
         config: the configuration.
         digest: 16 bytes that stand for the configuration and what was prepared.
         roles: in the order in which data flows.
-        topics: those that it has.
+        topics: those that it has; those of its roles' states need not be named.
         counts: numbers of partitions, by what is counted.
         promises: what the configured releases promise, to whom, over a lifetime.
         budgets: what may be spent, and how much of what is planned fits; one for each thing that is released.
@@ -258,7 +264,8 @@ class System:
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that does not hold together."""
+        """Add the topics of states, and refuse a declaration that does not hold together."""
+        object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         counted = [(f"topic {topic.name}", topic.count) for topic in self.topics]
         counted += [(f"role {role.name}", role.homes) for role in self.roles]
         for what, count in counted:
@@ -421,7 +428,8 @@ class Kind:
         name: as configurations, commands and noise addresses have it.
         summary: a line.
         config: the class of its configurations.
-        topics, roles: all that a deployment of it may have, whatever its configuration says.
+        topics, roles: all that a deployment of it may have, whatever its configuration says; topics of states need
+            not be named.
         inputs: files that preparation may be given.
         prepare: the artefacts that are still missing, by file name.
         assemble: a deployment from configuration and artefacts.
@@ -455,7 +463,8 @@ class Kind:
     published_key: PublishedKey | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that does not hold together."""
+        """Add the topics of states, and refuse a declaration that does not hold together."""
+        object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         names = [topic.name for topic in self.topics]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -508,6 +517,12 @@ class Kind:
             DeclarationError: it has no such topic.
         """
         return _named(self.topics, name, f"topic of system {self.name}")
+
+
+def _with_states(topics: tuple[Topic, ...], roles: tuple[Role, ...]) -> tuple[Topic, ...]:
+    """Topics with one for the state of each role."""
+    named = {topic.name for topic in topics}
+    return (*topics, *{role.state.name: role.state for role in roles if role.state.name not in named}.values())
 
 
 def role_of(system: System, name: str) -> Role:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic, letter_reader
+from hushstream.schemas.topics import (
+    DAY_MS,
+    LONG_MS,
+    OPERATOR,
+    PUBLISHED,
+    SHORT_MS,
+    PartitionRule,
+    Topic,
+    letter_reader,
+)
 
 _PLAIN: dict[str, Any] = {
     "noised": False,
@@ -121,6 +130,25 @@ def marks(zone: str, count: str, each: bool = False) -> Topic:
         retention_ms=None,
         reader=OPERATOR,
         cleanup="compact",
+        each=each,
+        **_PLAIN,
+    )
+
+
+def state(role: str, zone: str, count: str, each: bool = False) -> Topic:
+    """What a role has in memory, sealed to its zone, for whoever owns the partition next.
+
+    Nobody is named on it: an erased user is gone with the states that replace those which still held the user's.
+    """
+    return Topic(
+        name=f"state-{role}",
+        schemas=("StatePart",),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=None,
+        cleanup="compact",
+        replaced_ms=DAY_MS,
         each=each,
         **_PLAIN,
     )

@@ -40,6 +40,7 @@ _HANDLERS: dict[int, _Handler] = {
     18: cluster_handlers.api_versions,
     19: topic_handlers.create_topics,
     20: topic_handlers.delete_topics,
+    21: topic_handlers.delete_records,
     22: cluster_handlers.init_producer_id,
     29: cluster_handlers.describe_acls,
     30: cluster_handlers.create_acls,
@@ -54,8 +55,9 @@ _READ_BUFFER_BYTES = 1 << 20
 class EmbeddedBroker:
     """A Kafka broker in memory, for demos and tests on one machine.
 
-    Everything it holds is lost when it stops. It keeps every record until then (retention settings are
-    described, not applied) and refuses what does not fit. Use it as `async with EmbeddedBroker() as broker`.
+    Everything it holds is lost when it stops. It keeps every record until then, unless a client deletes it (retention
+    settings are described, not applied), and refuses what does not fit. Use it as
+    `async with EmbeddedBroker() as broker`.
 
     Args:
         settings: see `BrokerSettings`.

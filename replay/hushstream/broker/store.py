@@ -26,11 +26,13 @@ class PartitionLog:
 
     __slots__ = (
         "_batches",
+        "_dropped_bytes",
         "_ends",
         "_last_offsets",
         "_max_timestamps",
         "next_offset",
         "sequences",
+        "start_offset",
         "waiting",
     )
 
@@ -40,26 +42,23 @@ class PartitionLog:
         self._ends = array("q")
         # Running maximum: the first batch that reaches a time is found by bisection.
         self._max_timestamps = array("q")
+        self._dropped_bytes = 0
+        self.start_offset = 0
         self.next_offset = 0
         self.sequences = ProducerSequences()
         self.waiting: set[asyncio.Future[None]] = set()
 
     @property
-    def start_offset(self) -> int:
-        """Nothing is deleted while the broker runs."""
-        return 0
-
-    @property
     def stored_bytes(self) -> int:
         """Sum of the batches' sizes."""
-        return self._ends[-1] if self._ends else 0
+        return self._ends[-1] - self._dropped_bytes if self._ends else 0
 
     def append(self, batch: bytes, record_count: int, max_timestamp_ms: int) -> None:
         """Store a stamped batch and wake those who wait for it."""
         self._batches.append(batch)
         self.next_offset += record_count
         self._last_offsets.append(self.next_offset - 1)
-        self._ends.append(self.stored_bytes + len(batch))
+        self._ends.append(self._start_of(len(self._ends)) + len(batch))
         earlier = self._max_timestamps[-1] if self._max_timestamps else max_timestamp_ms
         self._max_timestamps.append(max(earlier, max_timestamp_ms))
         self.wake()
@@ -71,10 +70,23 @@ class PartitionLog:
                 future.set_result(None)
         self.waiting.clear()
 
+    def delete_before(self, offset: int) -> int:
+        """Begin at `offset`; gives how many bytes are gone: batches go whole."""
+        self.start_offset = max(self.start_offset, offset)
+        gone = bisect_left(self._last_offsets, self.start_offset)
+        freed = self._start_of(gone) - self._dropped_bytes
+        self._dropped_bytes += freed
+        del self._batches[:gone]
+        for index in (self._last_offsets, self._ends, self._max_timestamps):
+            del index[:gone]
+        if not self._ends:
+            self._dropped_bytes = 0
+        return freed
+
     def available_bytes(self, offset: int) -> int:
         """Bytes from the batch that holds `offset` to the end."""
         index = bisect_left(self._last_offsets, offset)
-        return self.stored_bytes - self._start_of(index)
+        return self._start_of(len(self._ends)) - self._start_of(index)
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
         """Whole batches from the one that holds `offset`, up to `max_bytes` or one batch."""
@@ -96,7 +108,7 @@ class PartitionLog:
         return first_record_from(self._batches[index], timestamp_ms)
 
     def _start_of(self, index: int) -> int:
-        return self._ends[index - 1] if index else 0
+        return self._ends[index - 1] if index else self._dropped_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +211,7 @@ class TopicStore:
     def append(self, name: str, index: int, batch: bytes) -> Appended:
         """Store one produced record batch; a batch stored before is not stored again.
 
-        Past a byte cap the batch is refused with POLICY_VIOLATION: nothing ever makes room again, so an error
+        Past a byte cap the batch is refused with POLICY_VIOLATION: nothing makes room again by itself, so an error
         that clients retry (such as KAFKA_STORAGE_ERROR) would only hide the reason until their timeout.
 
         Raises:
@@ -228,6 +240,19 @@ class TopicStore:
         log.sequences.record(header, appended)
         self._stored_bytes += len(stamped)
         return appended
+
+    def delete_before(self, name: str, index: int, offset: int) -> int:
+        """Delete a partition's records before `offset` (-1: all there are); gives where it begins now.
+
+        Raises:
+            RequestRefused: no such partition, or an offset beyond its end.
+        """
+        log = self.partition(name, index)
+        offset = log.next_offset if offset == -1 else offset
+        if not 0 <= offset <= log.next_offset:
+            raise RequestRefused(ErrorCode.OFFSET_OUT_OF_RANGE, f"the log ends at {log.next_offset}")
+        self._stored_bytes -= log.delete_before(offset)
+        return log.start_offset
 
     def _refuse_when_full(self, log: PartitionLog, more_bytes: int) -> None:
         settings = self._settings

@@ -50,6 +50,7 @@ _HERE = "; the embedded broker does not do that, use Apache Kafka"
 _SETTINGS: dict[str, _Setting] = {
     "cleanup.policy": _Setting("delete", _only("delete", "compact", why=_HERE)),
     "compression.type": _Setting("producer", _only("producer", why=_HERE)),
+    "max.compaction.lag.ms": _Setting("9223372036854775807", _integer(1)),
     "max.message.bytes": _Setting("1048588", _integer(0)),
     "message.timestamp.type": _Setting("CreateTime", _only("CreateTime", "LogAppendTime")),
     "min.cleanable.dirty.ratio": _Setting("0.5", _share),

@@ -1,4 +1,4 @@
-"""Topic administration: create, delete, grow, describe."""
+"""Topic administration: create, delete, grow, shorten, describe."""
 
 from collections import Counter
 from typing import Any
@@ -91,6 +91,27 @@ async def create_partitions(node: Node, client: Client, request: Request) -> Any
             response.CreatePartitionsTopicResult(name=topic.name, error_code=int(code), error_message=message)
         )
     return response(throttle_time_ms=0, results=results)
+
+
+async def delete_records(node: Node, client: Client, request: Request) -> Any:
+    """Deletes the first records of partitions: what retention does elsewhere."""
+    response = messages.DeleteRecordsResponse
+    topics = []
+    for topic in request.body.topics:
+        results = []
+        for partition in topic.partitions:
+            code, low = ErrorCode.NONE, -1
+            try:
+                low = node.store.delete_before(topic.name, partition.partition_index, partition.offset)
+            except RequestRefused as refused:
+                code = refused.code
+            results.append(
+                response.DeleteRecordsTopicResult.DeleteRecordsPartitionResult(
+                    partition_index=partition.partition_index, low_watermark=low, error_code=int(code)
+                )
+            )
+        topics.append(response.DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    return response(throttle_time_ms=0, topics=topics)
 
 
 async def describe_configs(node: Node, client: Client, request: Request) -> Any:

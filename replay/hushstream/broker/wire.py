@@ -57,6 +57,7 @@ APIS: dict[int, Api] = {
     API_VERSIONS: _api(metadata, "ApiVersions", (0, 3)),
     19: _api(admin, "CreateTopics", (2, 4)),
     20: _api(admin, "DeleteTopics", (1, 3)),
+    21: _api(admin, "DeleteRecords", (0, 1)),
     22: _api(producer, "InitProducerId", (0, 1)),
     29: _api(admin, "DescribeAcls", (0, 1)),
     30: _api(admin, "CreateAcls", (0, 1)),

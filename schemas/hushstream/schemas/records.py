@@ -325,6 +325,18 @@ class ReleaseMark(TypedDict):
     tag: bytes
 
 
+class StatePart(TypedDict):
+    """One part of a role's packed state, or its head, sealed to the zone."""
+
+    deployment: str
+    role: str
+    partition: int
+    publication: bytes
+    number: int
+    key_id: bytes
+    sealed: bytes
+
+
 class DeadLetter(TypedDict):
     """A record, or a row of one, that a role refused; it points at it and never holds it."""
 

@@ -31,8 +31,11 @@ any one broker takes nothing that was acknowledged, and stops nobody."""
 _COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
 """A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
 
-_DAY_MS = 24 * 60 * 60 * 1000
-SHORT_MS, LONG_MS = 7 * _DAY_MS, 90 * _DAY_MS
+_LARGE_SEGMENT_BYTES = 16 << 20
+"""Where a publication is megabytes, and is read from its end: fewer files."""
+
+DAY_MS = 24 * 60 * 60 * 1000
+SHORT_MS, LONG_MS = 7 * DAY_MS, 90 * DAY_MS
 """How long inputs are kept, and what may have to be looked up later."""
 
 PUBLISHED = "published"
@@ -96,6 +99,8 @@ class Topic:
         cleanup: the broker's cleanup policy.
         timestamp_type: log time is the broker's for every topic: a writer cannot put a record into another period.
         max_message_bytes: limit of a stored batch.
+        replaced_ms: within which time the broker compacts away what a newer record of its key has replaced; None
+            leaves that to the broker.
     """
 
     name: str
@@ -116,6 +121,7 @@ class Topic:
     cleanup: str = "delete"
     timestamp_type: str = "LogAppendTime"
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    replaced_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse records that nobody could encode."""
@@ -144,6 +150,11 @@ class Topic:
         return self.schemas == ("DeadLetter",)
 
     @property
+    def holds_state(self) -> bool:
+        """Whether what a role has in memory is published on it, sealed to its zone."""
+        return self.schemas == ("StatePart",)
+
+    @property
     def is_ledger(self) -> bool:
         """Whether what was paid is entered on it."""
         return self.schemas == ("LedgerEntry",)
@@ -159,10 +170,16 @@ class Topic:
             "max.message.bytes": str(self.max_message_bytes),
             UNCLEAN_ELECTION: "false",
             **(_COMPACTED if self.cleanup == "compact" else {}),
+            **self._replaced_settings(),
             # As sent, and nothing is sent compressed: a null slot compresses better than a report, so that sizes on
             # disk and on the wire would tell one from the other.
             COMPRESSION: AS_SENT,
         }
+
+    def _replaced_settings(self) -> dict[str, str]:
+        if self.replaced_ms is None:
+            return {}
+        return {"segment.bytes": str(_LARGE_SEGMENT_BYTES), "max.compaction.lag.ms": str(self.replaced_ms)}
 
 
 def physical(prefix: str, name: str) -> str:

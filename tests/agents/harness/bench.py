@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.commits import journal_name
 from hushstream.agents.logs import LogReader
@@ -443,7 +443,7 @@ class Deployment:
 
     def _topic_counts(self) -> dict[str, int]:
         sample = self.make_machine(0)
-        own = (sample.journal[0], *([self.topics.marks] if self.topics.marks else []))
+        own = (sample.journal[0], *filter(None, (self.topics.marks, self.topics.state)))
         counts = dict.fromkeys((*self.topics.inputs, *own, *self.topics.writes), self._partitions)
         counts.update({name: 1 for name, _ in sample.broadcasts})
         return {**counts, **self._other}
@@ -458,12 +458,23 @@ class Deployment:
                 time_of = "CreateTime" if name in frozen else "LogAppendTime"
                 config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
                 config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
-                config["cleanup.policy"] = "compact" if name == self.topics.marks else "delete"
+                config["cleanup.policy"] = "compact" if name in (self.topics.marks, self.topics.state) else "delete"
                 copies = len(self.bench.bootstrap.split(","))
                 topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
             answered = await admin.create_topics(topics)
             refused = [topic for topic, code, *_ in answered.topic_errors if code]
             assert not refused, f"{self.name}: expected topics of its own, got refusals (its name is taken): {refused}"
+        finally:
+            await admin.close()
+
+    async def delete_inputs(self) -> None:
+        """Delete all input records that there are, as retention does."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            names = [self.settings.physical(name) for name in self.topics.inputs]
+            places = [TopicPartition(name, p) for name in names for p in range(self._partitions)]
+            await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before_offset=-1)))
         finally:
             await admin.close()
 

@@ -43,6 +43,9 @@ class Maker:
     def mark_keys(self) -> KeyRing:
         return KeyRing(0, 0, (), seeded_key(1, "small machines"))
 
+    def state_keys(self) -> KeyRing:
+        return self.mark_keys()
+
 
 Making = tuple[Maker, RoleTopics]
 
@@ -353,10 +356,11 @@ def made_topics(
     inputs: tuple[str, ...], role: str, writes: tuple[str, ...], broadcasts: tuple[str, ...] = ()
 ) -> RoleTopics:
     """The topics of a small machine, all declared; the schemas are as good as any, since values are JSON here."""
-    journal, marks = f"journal-{role}", f"marks-{role}"
+    journal, marks, state = f"journal-{role}", f"marks-{role}", f"state-{role}"
     names = (*inputs, journal, *writes, *broadcasts)
-    declared = {name: declaration(name) for name in names} | {marks: declaration(marks, cleanup="compact")}
-    return RoleTopics(inputs, journal, writes, broadcasts, declared=declared, marks=marks)
+    declared = {name: declaration(name) for name in names}
+    declared |= {name: declaration(name, cleanup="compact") for name in (marks, state)}
+    return RoleTopics(inputs, journal, writes, broadcasts, declared=declared, marks=marks, state=state)
 
 
 def declaration(name: str, cleanup: str = "delete") -> Topic:

@@ -4,6 +4,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 
 BASE_MS = 1_700_000_000_000
 
@@ -104,3 +105,22 @@ async def test_an_offset_out_of_range_falls_back_to_the_reset_policy(bootstrap, 
     consumer.seek(partition, 500)
     assert (await consumer.getone()).offset == 0
     await consumer.stop()
+
+
+def test_records_that_were_deleted_are_gone_and_the_log_begins_behind_them(admin, bootstrap, consumer, timed_topic):
+    """Inside a batch, and then all: offsets go on where they were."""
+    partition = TopicPartition(timed_topic, 0)
+    admin.delete_records({partition: 7})
+    assert consumer.beginning_offsets([partition]) == {partition: 7}
+    assert consumer.end_offsets([partition]) == {partition: 10}
+    consumer.assign([partition])
+    consumer.seek(partition, 2)
+    assert next(consumer).offset == 7, "what is out of range begins where the log does"
+    admin.delete_records({partition: -1})
+    assert consumer.beginning_offsets([partition]) == {partition: 10}
+    with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+        assert producer.send(timed_topic, b"later", partition=0).get(10).offset == 10
+    consumer.seek(partition, 10)
+    assert next(consumer).value == b"later"
+    with pytest.raises(OffsetOutOfRangeError):
+        admin.delete_records({partition: 12})

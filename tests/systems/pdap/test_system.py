@@ -37,7 +37,7 @@ def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in()
     declared = {topic.name: topic.zone for topic in KIND.topics}
     assert {name: declared[name] for name in ZONES} == dict(ZONES)
     quiet = {topic.name for topic in KIND.topics} - set(ZONES)
-    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger")) for name in quiet)
+    assert all(name.startswith(("journal-", "marks-", "state-", "dead-letters-", "ledger")) for name in quiet)
 
 
 # What an onlooker of all topics can tell: the same events, but for one reward.

@@ -101,7 +101,9 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
             "him, and no allowance is refilled",
             EVENTS_STAY,
         ),
-        waits=(f"his open rows and exact sums in {holders}: until the next snapshot",),
+        waits=(
+            f"his open rows and exact sums in {holders}: until the next snapshot; sealed on state topics: five days",
+        ),
         names=partial(_names, core),
         # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
         passed_on=frozenset({REWARDS.name}),

@@ -98,7 +98,7 @@ def _erasure(config: P2BConfig) -> Erasure:
         waits=(
             f"a slot that he owes, and his name with it: sent as null within {config.slot.settle_seconds:g} s of log "
             f"time",
-            "his state in the learner's data directory: until its next snapshot",
+            "his state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
         names=_names,
     )

@@ -87,7 +87,9 @@ ERASURE = Erasure(
         "no allowance is refilled: each reward is in one block, ever",
         EVENTS_STAY,
     ),
-    waits=("the user's name in the learner's data directory: until the next snapshot",),
+    waits=(
+        "the user's name in the learner's data directory: until the next snapshot; sealed on state-learner: five days",
+    ),
     names=_names,
 )
 

@@ -126,7 +126,9 @@ def _erasure(core: PdolSystem) -> Erasure:
             "allowance is refilled",
             "event ids in the predictions journal, which names no user; an event id should not name one either",
         ),
-        waits=("their open slots in the node's data directory: until the next snapshot",),
+        waits=(
+            "their open slots in the node's data directory: until the next snapshot; sealed on state-node: five days",
+        ),
         names=_names,
         # A person may have records at any node.
         homes=lambda user, partitions: tuple(range(partitions)),

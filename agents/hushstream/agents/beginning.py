@@ -1,0 +1,284 @@
+"""What a machine begins with: its first journal record, the snapshot on this worker's disk, or a published state.
+
+A worker's disk is a cache: where a newer state was published (`hushstream.agents.state_topic`), that is brought there
+first. Any state counts only if the journal holds the very record that it ends with. One of a branch that was lost is
+evidence of the loss, wherever it lies: it is refused, or put aside where an operator went on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from hushstream.agents.branches import holds, last_record, reach
+from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
+from hushstream.agents.held import Held, MachineFactory, OfJournal
+from hushstream.agents.journal import Sender
+from hushstream.agents.logs import LogReader
+from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.state_topic import Found, PublishedStates
+from hushstream.engine.machine import Output
+from hushstream.engine.marks import Standing
+from hushstream.engine.packed import OtherVersion
+from hushstream.engine.published_state import Head, record_digest
+from hushstream.engine.users_at_rest import KeepsUsers
+
+logger = logging.getLogger(__name__)
+
+_FAR_BEHIND = 256
+"""Journal records by which a published state is ahead of a machine in memory, from which on reading it costs less."""
+
+_ON_DISK = "the data directory"
+_MEANT = "remove the data directory{} only if that was intended"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Begins the machines of one worker; the attributes are those of `hushstream.agents.recovery.Recovery`."""
+
+    settings: WorkerSettings
+    make_machine: MachineFactory
+    sender: Sender
+    snapshots: SnapshotStore
+    marks: ReleaseMarks | None
+    states: PublishedStates | None
+    _unread: dict[int, list[str]] = field(default_factory=dict)
+    _of_no_use: set[bytes] = field(default_factory=set)
+    """Publications of another release's form, by name."""
+
+    async def keeps(self, cached: Held, reader: LogReader) -> bool:
+        """Whether a machine that was kept in memory is what to go on from, with the journal as it is now."""
+        machine = cached.machine
+        journal = machine.journal
+        if (await reader.first_offsets([journal]))[journal] == 0:
+            if (await reader.end_offsets([journal]))[journal] == 0:
+                return False
+            reader.open({journal: 0})
+            if (await reader.read(journal, 0, 1))[0].value != cached.genesis:
+                return False
+        if cached.sequence and await last_record(reader, machine, cached.sequence, cached.journal_offset) is None:
+            return False
+        newest = await self._newest(journal[1], reader)
+        if newest is None:
+            return True
+        positions = machine.positions()
+        if not await self._stands(newest, cached, reader) or newest.head.sequence > cached.sequence + _FAR_BEHIND:
+            return False
+        if newest.head.place <= (cached.sequence, sum(positions.values())):
+            return True
+        firsts = await reader.first_offsets(list(machine.inputs))
+        return all(positions.get(source, 0) >= first for source, first in firsts.items())
+
+    async def begin(self, partition: int, reader: LogReader, standing: Standing) -> Held:
+        """A machine at its genesis record, or at the newest state of it that there is.
+
+        Raises:
+            HushstreamError: the journal is another deployment's, or not what a state stands on.
+        """
+        machine = self.make_machine(partition)
+        journal = machine.journal
+        if isinstance(machine, KeepsUsers):
+            self.snapshots.users(partition)
+        local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
+        first = (await reader.first_offsets([journal]))[journal]
+        if (await reader.end_offsets([journal]))[journal] == 0:
+            self._require_new(journal, local, newest)
+            if self.marks is not None:
+                self.marks.require(standing, partition, None, 0)
+            await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
+        known = local if local is not None else None if newest is None else newest.head
+        genesis = await self._genesis(reader, journal, first, known)
+        if isinstance(self.make_machine, OfJournal):
+            machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
+        machine.start(genesis)
+        start = Held(machine, genesis, 0, 1, record_digest(genesis))
+        brought = await self._bring(start, reader, standing, local)
+        if brought is not None:
+            local = self.snapshots.load(partition)
+        if isinstance(machine, KeepsUsers):
+            machine.keep_users(self.snapshots.users(partition), self.settings.resident_users)
+        if local is None:
+            return start
+        self._check_place(journal, first, genesis, local, _ON_DISK)
+        return await self._restored(start, reader, standing, local, brought)
+
+    def unread(self, partition: int) -> str:
+        """In words, for errors: which states there are beside the one that a machine began with."""
+        if self.states is None:
+            return "states are published nowhere"
+        found = self._unread.get(partition)
+        if not found:
+            return f"topic {self.states.name} holds no newer state"
+        return f"topic {self.states.name} holds states that are of no use: {'; '.join(dict.fromkeys(found))}"
+
+    async def _restored(
+        self, start: Held, reader: LogReader, standing: Standing, snapshot: Snapshot, brought: Found | None
+    ) -> Held:
+        machine, partition = start.machine, start.machine.journal[1]
+        try:
+            machine.restore(snapshot.state)
+        except OtherVersion as error:
+            if brought is None:
+                return await self._without_snapshot(partition, reader, standing, str(error))
+            self._of_no_use.add(brought.publication)
+            self.snapshots.drop(partition)
+            logger.warning("partition %d: topic %s: %s; it is passed over", partition, self._topic, error)
+            return await self.begin(partition, reader, standing)
+        value: bytes | None = start.genesis
+        if snapshot.sequence:
+            value = await last_record(reader, machine, snapshot.sequence, snapshot.journal_offset)
+        if value is None:
+            await self._require_rebuilding(start, reader, standing, snapshot, _ON_DISK)
+            why = self._lost(machine.journal)
+            return await self._without_snapshot(partition, reader, standing, f"snapshot: {why}")
+        # A snapshot is taken only when everything up to it was released.
+        held = Held(machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value))
+        held.released = snapshot.sequence
+        return held
+
+    async def _newest(self, partition: int, reader: LogReader) -> Found | None:
+        """The newest publication of which the head can be read."""
+        if self.states is None:
+            return None
+        self._unread[partition] = []
+        async with aclosing(self.states.candidates(partition, reader, self._unread[partition])) as candidates:
+            async for found in candidates:
+                if found.publication not in self._of_no_use:
+                    return found
+        return None
+
+    async def _bring(self, start: Held, reader: LogReader, standing: Standing, local: Snapshot | None) -> Found | None:
+        """Bring the newest published state to this worker's disk, if it is newer than what lies there."""
+        if self.states is None:
+            return None
+        journal = start.machine.journal
+        partition = journal[1]
+        unread = self._unread[partition] = []
+        first = (await reader.first_offsets([journal]))[journal]
+        where = f"topic {self.states.name}"
+        async with aclosing(self.states.candidates(partition, reader, unread)) as candidates:
+            async for found in candidates:
+                head = found.head
+                if found.publication in self._of_no_use:
+                    continue
+                self._check_place(journal, first, start.genesis, head, where)
+                if not await self._stands(found, start, reader):
+                    await self._require_rebuilding(start, reader, standing, head, where)
+                    self.states.distrust(partition)
+                    logger.warning("partition %d: %s: %s; it is passed over", partition, where, self._lost(journal))
+                    continue
+                if local is not None and head.place <= local.place:
+                    return None
+                try:
+                    why = await self.states.fetch(partition, found, reader)
+                except OSError as error:
+                    raise DiskRefused(
+                        f"{where}: the state could not be kept on disk ({error.strerror or error})"
+                    ) from None
+                if not why:
+                    return found
+                unread.append(why)
+        for why in unread:
+            logger.warning("partition %d: %s: a state was passed over: %s", partition, where, why)
+        return None
+
+    async def _stands(self, found: Found, start: Held, reader: LogReader) -> bool:
+        """Whether a published state stands on the journal as it is now."""
+        head = found.head
+        if head.genesis != start.genesis:
+            return False
+        return await holds(reader, start.machine, head.sequence, head.journal_offset, head.record)
+
+    async def _without_snapshot(self, partition: int, reader: LogReader, standing: Standing, why: str) -> Held:
+        """Put the snapshot aside and begin with what else there is."""
+        logger.warning("%s; it is kept at %s, and gone on without", why, self.snapshots.put_aside(partition))
+        return await self.begin(partition, reader, standing)
+
+    def _require_new(self, journal: tuple[str, int], local: Snapshot | None, newest: Found | None) -> None:
+        """Refuse to begin a journal where a state continues one."""
+        state = local if local is not None else None if newest is None else newest.head
+        if state is None:
+            return
+        where = str(self.snapshots.path(journal[1])) if local is not None else f"topic {self._topic}"
+        raise TopicsReplaced(
+            f"{journal[0]}/{journal[1]}: the journal is empty, but {where} continues one at offset "
+            f"{state.journal_offset}; the topics were wiped or replaced ({self._meant})"
+        )
+
+    async def _require_rebuilding(
+        self, start: Held, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
+    ) -> None:
+        """Leave a state that the journal does not lead to where it is, unless the journal is to be gone on with.
+
+        Raises:
+            JournalTruncated: the journal no longer says what the state should be.
+            OlderThanPaid: the zone's marks refuse the journal: the newer one, and this state, may come back.
+            TopicsReplaced: the journal ends before the state, and no operator went on with it; or there are no marks
+                that could tell whether something was released from what is lost.
+        """
+        journal = start.machine.journal
+        place = f"{journal[0]}/{journal[1]}"
+        first = (await reader.first_offsets([journal]))[journal]
+        if first > 0:
+            raise JournalTruncated(
+                f"{place}: the journal begins at offset {first}, and holds no record {state.sequence} as the "
+                f"snapshot in {where} ends with; bring the journal, or the data directory of the last owner"
+            )
+        if self.marks is None:
+            raise TopicsReplaced(
+                f"{place}: the snapshot in {where} ends with a record {state.sequence} that the journal "
+                f"does not hold; the topics were replaced, or are an older copy ({self._meant})"
+            )
+        reader.open({journal: 1})
+        found = await reach(reader, start.machine, 0, 1)
+        accepted = self.marks.require(standing, journal[1], start.journal, found)
+        if found < state.sequence and not accepted and standing.accepted_at(start.journal) is None:
+            # Nothing was released from what is lost, but answers may have been given: an operator has to know.
+            raise TopicsReplaced(
+                f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
+                f"record {state.sequence}; the topics were wiped or replaced, or are an older copy ({self._meant})"
+            )
+
+    async def _genesis(
+        self, reader: LogReader, journal: tuple[str, int], first: int, known: Snapshot | Head | None
+    ) -> bytes:
+        """The first record of the journal: where two owners raced, whatever stands at offset 0 is the one."""
+        if first > 0:
+            if known is None:
+                raise JournalTruncated(
+                    f"{journal[0]}/{journal[1]}: the journal begins at offset {first}, its first records "
+                    f"were deleted, and there is no snapshot; bring the data directory of the last owner"
+                )
+            return known.genesis
+        reader.open({journal: 0})
+        return (await reader.read(journal, 0, 1))[0].value
+
+    def _check_place(
+        self, journal: tuple[str, int], first: int, genesis: bytes, state: Snapshot | Head, where: str
+    ) -> None:
+        place = f"{journal[0]}/{journal[1]}"
+        if state.genesis != genesis:
+            raise TopicsReplaced(
+                f"{place}: the snapshot in {where} belongs to another journal; the topics were wiped "
+                f"or replaced ({self._meant})"
+            )
+        if state.journal_offset < first:
+            raise JournalTruncated(
+                f"{place}: the journal begins at offset {first}, but the snapshot ends at {state.journal_offset}"
+            )
+
+    @staticmethod
+    def _lost(journal: tuple[str, int]) -> str:
+        return f"expected a state that stands on {journal[0]}/{journal[1]} as it is, got one of a lost branch"
+
+    @property
+    def _topic(self) -> str:
+        return "" if self.states is None else self.states.name
+
+    @property
+    def _meant(self) -> str:
+        return _MEANT.format("" if self.states is None else f", and what topic {self._topic} holds,")

@@ -1,0 +1,56 @@
+"""A machine that stands on its journal, and how machines are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from hushstream.agents.commits import journal_label, journal_name
+from hushstream.engine.machine import Machine
+
+MachineFactory = Callable[[int], Machine]
+
+
+@runtime_checkable
+class OfJournal(Protocol):
+    """A machine factory that finds the key that a journal was begun with."""
+
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
+        """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A machine whose state is that of its journal up to ``sequence``.
+
+    Attributes:
+        genesis: the journal's first record.
+        journal_offset: where the journal goes on after that record.
+        generation: of its marks (`hushstream.engine.marks`).
+        released: the last record whose outputs are all known to be acknowledged.
+        turned: the last record that put another key in force, as far as it is not known to be marked; 0 for none.
+        record: `record_digest` of record ``sequence``.
+        replayed, resent: how many records the last recovery replayed, and outputs it sent again.
+    """
+
+    machine: Machine
+    genesis: bytes
+    sequence: int
+    journal_offset: int
+    record: bytes = b""
+    generation: int = 0
+    released: int = 0
+    turned: int = 0
+    replayed: int = 0
+    resent: int = 0
+
+    @property
+    def journal(self) -> str:
+        """The journal's name."""
+        return journal_name(self.genesis)
+
+    @property
+    def label(self) -> str:
+        """The journal as commits name it."""
+        return journal_label(self.journal, self.generation)

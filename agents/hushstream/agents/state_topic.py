@@ -1,0 +1,289 @@
+"""States that follow their partition: published on a compacted topic of the zone, found there by any owner.
+
+A snapshot lies on one worker's disk, and stays behind when the partition moves; inputs, from which the state could be
+made again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` now and then, and what
+lies on a worker's disk is a cache of it (`hushstream.engine.published_state` has the form, and why it is safe).
+
+How often: with a snapshot, but rarely enough that a partition's publications take `bytes_per_second` on average; and
+once a day whatever happens, so that a state which held an erased user is replaced in all slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, BinaryIO, Protocol, runtime_checkable
+
+from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
+
+from hushstream.agents.journal import Sender
+from hushstream.agents.logs import LogReader
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.published_state import (
+    HEAD,
+    NAME_BYTES,
+    PART_BYTES,
+    SLOTS,
+    Head,
+    Part,
+    StateSeal,
+    StateUnreadable,
+    slot_key,
+)
+from hushstream.privacy.key_files import KeyRing
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+REFRESH_SECONDS = 24 * 60 * 60.0
+"""How old the newest publication of a partition may grow while a worker has it, although nothing has changed."""
+
+_BURST = 16
+"""How much faster than on average a publication is sent, once it is: its parts leave room for the journal's."""
+
+_READ_AT_ONCE = 64
+_DIGEST_BYTES = 32
+
+
+@runtime_checkable
+class HoldsStateKeys(Protocol):
+    """A machine factory that knows the key file of its zone."""
+
+    def state_keys(self) -> KeyRing:
+        """The keys under which states are sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A head that was read.
+
+    Attributes:
+        publication: its name.
+        head: what it says.
+        offset: of the head: the parts lie before it.
+        time_ms: log time.
+    """
+
+    publication: bytes
+    head: Head
+    offset: int
+    time_ms: int
+
+
+@dataclass(slots=True)
+class _Last:
+    """The newest publication of a partition that this process knows of; ``size`` 0 where there is none."""
+
+    slot: int = SLOTS - 1
+    size: int = 0
+    place: tuple[int, int] | None = None
+    sent: float = -math.inf
+    slots: list[int] = field(default_factory=lambda: [0] * SLOTS)
+
+
+@dataclass(slots=True)
+class PublishedStates:
+    """The published states of one worker's home partitions.
+
+    Attributes:
+        settings: of the worker.
+        topic: where they are.
+        keys: of the zone.
+        sender: where publications go.
+        snapshots: what lies on the worker's disk: the cache.
+    """
+
+    settings: WorkerSettings
+    topic: str
+    keys: HoldsStateKeys
+    sender: Sender
+    snapshots: SnapshotStore
+    _last: dict[int, _Last] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The topic, as the broker calls it."""
+        return self.settings.physical(self.topic)
+
+    def seal(self, partition: int) -> StateSeal:
+        """How the states of a home partition are sealed, under the keys that the zone's key file holds now."""
+        return StateSeal(self.settings.deployment, self.settings.role, partition, self.keys.state_keys())
+
+    async def candidates(self, partition: int, reader: LogReader, ignored: list[str]) -> AsyncGenerator[Found]:
+        """The publications of a partition, the newest first, as far as their heads can be read.
+
+        Args:
+            partition: the home partition.
+            reader: it forgets what it had open, at every step.
+            ignored: is told of each head that cannot be read.
+        """
+        place, seal = (self.topic, partition), self.seal(partition)
+        first, high = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
+        last = self._last[partition] = _Last()
+        count = 1
+        while high > first:
+            low = max(first, high - count)
+            reader.open({place: low})
+            for record in reversed(await reader.read(place, low, high)):
+                found = _opened(seal, record, ignored)
+                if isinstance(found, Found):
+                    _note(last, found)
+                    yield found
+                elif found is not None and not last.size:
+                    # Of a publication that nobody ended, in whichever slot.
+                    last.slots = [max(parts, found.number + 1) for parts in last.slots]
+            high, count = low, min(_READ_AT_ONCE, 2 * count)
+
+    def distrust(self, partition: int) -> None:
+        """The newest publication is of no use: the next state is published whatever it holds."""
+        self._last[partition].place = None
+
+    async def fetch(self, partition: int, found: Found, reader: LogReader) -> str:
+        """Bring a publication into the cache.
+
+        Returns:
+            Why that could not be done, empty if it was: parts are missing, altered, or of another publication.
+
+        Raises:
+            OSError: the cache could not be written.
+        """
+        path = self.snapshots.incoming(partition)
+        try:
+            with path.open("wb") as file:
+                why = await self._read_parts(partition, found, reader, file)
+            if not why:
+                await asyncio.to_thread(self.snapshots.install, partition, path)
+        finally:
+            path.unlink(missing_ok=True)
+        if why:
+            self.distrust(partition)
+        return why
+
+    async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: BinaryIO) -> str:
+        place, seal, head = (self.topic, partition), self.seal(partition), found.head
+        hasher, number = _hasher(), 0
+        low = max(head.first_offset, (await reader.first_offsets([place]))[place])
+        reader.open({place: low})
+        while low < found.offset and number < head.parts:
+            high = min(found.offset, low + _READ_AT_ONCE)
+            for record in await reader.read(place, low, high):
+                try:
+                    part = seal.unpack(record.value) if record.value else None
+                except StateUnreadable as error:
+                    return f"offset {record.offset}: {error}"
+                if part is not None and (part.publication, part.number) == (found.publication, number):
+                    hasher.update(part.content)
+                    file.write(part.content)
+                    number += 1
+            low = high
+            await asyncio.sleep(0)
+        if number < head.parts or hasher.digest() != head.digest:
+            return f"offset {found.offset}: expected {head.parts} parts of a state, got {number} that belong together"
+        return ""
+
+    def due(self, partition: int, place: tuple[int, int]) -> bool:
+        """Whether a state should be published now.
+
+        Args:
+            partition: the home partition, whose `candidates` were read.
+            place: its last journal record, and how many input records it contains.
+        """
+        last = self._last[partition]
+        age = time.monotonic() - last.sent
+        if place == last.place:
+            return age >= REFRESH_SECONDS
+        settings = self.settings
+        least = max(settings.snapshot_interval_seconds, last.size / settings.state_bytes_per_second)
+        return place[1] > 0 and age >= least
+
+    async def keep(self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool]) -> bool:
+        """Publish what was just saved, if that is due; what the broker refuses is tried again with a later snapshot.
+
+        Returns:
+            Whether it was published.
+        """
+        if not wanted() or not self.due(partition, snapshot.place):
+            return False
+        try:
+            return await self.publish(partition, snapshot, wanted)
+        except OutOfOrderSequenceNumber:
+            raise  # nothing more will be heard of this producer
+        except (KafkaError, ConnectionError, TimeoutError, OSError) as error:
+            logger.warning("partition %d: state not published to %s: %s", partition, self.name, error)
+            return False
+
+    async def publish(self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool]) -> bool:
+        """Send what was just saved, in a slot of its own; its head follows when all parts are acknowledged.
+
+        Args:
+            partition: the home partition.
+            snapshot: as it was saved; its state is read from where it lies.
+            wanted: asked before each part; what was begun is given up when it is not any more.
+
+        Returns:
+            Whether it was sent whole.
+
+        Raises:
+            OSError, KafkaError: it could not be.
+        """
+        last, seal = self._last[partition], self.seal(partition)
+        name, slot = os.urandom(NAME_BYTES), (last.slot + 1) % SLOTS
+        hasher, size, number, first = _hasher(), 0, 0, 0
+        pieces = self.snapshots.pieces(partition, snapshot, PART_BYTES)
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            if not wanted():
+                return False
+            offset = await self._send(partition, slot_key(slot, number), seal.pack(name, number, piece))
+            first = first if number else offset
+            hasher.update(piece)
+            size, number = size + len(piece), number + 1
+            await asyncio.sleep(len(piece) / (_BURST * self.settings.state_bytes_per_second))
+        for gone in range(number, last.slots[slot]):
+            await self._send(partition, slot_key(slot, gone), b"")
+        slots = [number if other == slot else parts for other, parts in enumerate(last.slots)]
+        head = Head(
+            slot, snapshot.sequence, snapshot.folded, snapshot.journal_offset, snapshot.genesis,
+            snapshot.record, number, size, hasher.digest(), first, slots,
+        )  # fmt: skip
+        await self._send(partition, slot_key(slot, HEAD), seal.pack_head(name, head))
+        self._last[partition] = _Last(slot, size, snapshot.place, time.monotonic(), slots)
+        return True
+
+    async def _send(self, partition: int, key: bytes, value: bytes) -> int:
+        metadata: Any = await (await self.sender.send(Output(self.topic, partition, value, key)))
+        return int(metadata.offset)
+
+
+def _opened(seal: StateSeal, record: InputRecord, ignored: list[str]) -> Part | Found | None:
+    if not record.value:
+        return None  # where a slot had more parts
+    try:
+        part = seal.unpack(record.value)
+        if part.number != HEAD:
+            return part
+        return Found(part.publication, part.head(), record.offset, record.timestamp_ms)
+    except HushstreamError as error:
+        ignored.append(f"offset {record.offset}: {error}")
+        return None
+
+
+def _note(last: _Last, found: Found) -> None:
+    """Remember the newest publication."""
+    if last.size:
+        return
+    head = found.head
+    last.slot, last.size, last.place = head.slot, head.size, head.place
+    last.sent = time.monotonic() - max(0.0, time.time() - found.time_ms / 1000)
+    last.slots = [max(pair) for pair in zip(last.slots, head.slots, strict=True)]
+
+
+def _hasher() -> blake2b:
+    return blake2b(digest_size=_DIGEST_BYTES, person=b"hush-published")

@@ -1,0 +1,425 @@
+"""A state follows its partition: published, found by another worker whose disk knows nothing, or refused clearly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+
+from hushstream.agents import state_topic
+from hushstream.agents.errors import InputsDeleted, TopicsReplaced
+from hushstream.agents.held import Held
+from hushstream.agents.logs import LogReader
+from hushstream.agents.recovery import Recovery
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.state_topic import PublishedStates
+from hushstream.agents.user_store import UsersLost
+from hushstream.broker import EmbeddedBroker
+from hushstream.engine.machine import InputRecord, InputSlice, Output
+from hushstream.engine.published_state import HEAD, SLOTS, padded, record_digest, slot_key
+from hushstream.engine.users_at_rest import StoredUser
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVENTS = [(1_000_000 + i, b"k%d" % (i % 5)) for i in range(60)]
+STATE, JOURNAL, INPUT = ("state-counting", 0), ("journal-counting", 0), ("events", 0)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def broker() -> AsyncIterator[AIOKafkaProducer]:
+    async with EmbeddedBroker() as running:
+        producer = AIOKafkaProducer(bootstrap_servers=running.bootstrap, enable_idempotence=True)
+        await producer.start()
+        producer.bootstrap = running.bootstrap
+        yield producer
+        await producer.stop()
+
+
+class Zone:
+    """A factory whose zone has this key."""
+
+    def __init__(self, make: Any, key: Key) -> None:
+        self._make, self._key = make, key
+
+    def __call__(self, partition: int) -> Any:
+        return self._make(partition)
+
+    def state_keys(self) -> KeyRing:
+        return KeyRing(0, 0, (), self._key)
+
+
+class Partition:
+    """One partition of the counting machine: its topics, and workers on disks of their own."""
+
+    number = 0
+
+    def __init__(self, broker: AIOKafkaProducer, machines: Any, folder: Path) -> None:
+        Partition.number += 1
+        self.broker, self.machines, self.folder = broker, machines, folder
+        self.prefix = f"p{Partition.number}."
+        self.key = Key(b"\x07" * 31 + b"\x01")
+
+    async def create(self) -> Partition:
+        admin = await self._admin()
+        names = [self.prefix + topic for topic in (STATE[0], JOURNAL[0], INPUT[0], "counts", "dead")]
+        await admin.create_topics([NewTopic(name, 1, 1) for name in names])
+        await admin.close()
+        return self
+
+    async def delete(self, topic: str, before: int = -1) -> None:
+        admin = await self._admin()
+        await admin.delete_records({TopicPartition(self.prefix + topic, 0): RecordsToDelete(before)})
+        await admin.close()
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        future: Awaitable[Any] = await self.broker.send(
+            self.prefix + output.topic, output.value, output.key, output.partition
+        )
+        return future
+
+    async def records(self, place: tuple[str, int]) -> list[Any]:
+        """(offset, key, value) of a log."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.broker.bootstrap, enable_auto_commit=False)
+        await consumer.start()
+        at = TopicPartition(self.prefix + place[0], place[1])
+        consumer.assign([at])
+        await consumer.seek_to_beginning()
+        end, found = (await consumer.end_offsets([at]))[at], []
+        while await consumer.position(at) < end:
+            found += [(r.offset, r.key, r.value) for r in (await consumer.getmany(at, timeout_ms=500)).get(at, [])]
+        await consumer.stop()
+        return found
+
+    def worker(self, disk: str, key: Key | None = None) -> Worker:
+        return Worker(self, disk, key or self.key)
+
+    async def _admin(self) -> AIOKafkaAdminClient:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
+        await admin.start()
+        return admin
+
+
+class Worker:
+    """Folds in the place of the driver, in the driver's order."""
+
+    def __init__(self, partition: Partition, disk: str, key: Key) -> None:
+        self.partition = partition
+        self.settings = WorkerSettings(
+            bootstrap=partition.broker.bootstrap, role="counting", group="g", topic_prefix=partition.prefix,
+            datadir=partition.folder / disk, state_bytes_per_second=1 << 30,
+        )  # fmt: skip
+        self.zone = Zone(partition.machines.counting(targets=1)[0], key)
+        self.snapshots = SnapshotStore(self.settings)
+        self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots)
+        self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
+        self.held: Held
+
+    async def take_up(self) -> Worker:
+        self.held = await self.recovery.run(0, [])
+        return self
+
+    async def work(self, values: list[bytes]) -> Worker:
+        """Let these come, and fold and journal them."""
+        held, machine, partition = self.held, self.held.machine, self.partition
+        low = machine.positions().get(INPUT, 0)
+        records = []
+        for value in values:
+            sent = await partition.broker.send_and_wait(partition.prefix + INPUT[0], value, partition=0)
+            records.append(InputRecord(sent.offset, sent.timestamp, value))
+        (step,) = machine.fold([InputSlice(*INPUT, low, low + len(values), tuple(records))])
+        await (await partition.send(Output(*JOURNAL, step.journal)))
+        held.sequence, held.journal_offset = held.sequence + 1, held.journal_offset + 1
+        held.record = record_digest(step.journal)
+        return self
+
+    def save(self) -> Snapshot:
+        held = self.held
+        folded = sum(held.machine.positions().values())
+        snapshot = Snapshot(
+            held.sequence, held.journal_offset, held.genesis, held.machine.snapshot(), folded, held.record
+        )
+        self.snapshots.save(0, snapshot)
+        return snapshot
+
+    async def publish(self, parts: int | None = None) -> bool:
+        """Publish; after so many parts the worker is gone."""
+        asked = iter(range(1 << 30))
+        return await self.states.publish(0, self.save(), lambda: parts is None or next(asked) < parts)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def partition(broker: AIOKafkaProducer, machines: Any, tmp_path: Path, monkeypatch: Any) -> Partition:
+    # Several parts, of a state that is small.
+    monkeypatch.setattr(state_topic, "PART_BYTES", 1024)
+    return await Partition(broker, machines, tmp_path).create()
+
+
+VALUES = [b"k%d" % number for number in range(12)]
+
+
+async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    assert await first.publish()
+    await first.work(VALUES[:3])
+    state = first.held.machine.snapshot()
+    await partition.delete("events", len(VALUES))
+    other = await partition.worker("b").take_up()
+    assert (other.held.sequence, other.held.replayed) == (2, 1)
+    assert other.held.machine.snapshot() == state
+    await other.work(VALUES)
+    assert (await partition.worker("a").take_up()).held.sequence == 3, "an older state is always safe to go on from"
+
+
+async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_left_alone(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    other = await partition.worker("b").take_up()
+    await other.work(VALUES)
+    await other.publish()
+    await partition.delete("events")
+    again = await partition.worker("a").take_up()
+    assert (again.held.sequence, again.held.replayed) == (2, 0)
+    await again.work(VALUES)
+    again.save()
+    assert (await partition.worker("a").take_up()).held.replayed == 0
+    assert (await partition.worker("b").take_up()).held.replayed == 1
+
+
+async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    await partition.delete("events")
+    folded = (
+        r"events/0: must be read from offset 0, but the log begins at 12; those records were folded up to journal "
+        r"record 1, but the newest state at hand ends with record 0, and topic "
+        r"p\d+\.state-counting holds no newer state; bring the data directory of the last owner"
+    )
+    with pytest.raises(InputsDeleted, match=folded):
+        await partition.worker("b").take_up()
+    first.save()
+    for _ in range(3):
+        await partition.broker.send_and_wait(partition.prefix + "events", b"k1", partition=0)
+    await partition.delete("events")
+    never = r"must be read from offset 12, but the log begins at 15; those records were deleted before they were folded"
+    with pytest.raises(InputsDeleted, match=never):
+        await partition.worker("a").take_up()
+
+
+@pytest.mark.parametrize("fault", ["half-written", "altered part", "altered head", "other key"])
+async def test_what_is_not_whole_is_passed_over_for_an_older_state(
+    partition: Partition, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    await first.publish()
+    await first.work(VALUES)
+    older = len(await partition.records(STATE))
+    if fault == "half-written":
+        assert not await first.publish(parts=2)
+    elif fault == "other key":
+        stranger = partition.worker("a", Key(b"\x09" * 31 + b"\x02"))
+        stranger.held, stranger.states._last = first.held, first.states._last
+        await stranger.publish()
+    else:
+        await first.publish()
+        found = (await partition.records(STATE))[older:]
+        await partition.delete(STATE[0])
+        older = 0
+        await _again(partition, found, 1 if fault == "altered part" else -1)
+    await partition.delete("events", len(VALUES))
+    if older:
+        other = await partition.worker("b").take_up()
+        assert (other.held.sequence, other.held.replayed) == (2, 1)
+        assert other.held.machine.snapshot() == first.held.machine.snapshot()
+        return
+    why = {"altered part": "expected part of a state as it was sealed, got altered content", "altered head": "altered"}
+    with pytest.raises(InputsDeleted, match=f"holds states that are of no use: offset .*{why[fault]}"):
+        await partition.worker("b").take_up()
+
+
+async def _again(partition: Partition, found: list[Any], altered: int | None = None) -> None:
+    """Put records back, one of them with one byte changed."""
+    for index, (_, key, value) in enumerate(found):
+        if altered is not None and index == altered % len(found):
+            value = value[:-1] + bytes([value[-1] ^ 1])
+        await (await partition.send(Output(*STATE, value, key)))
+
+
+async def test_a_state_of_a_lost_branch_is_refused(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    kept = await partition.records(JOURNAL)
+    await first.work(VALUES)
+    await first.publish()
+    lost = await Partition(partition.broker, partition.machines, partition.folder).create()
+    for _, _, value in kept:
+        await (await lost.send(Output(*JOURNAL, value)))
+    for _, key, value in await partition.records(STATE):
+        await (await lost.send(Output(*STATE, value, key)))
+    with pytest.raises(TopicsReplaced, match=r"snapshot in topic p\d+\.state-counting ends with a record 2 that"):
+        await lost.worker("b").take_up()
+    empty = await Partition(partition.broker, partition.machines, partition.folder).create()
+    for _, key, value in await partition.records(STATE):
+        await (await empty.send(Output(*STATE, value, key)))
+    with pytest.raises(TopicsReplaced, match=r"journal is empty, but topic p\d+\.state-counting continues one"):
+        await empty.worker("b").take_up()
+
+
+async def test_a_compacted_topic_holds_few_states_and_nothing_of_the_older_ones(partition: Partition) -> None:
+    worker = await partition.worker("a").take_up()
+    sizes = []
+    for round_ in range(2 * SLOTS):
+        # A state that grows, and then shrinks: keys that were counted are gone.
+        await worker.work([b"k%d" % number for number in range(4000 if round_ == 2 else 1)])
+        if round_ > 2:
+            worker.held.machine._state.clear()
+        await worker.publish()
+        sizes.append(worker.states._last[0].size)
+    assert sizes[2] > 2 * sizes[-1], "it shrank"
+    await worker.states.publish(0, worker.save(), lambda: False)
+    compacted = {key: (offset, value) for offset, key, value in await partition.records(STATE)}
+    seal = worker.states.seal(0)
+    names = {seal.unpack(value).publication for _, value in compacted.values() if value}
+    assert len(names) == SLOTS
+    await partition.delete(STATE[0])
+    for key, (_, value) in sorted(compacted.items(), key=lambda item: item[1][0]):
+        await (await partition.send(Output(*STATE, value, key)))
+    async with LogReader(worker.settings) as reader:
+        found = [one async for one in partition.worker("b").states.candidates(0, reader, [])]
+    assert [one.head.sequence for one in found] == [6, 5, 4]
+
+
+async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alone(partition: Partition) -> None:
+    """It wakes when its successor has published into the slot that it was writing; then the log is compacted."""
+    sleeper = await partition.worker("a").take_up()
+    await sleeper.work(VALUES)
+    await sleeper.publish()
+    await sleeper.work(VALUES)
+    before = len(await partition.records(STATE))
+    await sleeper.publish()
+    written = await partition.records(STATE)
+    late = written[before:]
+    await partition.delete(STATE[0])
+    await _again(partition, written[: before + 1])
+    kept = sleeper.states._last[0].slots
+    owner = partition.worker("b")
+    owner.held, owner.states._last = sleeper.held, {0: state_topic._Last(0, 1, None, -1e9, kept)}
+    for _ in range(2):
+        await owner.work(VALUES)
+        await owner.publish()
+    await _again(partition, late[1:])
+    compacted = {key: value for _, key, value in await partition.records(STATE)}
+    await partition.delete(STATE[0])
+    for key, value in compacted.items():
+        await (await partition.send(Output(*STATE, value, key)))
+    assert slot_key(1, HEAD) in compacted
+    heir = await partition.worker("c").take_up()
+    assert (heir.held.sequence, heir.held.replayed) == (4, 0), "the newest state is in another slot"
+
+
+async def test_due_is_a_rate_and_a_day(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1e6]
+    worker = await partition.worker("a").take_up()
+    monkeypatch.setattr(state_topic, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    states, rate = worker.states, 1 << 30
+    assert not states.due(0, (0, 0)), "nothing was folded yet"
+    assert states.due(0, (0, 3)), "nothing was published yet"
+    states._last[0] = state_topic._Last(0, 100 * rate, (1, 3), now[0])
+    now[0] += 99
+    assert not states.due(0, (2, 4)), "a large state is published at the stated rate"
+    now[0] += 2
+    assert states.due(0, (2, 4))
+    assert not states.due(0, (1, 3)), "nothing has changed"
+    now[0] += state_topic.REFRESH_SECONDS
+    assert states.due(0, (1, 3)), "what an erasure has left in older slots is replaced"
+
+
+async def test_the_size_of_a_state_tells_little_of_what_it_holds() -> None:
+    assert [padded(size) for size in (1, 4096, 4097, 70_000, 26_000_000)] == [4096, 4096, 8192, 73_728, 27_262_976]
+    assert all(size <= padded(size) <= max(size + 4096, size * 9 / 8) for size in range(1, 1 << 20, 977))
+
+
+async def test_users_at_rest_go_with_a_state(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, other = partition.worker("a"), partition.worker("b")
+    users = worker.snapshots.users(0)
+    put = [StoredUser(b"%016d" % number, 1000 + number, b"state of %d" % number * 20) for number in range(500)]
+    users.put(put)
+    users.cut()
+    snapshot = Snapshot(3, 5, b"genesis", b"what is small", 77, bytes(16))
+    worker.snapshots.save(0, snapshot)
+    users.put([StoredUser(put[0].key, 9, b"later")])
+    pieces = worker.snapshots.pieces(0, snapshot, 1000)
+    first = next(pieces)
+    users.cut()
+    worker.snapshots.save(0, replace(snapshot, sequence=4))
+    path = other.snapshots.incoming(0)
+    path.write_bytes(first + b"".join(pieces))
+    other.snapshots.users(0).put([StoredUser(b"x" * 16, 1, b"of another state")])
+    other.snapshots.install(0, path)
+    assert other.snapshots.load(0) == snapshot
+    assert sorted(other.snapshots.users(0).unseen_since(1 << 60)) == sorted(put), "as they were at that snapshot"
+    with pytest.raises(UsersLost):
+        next(worker.snapshots.pieces(0, snapshot, 1000))
+
+
+async def test_a_partition_moves_after_retention_between_real_workers(bench: Any, harness: Any, machines: Any) -> None:
+    made = harness.Deployment(
+        bench, "moving", f"{machines.__file__}:counting", {"targets": 2}, machines.counting(targets=2),
+        {("events", p): EVENTS for p in range(2)}, 2,
+    )  # fmt: skip
+    async with made as run:
+        first = await run.start(datadir=str(bench.directory / "moving-a"))
+        await run.folded_all()
+        await _published(run, 60)
+        first.kill()
+        assert await first.exit_code() == -signal.SIGKILL
+        await run.delete_inputs()
+        second = await run.start(datadir=str(bench.directory / "moving-b"))
+        await run.taken_up(second)
+        assert second.log.read_text().count("(0 replayed") == 2
+        await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
+        await _published(run, 76)
+        second.kill(signal.SIGTERM)
+        assert await second.exit_code() == 0
+
+
+async def _published(run: Any, folded: int) -> None:
+    """Wait until both partitions' newest states hold so many input records."""
+    states = PublishedStates(run.settings, "state-counting", run.make_machine, None, SnapshotStore(run.settings))
+    async with LogReader(run.settings) as reader, asyncio.timeout(60):
+        for partition in range(2):
+            while True:
+                found = [one async for one in states.candidates(partition, reader, [])]
+                if found and found[0].head.folded == folded:
+                    break
+                await asyncio.sleep(0.1)
+
+
+async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(partition: Partition) -> None:
+    """Its key is known only when the journal is: whoever was made before has nothing to say any more."""
+    worker = partition.worker("a")
+
+    class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        def keep_users(self, store: Any, resident: int) -> None:
+            self.kept = store
+
+    worker.zone._make = lambda number: Keeping(number, "test", 1)
+    worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
+    held = (await worker.take_up()).held
+    assert held.machine.kept is worker.snapshots.users(0)
