@@ -101,6 +101,9 @@ TOPICS = {
         "dead-letters-edge",
         "dead-letters-shuffler",
         "dead-letters-server",
+        "state-rater",
+        "state-collector",
+        "state-aggregator",
     },
 }
 OWN = {
