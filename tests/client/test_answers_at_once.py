@@ -31,6 +31,7 @@ from hushstream.ops.topics import apply_async
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.topics import of_party
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.colin.system import declare as declare_colin
@@ -64,6 +65,14 @@ def _deciding(rigs, name):
     return declare_pdap(PdapSystem.of(config)), {"user": "ann", "context": [0.5, 0.5], "line": "north"}
 
 
+PARTY = {"pdap": "north"}
+"""Whose topics the client talks over, where each party has its own."""
+
+
+def _topic(name, topic):
+    return of_party(topic, PARTY.get(name, ""))
+
+
 WRONG = [
     ("p2b", {"context": X[:3]}, BadContext),
     ("p2b", {"context": [0.7, 0.4, 0.2, 0.1]}, BadContext),
@@ -85,22 +94,22 @@ WRONG = [
 async def test_what_a_room_declares_is_refused_before_it_is_sent_and_by_its_learner_when_it_was(
     rigs, name, fault, error
 ):
-    system, good = _deciding(rigs, name)
+    (system, good), party = _deciding(rigs, name), PARTY.get(name, "")
     wrong = {"event_id": "wrong", **good, **fault, "timeout": None}
     async with DirectSession(system, seed=1) as session:
-        async with Client(session.event_log(), rules=system.requests) as client:
+        async with Client(session.event_log(party), rules=system.requests, party=party) as client:
             with pytest.raises(error):
                 await client.decide(**wrong)
-            assert not await _records(session, "contexts")
+            assert not await _records(session, _topic(name, "contexts"))
         # The learner refuses the same; who did not know the rules hears of it when its journal is past the question.
-        async with Client(session.event_log()) as client:
+        async with Client(session.event_log(party), party=party) as client:
             if "baseline" in fault:
                 assert (await client.decide(**wrong)).policy == "refused"
             else:
                 with pytest.raises(RequestRefused, match="dead-letters list edge"):
                     await client.decide(**wrong)
             assert (await client.decide("good", **good, timeout=60)).policy == "model"
-        assert await _records(session, "dead-letters-edge") == 1
+        assert await _records(session, _topic(name, "dead-letters-edge")) == 1
 
 
 async def _records(session, topic):
@@ -128,15 +137,15 @@ async def test_with_a_baseline_a_question_that_the_learner_refused_is_answered_b
     ],
 )
 async def test_feedback_that_no_learner_takes_is_refused_and_not_sent(rigs, name, told, error):
-    system, good = _deciding(rigs, name)
+    (system, good), party = _deciding(rigs, name), PARTY.get(name, "")
     async with (
         DirectSession(system, seed=1) as session,
-        Client(session.event_log(), rules=system.requests) as client,
+        Client(session.event_log(party), rules=system.requests, party=party) as client,
     ):
         await client.decide("e1", **good, timeout=60)
         with pytest.raises(error):
             await client.reward("e1", **told)
-        assert not await _records(session, "clicks")
+        assert not await _records(session, _topic(name, "clicks"))
 
 
 async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_refused_before_they_are_sent():
