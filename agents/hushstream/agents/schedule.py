@@ -84,7 +84,6 @@ class LiveSchedule:
         """What is offered of an awaited input before its turn."""
 
     def next_batch(self) -> Sequence[InputSlice]:
-        """See `Schedule`."""
         parts = {buffer.source: buffer.slice(self._records, self._bytes) for buffer in self._buffers}
         reached = {b.source: self._last_turn(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
         batch = []
@@ -158,15 +157,12 @@ class FixedSchedule:
 
     @property
     def wants_ends(self) -> bool:
-        """See `Schedule`."""
         return self._ends is None
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """See `Schedule`."""
         self._ends = ends
 
     def next_batch(self) -> Sequence[InputSlice]:
-        """See `Schedule`."""
         if self._ends is None:
             return []
         ends = self._ends

@@ -125,16 +125,13 @@ class UserDatabase:
         return None if value is None else bytes(value)
 
     def put(self, users: Iterable[StoredUser]) -> bool:
-        """See `UserStore.put`."""
         return self._put(self._layers[-1], users)
 
     def cut(self) -> None:
-        """See `UserStore.cut`."""
         with self._judged(), self._lock:
             self._layers.append(_open_private())
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
-        """See `UserStore.complete`."""
         return self._put(self._layers[-2], users)
 
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:

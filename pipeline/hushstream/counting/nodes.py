@@ -106,7 +106,6 @@ class KeyedNodes:
         return self._address.encode()
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        """See `NodeSource`."""
         return self.draw_cells([self._address.cell] * len(blocks), blocks, nodes)
 
     def draw_cells(
@@ -118,16 +117,13 @@ class KeyedNodes:
         return drawn.reshape(len(streams), nodes, self._dimension)
 
     def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
-        """See `NodeSource`."""
         return self._noise.draw(self.streams(places, histories), self._dimension)
 
     def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> list[_NodeStream]:
-        """See `NodeSource`."""
         cell = self._address.cell
         return [self._stream(cell, place, history) for place, history in zip(places, histories, strict=True)]
 
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
-        """See `NodeSource`."""
         found = []
         for leaf in leaves.astype("<i8", copy=False):
             before = self._key.digest("leaf", before, origin, leaf.tobytes())

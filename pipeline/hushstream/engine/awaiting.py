@@ -65,7 +65,6 @@ class AwaitingFold(DecisionFold[MachineT], Generic[MachineT, RowT]):
     """See `DecisionFold`; what is due here is the row of a decision."""
 
     def __init__(self, machine: MachineT, journaled: Journaled | None) -> None:
-        """See `DecisionFold`."""
         super().__init__(machine, journaled)
         self._settled: list[tuple[str, RowT]] = []
 

@@ -170,11 +170,9 @@ class DecisionRole(ABC):
         return self.epoch.nonce(self.chain.genesis_nonce)
 
     def answers(self, sequence: int) -> bool:
-        """See `Distrusts.answers`."""
         return self.epoch.answers(sequence)
 
     def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Distrusts.distrust`."""
         if self._reaches_ahead or (forked and self._releases):
             self.epoch.ask(nonce, lives)
         return self.epoch.due
@@ -188,18 +186,15 @@ class DecisionRole(ABC):
 
     @property
     def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
         assert self.topics.answers is not None
         return (self.topics.answers, self.partition)
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
         return ((self.contexts_topic, self.partition), (self.clicks_topic, self.partition))
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`."""
         return tuple(reader.topic for reader in self.models)
 
     def is_home_of(self, user: str) -> bool:
@@ -210,7 +205,6 @@ class DecisionRole(ABC):
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def is_last(self, value: bytes) -> bool:
-        """See `Machine.is_last`."""
         return self.chain.is_last(value)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
@@ -218,19 +212,15 @@ class DecisionRole(ABC):
         return digest_records(self.key, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
         return self.chain.genesis(nonce)
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         self.chain.start(genesis)
 
     def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
         return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
         return {**self.read, **{reader.topic: reader.position for reader in self.models}}
 
     def committed(self) -> Mapping[TopicPartition, int]:
@@ -238,7 +228,6 @@ class DecisionRole(ABC):
         return dict(self.read)
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`."""
         return tuple(part for part in self.entry(value).inputs if part.high > part.low)
 
     def tick(self, idle_ms: int) -> Output | None:
@@ -253,7 +242,6 @@ class DecisionRole(ABC):
         return self._named.awaited
 
     def ends_at(self, before: int, end: int) -> None:
-        """See `Waits.ends_at`."""
         self._named.ends_at(before, end)
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:

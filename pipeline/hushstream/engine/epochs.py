@@ -68,7 +68,6 @@ class NoiseEpoch:
     opened: int = 0
 
     def nonce(self, genesis_nonce: bytes) -> bytes:
-        """See `nonce_of`."""
         return nonce_of(genesis_nonce, self.doubt)
 
     def place(self, window: int = 0) -> Place:

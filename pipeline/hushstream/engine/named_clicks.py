@@ -30,7 +30,6 @@ class NamedClicks:
         self._end = 0
 
     def ends_at(self, before: int, end: int) -> None:
-        """See `Waits.ends_at`."""
         self._known_before, self._end = before, end
         self.awaited = None
 

@@ -34,12 +34,10 @@ class OneInput:
 
     @property
     def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
         return self._journal
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
         return (self._source,)
 
     @property
@@ -53,7 +51,6 @@ class OneInput:
         return 0
 
     def is_last(self, value: bytes) -> bool:
-        """See `Machine.is_last`."""
         return self.chain.is_last(value)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
@@ -61,19 +58,15 @@ class OneInput:
         return running_digest(self._digester, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
         return self.chain.genesis(nonce)
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         self.chain.start(genesis, self._retired)
 
     def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
         return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
         return {self._source: self.position}
 
     def committed(self) -> Mapping[TopicPartition, int]:

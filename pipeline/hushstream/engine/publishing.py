@@ -166,13 +166,11 @@ class PublishingRole(OneInput, ABC):
         return Step(None, self.announced(fields), tuple(gathered.dead), gathered.counts)
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         shared = {**dump_place(self), "model_version": self.version, **dump_seals(self.seals)}
         known = [identity for identity, _ in self.known.items()]
         return self.form.write({**shared, "known": known, **self.dump_own()})
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         state = self.form.read(snapshot)
         restore_place(self, state)
         self.version = state["model_version"]

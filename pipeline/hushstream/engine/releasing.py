@@ -215,17 +215,14 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         return self.spending.refusal(self.epoch.next_place(self.place_of(None)))
 
     def answers(self, sequence: int) -> bool:
-        """See `Distrusts.answers`."""
         return self.epoch.answers(sequence)
 
     def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Distrusts.distrust`."""
         if forked or self.draws_ahead:
             self.epoch.ask(nonce, lives)
         return self.epoch.due
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         super().start(genesis)
         self.open_noise()
 
@@ -242,7 +239,6 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         return self.form.write({**shared, **self.dump_own(), "spending": self.spending.dump()})
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         state = self.form.read(snapshot)
         restore_place(self, state)
         self.epoch = NoiseEpoch(**state["epoch"])

@@ -61,8 +61,7 @@ class Owner(Protocol):
         """The deployment."""
 
     @property
-    def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
+    def journal(self) -> TopicPartition: ...
 
 
 def dump_owner(machine: Owner) -> dict[str, Any]:

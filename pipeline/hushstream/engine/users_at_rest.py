@@ -58,12 +58,10 @@ class MemoryUserStore:
         self._users = {user.key: user for user in users}
 
     def get(self, key: bytes) -> bytes | None:
-        """See `UserStore.get`."""
         user = self._users.get(key)
         return None if user is None else user.value
 
     def put(self, users: Iterable[StoredUser]) -> bool:
-        """See `UserStore.put`."""
         self._users.update((user.key, user) for user in users)
         return True
 
@@ -75,7 +73,6 @@ class MemoryUserStore:
         return False
 
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
-        """See `UserStore.unseen_since`."""
         return iter([user for user in self.all() if user.seen_ms < seen_ms])
 
     def all(self) -> list[StoredUser]:

@@ -94,7 +94,6 @@ class ConcentratedFilter:
         return replace(self, rho_micro=int(self.rho_micro * share), residue_units=int(self.residue_units * share))
 
     def within(self, total: tuple[int, ...]) -> ConcentratedFilter:
-        """See `LimitFilter.within`."""
         rho, residue = min(self.rho_micro, total[0]), min(self.residue_units, total[1])
         return replace(self, rho_micro=rho, residue_units=residue)
 
@@ -174,7 +173,6 @@ class RenyiFilter:
         return replace(self, divergence_micro=divergence, residue_units=residue)
 
     def within(self, total: tuple[int, ...]) -> RenyiFilter:
-        """See `LimitFilter.within`."""
         divergence, residue = min(self.divergence_micro, self._at_order(total)), min(self.residue_units, total[-1])
         return replace(self, divergence_micro=divergence, residue_units=residue)
 

@@ -122,11 +122,9 @@ class BasicFilter:
         return self.limit - self.cost(total)
 
     def part(self, share: Fraction) -> BasicFilter:
-        """See `LimitFilter.part`."""
         return BasicFilter(Cost(int(self.limit.epsilon_micro * share), int(self.limit.delta_units * share)))
 
     def within(self, total: tuple[int, ...]) -> BasicFilter:
-        """See `LimitFilter.within`."""
         return BasicFilter(Cost(min(self.limit.epsilon_micro, total[0]), min(self.limit.delta_units, total[1])))
 
 

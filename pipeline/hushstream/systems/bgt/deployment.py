@@ -71,7 +71,6 @@ class BgtSystem:
         return promise_of(self.config)
 
     def promises(self) -> Promises:
-        """See `System.promises`."""
         return Promises(self.guarantee())
 
     @property
@@ -81,12 +80,10 @@ class BgtSystem:
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """See `System.ledgers`."""
         return {"ledger": self.spending_terms}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """See `System.budgets`."""
         return (budget_facts(self.config),)
 
     def address(self, nonce: bytes, epoch: int, partition: int) -> NoiseAddress:

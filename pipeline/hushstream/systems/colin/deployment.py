@@ -137,7 +137,6 @@ class CollaborativeSystem:
         return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
 
     def promises(self) -> Promises:
-        """See `System.promises`."""
         return Promises(self.guarantee())
 
     @property

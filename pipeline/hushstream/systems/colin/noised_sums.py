@@ -201,26 +201,21 @@ class CounterMoments(NoisedRewardSums):
 
     @property
     def mechanism(self) -> str:
-        """See `NoisedRewardSums.mechanism`."""
         return self._noise.mechanism
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """See `NoisedRewardSums.parameters`."""
         return self._noise.parameters
 
     @property
     def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`."""
         return self._plan.reaches_ahead
 
     @property
     def _own_variance(self) -> float:
-        """See `NoisedRewardSums.variance`."""
         return mean_variance(self._plan)
 
     def _add(self, rows: Rows, step: bytes) -> None:
-        """See `NoisedRewardSums.add`."""
         quantised = rows.lattice()
         nodes = rows.nodes.astype(np.int64)
         if not self._single_leaves:
@@ -234,7 +229,6 @@ class CounterMoments(NoisedRewardSums):
             self._take(nodes[now], quantised[now], events[now].tolist())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `NoisedRewardSums.sums`."""
         if self._arena is not None:
             return self._arena.release_of(blocks)
         return np.array([self._counters[block].release().values for block in blocks.tolist()])
@@ -247,7 +241,6 @@ class CounterMoments(NoisedRewardSums):
         super()._take(blocks, leaves, origins)
 
     def erase(self, node: int) -> None:
-        """See `NoisedRewardSums.erase`."""
         super().erase(node)
         if self._arena is not None:
             self._arena.erase(node)
@@ -282,7 +275,6 @@ class ExactMoments(NoisedRewardSums):
 
     @property
     def mechanism(self) -> str:
-        """See `NoisedRewardSums.mechanism`."""
         return "exact"
 
     @property
@@ -301,12 +293,10 @@ class ExactMoments(NoisedRewardSums):
         return 0.0
 
     def _add(self, rows: Rows, step: bytes) -> None:
-        """See `NoisedRewardSums.add`."""
         np.add.at(self._exact, rows.nodes, rows.lattice())
         np.add.at(self._steps, rows.nodes, 1)
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `NoisedRewardSums.sums`."""
         return self._exact[blocks]
 
 
@@ -327,12 +317,10 @@ class NoisyRewards(NoisedRewardSums):
 
     @property
     def mechanism(self) -> str:
-        """See `NoisedRewardSums.mechanism`."""
         return "noisy-reward"
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """See `NoisedRewardSums.parameters`."""
         law = self._law
         return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
@@ -358,7 +346,6 @@ class NoisyRewards(NoisedRewardSums):
         np.add.at(self._exact, rows.nodes, replace(rows, rewards=self._law.estimate(noised)).lattice())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `NoisedRewardSums.sums`."""
         return self._exact[blocks]
 
 

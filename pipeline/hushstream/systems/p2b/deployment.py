@@ -222,7 +222,6 @@ class P2BSystem:
         return guarantee_of(self.config, self.public_dataset)
 
     def promises(self) -> Promises:
-        """See `System.promises`."""
         return promises_of(self.config, self.public_dataset)
 
     @property

@@ -143,7 +143,6 @@ class PdapSystem:
         return release_guarantee(self.config)
 
     def promises(self) -> Promises:
-        """See `System.promises`."""
         return Promises(self.guarantee())
 
     @property
@@ -153,12 +152,10 @@ class PdapSystem:
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """See `System.ledgers`."""
         return {self.counters_topic("ledger", vendor): self.spending_terms for vendor in self.homes}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """See `System.budgets`."""
         return (budget_facts(self.config),)
 
     def noise(self, key: Key, genesis_nonce: bytes, epoch: int, counter: int) -> KeyedBlockNoise:

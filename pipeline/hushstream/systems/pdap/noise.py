@@ -49,7 +49,6 @@ class KeyedBlockNoise:
     scales: tuple[tuple[int, int], ...]
 
     def __call__(self, window: int, blocks: Blocks, history: bytes) -> Int64:
-        """See `BlockNoise`."""
         scales = ",".join(f"{top}/{bottom}" for top, bottom in self.scales)
         content = self.key.digest("pdap-blocks", history, blocks.canonical())
         parameters = {**self.address.parameters, "scales": scales}

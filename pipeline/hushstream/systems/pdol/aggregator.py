@@ -56,11 +56,9 @@ class AggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `PublishingRole.expects`."""
         return frozenset({"GradientSum", "Membership", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """See `PublishingRole.on_record`."""
         if name == "Membership":
             return self._on_membership(fields, gathered)
         if not self.first_time(fields["release_id"].hex()):
@@ -88,7 +86,6 @@ class AggregatorMachine(PublishingRole):
         return True
 
     def version_fields(self) -> dict[str, Any]:
-        """See `PublishingRole.version_fields`."""
         model = self.aggregate.publish()
         weights = model.weights.astype("<i4").tobytes()
         price = self.system.guarantee().price
@@ -110,7 +107,6 @@ class AggregatorMachine(PublishingRole):
         return {"as_stated": self.as_stated, "arrays": {name: held.tobytes() for name, held in arrays.items()}}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
         self.as_stated = state["as_stated"]
         like = self.aggregate.dump()
         self.aggregate.load(

@@ -159,11 +159,9 @@ class Silence:
         self._dimension = dimension
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        """See `NodeSource`."""
         return np.zeros((len(blocks), nodes, self._dimension), dtype=np.int64)
 
     def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
-        """See `NodeSource`."""
         return np.zeros((len(places), self._dimension), dtype=np.int64)
 
     def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:

@@ -72,7 +72,6 @@ class PdolSystem:
         return promise_of(self.config)
 
     def promises(self) -> Promises:
-        """See `System.promises`."""
         return Promises(self.guarantee())
 
     @property

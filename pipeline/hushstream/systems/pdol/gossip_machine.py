@@ -84,7 +84,6 @@ class GossipMachine(HomeMachine):
     form: ClassVar[Form] = home_form("a node's state", "GossipState", heard=array(_HEARD), node="bytes")
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        """See `HomeMachine`."""
         mixing = _mixing(system.config)
         self.node = GossipNode(partition, mixing, system.config)
         others = [int(other) for other in np.flatnonzero(mixing[partition]) if other != partition]
@@ -98,7 +97,6 @@ class GossipMachine(HomeMachine):
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
-        """See `HomeMachine.read`."""
         return {("parameters", other): heard.position for other, heard in self.heard.items()}
 
     @property
@@ -113,7 +111,6 @@ class GossipMachine(HomeMachine):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `HomeMachine.draws_ahead`."""
         return False
 
     def open_noise(self) -> None:
@@ -127,7 +124,6 @@ class GossipMachine(HomeMachine):
         self.node.round += releases
 
     def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold:
-        """See `HomeMachine.begin_fold`."""
         return GossipFold(self, journaled, adopting)
 
     def feed(self) -> None:
@@ -151,7 +147,6 @@ class GossipMachine(HomeMachine):
         return {"heard": [_dumped(other, heard) for other, heard in self.heard.items()], "node": self.node.dump()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `HomeMachine.load_own`."""
         for item in state["heard"]:
             heard = self.heard[item["node"]]
             heard.position, heard.phase = item["position"], item["phase"]
@@ -163,13 +158,11 @@ class GossipFold(HomeFold):
     """One batch of a node."""
 
     def __init__(self, machine: GossipMachine, journaled: NDArray[np.int8] | None, adopting: bool) -> None:
-        """See `HomeFold`."""
         super().__init__(machine, journaled, adopting)
         self._node = machine
 
     @property
     def phase_ends(self) -> TopicPartition:
-        """See `HomeFold.phase_ends`."""
         return ("parameters", self._node.partition)
 
     def hear(self, part: InputSlice) -> None:

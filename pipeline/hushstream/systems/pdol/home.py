@@ -92,8 +92,7 @@ class HomeMachine(ABC):
 
     @property
     @abstractmethod
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`."""
+    def broadcasts(self) -> tuple[TopicPartition, ...]: ...
 
     @property
     @abstractmethod
@@ -133,8 +132,7 @@ class HomeMachine(ABC):
         """So many releases were made whose content the inputs no longer give."""
 
     @abstractmethod
-    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold:
-        """See `HomeFold`."""
+    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold: ...
 
     @abstractmethod
     def dump_own(self) -> dict[str, Any]:
@@ -153,12 +151,10 @@ class HomeMachine(ABC):
 
     @property
     def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
         return ("predictions", self.partition)
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
         return (("records", self.partition),)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
@@ -166,20 +162,16 @@ class HomeMachine(ABC):
         return digest_records(self.key, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
         return self.chain.genesis(nonce)
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         self.chain.start(genesis, self.keys.retired)
         self.open_noise()
 
     def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
         return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
         return {self.inputs[0]: self.position, **self.read}
 
     def committed(self) -> Mapping[TopicPartition, int]:
@@ -187,7 +179,6 @@ class HomeMachine(ABC):
         return {self.inputs[0]: self.position}
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`."""
         return tuple(part for part in self.entry(value).inputs if part.high > part.low)
 
     def tick(self, idle_ms: int) -> Output | None:
@@ -218,21 +209,17 @@ class HomeMachine(ABC):
 
     @property
     def refused(self) -> Exhausted | None:
-        """See `Spends.refused`."""
         return self.spending.refusal(self.epoch.next_place())
 
     def answers(self, sequence: int) -> bool:
-        """See `Distrusts.answers`."""
         return self.epoch.answers(sequence)
 
     def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Distrusts.distrust`."""
         if forked or self.draws_ahead:
             self.epoch.ask(nonce, lives)
         return self.epoch.due
 
     def is_last(self, value: bytes) -> bool:
-        """See `Machine.is_last`."""
         return self.chain.is_last(value)
 
     def charge(self) -> Place:
@@ -352,11 +339,9 @@ class HomeMachine(ABC):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         return self.form.write({**home_state.dump(self), **self.dump_own()})
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         state = self.form.read(snapshot)
         home_state.restore(self, state)
         self.open_noise()

@@ -29,7 +29,6 @@ class NodeFold(HomeFold):
 
     @property
     def phase_ends(self) -> TopicPartition:
-        """See `HomeFold.phase_ends`."""
         return ("releases", 0)
 
     def hear(self, part: InputSlice) -> None:
@@ -41,7 +40,6 @@ class NodeFold(HomeFold):
             self.counts[Outcome.MODEL_ADOPTED] += 1
 
     def prepare(self, slots: Slots) -> None:
-        """See `HomeFold.prepare`."""
         self._scored: list[int] = predictions(scores(slots.rows, self._domain.model)).tolist()
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
@@ -66,7 +64,6 @@ class NodeFold(HomeFold):
         return np.array([node - machine.system.config.nodes_of(machine.partition).start])
 
     def take(self, slot: Slot) -> None:
-        """See `HomeFold.take`."""
         self._counted.append(slot)
         if len(self._counted) == self._domain.node.room:
             self.flush()

@@ -46,7 +46,6 @@ class NodeMachine(HomeMachine):
     )
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        """See `HomeMachine`."""
         self.reader = ModelReader(system, 0, LINE, "LinearModel")
         self.model: NDArray[np.int32] = np.zeros(system.config.records.dimension, dtype=np.int32)
         self.model_version = 0
@@ -63,48 +62,38 @@ class NodeMachine(HomeMachine):
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`."""
         return (self.reader.topic,)
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
-        """See `HomeMachine.read`."""
         return {self.reader.topic: self.reader.position}
 
     @property
     def held_phase(self) -> int:
-        """See `HomeMachine.held_phase`."""
         return self.model_phase
 
     @property
     def version(self) -> int:
-        """See `HomeMachine.version`."""
         return self.model_version
 
     @property
     def draws_ahead(self) -> bool:
-        """See `HomeMachine.draws_ahead`."""
         return self.node.reaches_ahead
 
     @property
     def predicts_in_floats(self) -> bool:
-        """See `HomeMachine.predicts_in_floats`."""
         return self.predictors is not None
 
     def open_noise(self) -> None:
-        """See `HomeMachine.open_noise`."""
         self.node = NodeState(self.partition, self._counters(), self.system.config.slots_of(self.partition))
 
     def renew_noise(self) -> None:
-        """See `HomeMachine.renew_noise`."""
         self.node.renew(self._counters())
 
     def skip(self, releases: int) -> None:
-        """See `HomeMachine.skip`."""
         self.node.skip(releases)
 
     def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold:
-        """See `HomeMachine.begin_fold`."""
         return NodeFold(self, journaled, adopting)
 
     def _counters(self) -> Counters:
@@ -123,7 +112,6 @@ class NodeMachine(HomeMachine):
         }
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `HomeMachine.load_own`."""
         self.reader.resume(state["reader"])
         self.model_version, self.model_phase = state["version"], state["model_phase"]
         self.model = np.frombuffer(state["weights"], "<i4").astype(np.int32)

@@ -150,7 +150,6 @@ class Outcome:
         return {**self.findings.as_json(), "files": [str(path) for path in self.files]}
 
     def table(self) -> Group:
-        """See `Findings.table`."""
         return self.findings.table()
 
 

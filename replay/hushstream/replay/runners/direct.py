@@ -105,7 +105,6 @@ class DirectEventLog:
         self._pumped: asyncio.Future[None] | None = None
 
     async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
-        """See `EventLog.start`."""
         self._deliver = on_decisions
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
@@ -119,11 +118,9 @@ class DirectEventLog:
         return offset
 
     def partitions(self) -> int:
-        """See `EventLog.partitions`."""
         return self._partitions
 
     async def stop(self) -> None:
-        """See `EventLog.stop`."""
         self._driver.pump()
 
     def _pump(self, pumped: asyncio.Future[None]) -> None:

@@ -68,17 +68,14 @@ class RaterMachine:
 
     @property
     def journal(self) -> TopicPartition:
-        """See `Machine.journal`."""
         return ("predictions", self.partition)
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.inputs`."""
         return (("ratings", self.partition),)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`."""
         return (self.heard.reader.topic, ROUNDS_TOPIC)
 
     def is_home_of(self, user: str) -> bool:
@@ -86,7 +83,6 @@ class RaterMachine:
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def is_last(self, value: bytes) -> bool:
-        """See `Machine.is_last`."""
         return self.chain.is_last(value)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
@@ -94,19 +90,15 @@ class RaterMachine:
         return digest_records(self.key, slices)
 
     def genesis(self, nonce: bytes) -> bytes:
-        """See `Machine.genesis`."""
         return self.chain.genesis(nonce)
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         self.chain.start(genesis)
 
     def entry(self, value: bytes) -> JournalEntry:
-        """See `Machine.entry`."""
         return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.positions`."""
         heard = self.heard
         return {
             self.inputs[0]: self.position,
@@ -119,7 +111,6 @@ class RaterMachine:
         return {self.inputs[0]: self.position}
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`."""
         return tuple(part for part in self.entry(value).inputs if part.high > part.low)
 
     def tick(self, idle_ms: int) -> Output | None:
@@ -188,12 +179,10 @@ class RaterMachine:
     # State on disk.
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         place = {**dump_owner(self), "position": self.position, "sealed": self.sealed}
         return self.form.write({**place, **self.heard.dump(), "users": self.users.dump()})
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         state = self.form.read(snapshot)
         restore_owner(self, state)
         self.position, self.sealed = state["position"], state["sealed"]

@@ -67,7 +67,6 @@ class BgtAggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `PublishingRole.expects`."""
         return frozenset({"RatingSums", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
@@ -89,7 +88,6 @@ class BgtAggregatorMachine(PublishingRole):
         return False
 
     def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`."""
         if self.server.asked is None:
             return False
         if self.waiting:
@@ -100,7 +98,6 @@ class BgtAggregatorMachine(PublishingRole):
         return True
 
     def version_fields(self) -> dict[str, Any]:
-        """See `PublishingRole.version_fields`."""
         server, columns = self.server, model_columns(self.server.model)
         asked = round_fields(server.asked, self.version + 1, self.system.digest)
         spectrum, price = server.spectrum, self.system.guarantee().price
@@ -141,7 +138,6 @@ class BgtAggregatorMachine(PublishingRole):
         }
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
         self.server, self.taken, self.stopped = Server(self.system.config, self.system.features), [], False
         for release in state["taken"]:
             self._learn(release)

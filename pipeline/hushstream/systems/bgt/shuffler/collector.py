@@ -116,7 +116,6 @@ class Collector:
         return why
 
     def refusals(self, slots: Slots) -> NDArray[np.int8]:
-        """See `admit`."""
         return admit(slots, self.asked, self._config)
 
     def release(self) -> Release:

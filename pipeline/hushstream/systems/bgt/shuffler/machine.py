@@ -107,7 +107,6 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `ReleasingRole.expects`."""
         return frozenset({"RatingRound", "RatingSlot", "Seal"})
 
     @property
@@ -122,11 +121,9 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     @property
     def open_ms(self) -> int | None:
-        """See `ReleasingRole.open_ms`."""
         return None
 
     def hold(self) -> _Held:
-        """See `ReleasingRole.hold`."""
         seals = (dict(self.seals.by_origin), self.seals.complete)
         place = (self.position, self.running, replace(self.epoch))
         return _Held(*place, *seals, self.spending.dump(), self._dump_rounds())
@@ -146,7 +143,6 @@ class CollectorMachine(ReopeningRole[Ended]):
     # One record.
 
     def on_time(self, log_time_ms: int) -> Ended | None:
-        """See `ReleasingRole.on_time`."""
         return None
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Ended | None:
@@ -223,12 +219,10 @@ class CollectorMachine(ReopeningRole[Ended]):
         return 0
 
     def open_noise(self) -> None:
-        """See `ReleasingRole.open_noise`."""
         if self.collector is not None:
             self.collector.draw_under(*self._noise())
 
     def redraw(self) -> None:
-        """See `ReleasingRole.redraw`."""
         self.open_noise()
 
     def rotated(self, released: bool) -> None:
@@ -245,7 +239,6 @@ class CollectorMachine(ReopeningRole[Ended]):
         return fields, (*self._released(release), *self._entry(closed.number, asked), *self._passed_on(closed.number))
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
-        """See `ReleasingRole.count_release`."""
         gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
 
     def _close_round(self, number: int, released: bool) -> None:
@@ -302,11 +295,9 @@ class CollectorMachine(ReopeningRole[Ended]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        """See `ReleasingRole.dump_own`."""
         return {**dump_seals(self.seals), "known": b"".join(sorted(self.known)), **self._dump_rounds()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `ReleasingRole.load_own`."""
         restore_seals(self.seals, dict(state))
         known = state["known"]
         self.known = {known[place : place + ID_BYTES] for place in range(0, len(known), ID_BYTES)}

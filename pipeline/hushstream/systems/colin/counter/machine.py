@@ -117,22 +117,18 @@ class CounterMachine(ReopeningRole[str]):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `ReleasingRole.expects`."""
         return _KINDS
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`."""
         return self.noised_sums.reaches_ahead
 
     @property
     def waits(self) -> bool:
-        """See `ReleasingRole.waits`."""
         return bool(self.pending)
 
     @property
     def open_ms(self) -> int | None:
-        """See `ReleasingRole.open_ms`."""
         return self.system.open_ms
 
     def adopt(self, fields: Mapping[str, Any]) -> None:
@@ -142,7 +138,6 @@ class CounterMachine(ReopeningRole[str]):
         self.leaf = fields["leaf"]
 
     def hold(self) -> _Held:
-        """See `ReleasingRole.hold`."""
         return _Held(
             {name: getattr(self, name) for name in _PLAIN},
             replace(self.epoch),
@@ -173,7 +168,6 @@ class CounterMachine(ReopeningRole[str]):
         return None
 
     def after(self, record: InputRecord) -> str | None:
-        """See `ReleasingRole.after`."""
         if not self.pending:
             return None
         if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
@@ -184,7 +178,6 @@ class CounterMachine(ReopeningRole[str]):
         return None
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
-        """See `ReleasingRole.on_phase_end`."""
         complete = self.seals.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
@@ -241,7 +234,6 @@ class CounterMachine(ReopeningRole[str]):
         return 0
 
     def open_noise(self) -> None:
-        """See `ReleasingRole.open_noise`."""
         self.noised_sums = self.system.noised_sums(self.key, self.nonce, self.epoch.number, self.partition)
 
     def redraw(self) -> None:
@@ -262,7 +254,6 @@ class CounterMachine(ReopeningRole[str]):
         self.leaves = START
 
     def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """See `ReleasingRole.close`."""
         rows = Rows.joined(self.pending)
         self._add(rows)
         self.leaf += 1
@@ -277,7 +268,6 @@ class CounterMachine(ReopeningRole[str]):
         return fields, self._outputs(rows, asked)
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
-        """See `ReleasingRole.count_release`."""
         gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
 
     def _add(self, rows: Rows) -> None:
@@ -308,7 +298,6 @@ class CounterMachine(ReopeningRole[str]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        """See `ReleasingRole.dump_own`."""
         rows = self.pending
         return {
             "leaf": self.leaf,
@@ -325,7 +314,6 @@ class CounterMachine(ReopeningRole[str]):
         }
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `ReleasingRole.load_own`."""
         self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
         restore_seals(self.seals, dict(state))
         self.known = known_again(state["known"], self.known.capacity)

@@ -59,7 +59,6 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
 
     @property
     def refused(self) -> Exhausted | None:
-        """See `Spends.refused`."""
         return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_place())
 
     @property
@@ -75,7 +74,6 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         return self.key.digest("row", self.chain.genesis_nonce, event_id.encode())
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         super().start(genesis)
         if self.system.config.release.noise_at == "learner":
             self.noised_sums = self.open_noised_sums()
@@ -100,9 +98,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         return collaborative_state.dump(self)
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         collaborative_state.restore(self, snapshot)

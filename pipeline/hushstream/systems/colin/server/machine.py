@@ -68,11 +68,9 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `PublishingRole.expects`."""
         return frozenset({"Release", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """See `PublishingRole.on_record`."""
         release_id = fields["release_id"].hex()
         if release_id in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
@@ -90,11 +88,9 @@ class CollaborativeAggregatorMachine(PublishingRole):
         return enough and self._observe()
 
     def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`."""
         return bool(self.pending) and self._observe()
 
     def version_fields(self) -> dict[str, Any]:
-        """See `PublishingRole.version_fields`."""
         parameters = self.estimator.parameters().astype("<f8").tobytes()
         factor = self.system.width_factor(self.counts.tolist())
         widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
@@ -124,7 +120,6 @@ class CollaborativeAggregatorMachine(PublishingRole):
         }
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
         self.counts = np.frombuffer(state["counts"], "<i8").astype(np.int64)
         self.as_stated = state["as_stated"]
         nodes = state["nodes"]

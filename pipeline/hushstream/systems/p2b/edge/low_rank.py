@@ -134,7 +134,6 @@ class UserLinUCB(LinUCB):
         self._number = np.arange(arms, dtype=np.intp)[:, None]
 
     def scores(self, state: UserState, context: Float32) -> Float32:
-        """See `LinUCB.scores`."""
         if isinstance(state, LinUCBState):
             return super().scores(state, context)
         dimension, rows, arms = self.dimension, state.rows, state.arms

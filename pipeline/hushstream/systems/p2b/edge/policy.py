@@ -94,20 +94,16 @@ class LinUCBPolicy:
         self._models: SharedModels[LinUCBState] = SharedModels((COLD, *lines), cold)
 
     def shared(self, line: str) -> SharedModel[LinUCBState]:
-        """See `SharedPolicy.shared`."""
         return self._models.newest(line)
 
     def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
-        """See `SharedPolicy.adopt`."""
         self._models.adopt(line, version, LinUCBModel(gram, moment).state())
 
     def begin(self, line: str) -> tuple[int, LearnerState]:
-        """See `SharedPolicy.begin`."""
         model = self._models.hold(line)
         return model.version, OwnUpdates.none(model.state)
 
     def end(self, line: str, version: int) -> None:
-        """See `SharedPolicy.end`."""
         self._models.let_go(line, version)
 
     def choose(
@@ -117,36 +113,28 @@ class LinUCBPolicy:
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        """See `SharedPolicy.choose`."""
         return self._kernel.choose(_linucb(state), context, pick, eligible)
 
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
-        """See `SharedPolicy.score_gap`."""
         scores = self._kernel.scores(_linucb(state), context)
         return abs(float(scores[arm]) - float(scores[other]))
 
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        """See `SharedPolicy.learned`."""
         return self._kernel.learned(_linucb(state), context, arm, reward)
 
     def encode(self, context: NDArray[np.float32]) -> int:
-        """See `SharedPolicy.encode`."""
         return self._encoder.encode_one(context)
 
     def dump_own(self, state: LearnerState) -> bytes:
-        """See `SharedPolicy.dump_own`."""
         return _linucb(state).dump()
 
     def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
-        """See `SharedPolicy.load_own`."""
         return load_user_state(self._models.held(line, version), dumped)
 
     def dump_models(self) -> list[dict[str, Any]]:
-        """See `SharedPolicy.dump_models`."""
         return self._models.dump(LinUCBState.dump)
 
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
-        """See `SharedPolicy.restore_models`."""
         self._models.restore(dumped, LinUCBState.load)
 
 
@@ -164,7 +152,6 @@ class OneHotPolicy:
         self._models: SharedModels[OneHotState] = SharedModels((COLD, *lines), cold)
 
     def shared(self, line: str) -> SharedModel[OneHotState]:
-        """See `SharedPolicy.shared`."""
         return self._models.newest(line)
 
     def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
@@ -172,12 +159,10 @@ class OneHotPolicy:
         self._models.adopt(line, version, OneHotModel(gram, moment).state(self._alpha))
 
     def begin(self, line: str) -> tuple[int, LearnerState]:
-        """See `SharedPolicy.begin`."""
         model = self._models.hold(line)
         return model.version, model.state.fork()
 
     def end(self, line: str, version: int) -> None:
-        """See `SharedPolicy.end`."""
         self._models.let_go(line, version)
 
     def choose(
@@ -187,21 +172,17 @@ class OneHotPolicy:
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        """See `SharedPolicy.choose`."""
         return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
 
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
-        """See `SharedPolicy.score_gap`."""
         scores = self._kernel.scores(_onehot(state), self.encode(context))
         return abs(float(scores[arm]) - float(scores[other]))
 
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        """See `SharedPolicy.learned`."""
         self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
         return state
 
     def encode(self, context: NDArray[np.float32]) -> int:
-        """See `SharedPolicy.encode`."""
         return self._encoder.encode_one(context)
 
     def dump_own(self, state: LearnerState) -> bytes:
@@ -228,11 +209,9 @@ class OneHotPolicy:
         return state
 
     def dump_models(self) -> list[dict[str, Any]]:
-        """See `SharedPolicy.dump_models`."""
         return self._models.dump(OneHotState.dump)
 
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
-        """See `SharedPolicy.restore_models`."""
         self._models.restore(dumped, OneHotState.load)
 
 

@@ -47,11 +47,9 @@ class AggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `PublishingRole.expects`."""
         return frozenset({"Crowd"}) if self.line == 0 else frozenset({"Interactions", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """See `PublishingRole.on_record`."""
         if name == "Crowd":
             return self._crowd(fields, gathered)
         self._interactions(fields, gathered)
@@ -62,7 +60,6 @@ class AggregatorMachine(PublishingRole):
         return True
 
     def version_fields(self) -> dict[str, Any]:
-        """See `PublishingRole.version_fields`."""
         model = self.totals.model()
         gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
         return {
@@ -80,11 +77,9 @@ class AggregatorMachine(PublishingRole):
         }
 
     def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`."""
         return {"totals": self.totals.dump()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
         self.totals.restore(state["totals"])
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:

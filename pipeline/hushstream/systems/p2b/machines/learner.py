@@ -79,7 +79,6 @@ class LearnerMachine(DecisionRole):
             self.lift.renoise(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
-        """See `KeepsUsers.keep_users`."""
         self._resident = resident
         self.agents = self.make_users(store)
 
@@ -88,7 +87,6 @@ class LearnerMachine(DecisionRole):
         return Users(self.terms, self.key, store, self._resident)
 
     def start(self, genesis: bytes) -> None:
-        """See `Machine.start`."""
         super().start(genesis)
         self.lift = self.open_lift()
 
@@ -127,13 +125,10 @@ class LearnerMachine(DecisionRole):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         return finished(self.snapshot_portions())
 
     def snapshot_portions(self) -> Generator[None, None, bytes]:
-        """See `Portioned.snapshot_portions`."""
         return learner_state.portions(self)
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         learner_state.restore(self, snapshot)

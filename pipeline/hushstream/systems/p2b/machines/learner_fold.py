@@ -38,7 +38,6 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     """See `DecisionFold`; what is due here is a user's slot."""
 
     def __init__(self, machine: LearnerMachine, journaled: Journaled | None) -> None:
-        """See `DecisionFold`."""
         super().__init__(machine, journaled)
         self._taken: list[TakenSlot] = []
 

@@ -79,7 +79,6 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `ReleasingRole.expects`."""
         return _KINDS if self._opener is None else _SEALED_KINDS
 
     @property
@@ -89,22 +88,18 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
 
     @property
     def waits(self) -> bool:
-        """See `ReleasingRole.waits`."""
         return bool(self._windows.slots)
 
     @property
     def open_ms(self) -> int | None:
-        """See `ReleasingRole.open_ms`."""
         return self._windows.rules.open_ms
 
     # One record.
 
     def on_time(self, log_time_ms: int) -> ClosedWindow | None:
-        """See `ReleasingRole.on_time`."""
         return self._windows.advance(log_time_ms)
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> ClosedWindow | None:
-        """See `ReleasingRole.on_phase_end`."""
         try:
             return self._windows.seal(fields["phase"], fields["origin"])
         except ShufflingError:
@@ -145,7 +140,6 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         return self._windows.window if closed is None else closed.window
 
     def close(self, closed: ClosedWindow, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """See `ReleasingRole.close`."""
         fields = {
             "window": closed.window,
             "slots": len(closed.contents),
@@ -166,28 +160,22 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         )
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
-        """See `ReleasingRole.count_release`."""
         gathered.counts[Outcome.WINDOW if released else Outcome.RELEASE_WITHHELD] += 1
 
     def redraw(self) -> None:
-        """See `ReleasingRole.redraw`."""
         self.open_noise()
 
     def rotated(self, released: bool) -> None:
-        """See `ReleasingRole.rotated`."""
         self.open_noise()
 
     def open_noise(self) -> None:
-        """See `ReleasingRole.open_noise`."""
         address = release_address(self.system, self.nonce, self.partition, self.epoch.number)
         self._running_sums = open_running(self.system.window_tree, self.key, address)
 
     def dump_own(self) -> dict[str, Any]:
-        """See `ReleasingRole.dump_own`."""
         sums = b"" if self._running_sums is None else self._running_sums.dump()
         return {"windows": self._windows.dump(), "running_sums": sums}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `ReleasingRole.load_own`."""
         self._windows = Windows.load(self.system.window_rules(), state["windows"])
         require_running(self._running_sums, state["running_sums"])

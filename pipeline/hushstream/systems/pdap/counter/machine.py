@@ -94,7 +94,6 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `ReleasingRole.expects`."""
         return frozenset({"Outcomes", "Seal"})
 
     @property
@@ -109,11 +108,9 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     @property
     def open_ms(self) -> int | None:
-        """See `ReleasingRole.open_ms`."""
         return None
 
     def hold(self) -> _Held:
-        """See `ReleasingRole.hold`."""
         seals = (dict(self.seals.by_origin), self.seals.complete)
         place = (self.position, self.running, replace(self.epoch))
         return _Held(*place, *seals, self.spending.dump(), self.counter.dump())
@@ -135,7 +132,6 @@ class BlockCounterMachine(ReopeningRole[str]):
     # One record; what closes the window, if it does.
 
     def on_time(self, log_time_ms: int) -> str | None:
-        """See `ReleasingRole.on_time`."""
         return None
 
     def after(self, record: InputRecord) -> str | None:
@@ -193,7 +189,6 @@ class BlockCounterMachine(ReopeningRole[str]):
         return 0
 
     def open_noise(self) -> None:
-        """See `ReleasingRole.open_noise`."""
         self.counter.noise = self.system.noise(self.key, self.nonce, self.epoch.number, self.number)
 
     def redraw(self) -> None:
@@ -225,7 +220,6 @@ class BlockCounterMachine(ReopeningRole[str]):
         return fields, (*outputs, *(self._passed_on() if closed == SEAL else ()))
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
-        """See `ReleasingRole.count_release`."""
         gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
 
     def _released(self, release: Release | None, closed: str) -> list[Output]:
@@ -264,12 +258,10 @@ class BlockCounterMachine(ReopeningRole[str]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        """See `ReleasingRole.dump_own`."""
         known = [name for name, _ in self.known.items()]
         return {**dump_seals(self.seals), "known": known, "counter": self.counter.dump()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `ReleasingRole.load_own`."""
         restore_seals(self.seals, dict(state))
         self.known = known_again(state["known"], self.known.capacity)
         self.counter.load(state["counter"])

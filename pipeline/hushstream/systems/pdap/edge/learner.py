@@ -84,11 +84,9 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`."""
         return learner_state.dump(self)
 
     def restore(self, snapshot: bytes) -> None:
-        """See `Machine.restore`."""
         learner_state.restore(self, snapshot)
 
 

@@ -57,7 +57,6 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
     _machine: PdapLearnerMachine
 
     def __init__(self, machine: PdapLearnerMachine, journaled: Journaled | None) -> None:
-        """See `DecisionFold`."""
         super().__init__(machine, journaled)
         self._forwards: dict[int, list[Forward]] = {}
 

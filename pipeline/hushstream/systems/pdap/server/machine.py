@@ -57,11 +57,9 @@ class PdapAggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        """See `PublishingRole.expects`."""
         return frozenset({"BlockRelease", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """See `PublishingRole.on_record`."""
         release_id = fields["release_id"].hex()
         if release_id in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
@@ -80,12 +78,10 @@ class PdapAggregatorMachine(PublishingRole):
         return True
 
     def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`."""
         self._enter(lambda found: found["phase"] <= self.seals.complete)
         return True
 
     def version_fields(self) -> dict[str, Any]:
-        """See `PublishingRole.version_fields`."""
         columns = model_fields(self.update, self.system.config.arms)
         price = self.system.guarantee().price
         return {
@@ -103,7 +99,6 @@ class PdapAggregatorMachine(PublishingRole):
         return {**self.aggregate.dump(), "as_stated": self.as_stated, "waiting": self.waiting}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
         self.aggregate.load(state)
         self.as_stated, self.waiting = state["as_stated"], list(state["waiting"])
 

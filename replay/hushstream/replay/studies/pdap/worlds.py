@@ -108,7 +108,6 @@ class Vendors:
         return Arrivals(np.clip(points, 0, 1).astype(np.float32), homes, np.arange(count))
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
-        """See `VendorWorld`."""
         height = (1 - progress) * self.heights[0, arms] + progress * self.heights[1, arms]
         distance = ((arrivals.contexts - self.centres[arms]) ** 2).sum(axis=1)
         return np.asarray(_FLOOR + height * np.exp(-distance / self.widths[arms] ** 2))

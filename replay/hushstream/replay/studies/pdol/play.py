@@ -121,7 +121,6 @@ class EqualWeights(Aggregate):
     """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
 
     def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """See `Aggregate.weights`."""
         weights, frozen = super().weights()
         current, stand = (np.where(one > 0, 1 << WEIGHT_BITS, 0).astype(np.int64) for one in (weights, frozen))
         return current, stand

@@ -36,17 +36,14 @@ class SeededCoins:
     seed: int
 
     def ties(self, arm: str, users: Int64, round_index: int) -> Int64:
-        """See `Coins.ties`."""
         draws = Draws(self.seed, "ties").uniforms(users, round_index, 1)[:, 0]
         return np.asarray(draws * _TIES, dtype=np.int64)
 
     def targets(self, users: Int64, slot: int, below: int) -> Int64:
-        """See `Coins.targets`."""
         draws = Draws(self.seed, "slot-targets").uniforms(users, slot, 1)[:, 0]
         return np.asarray(draws * below, dtype=np.int64)
 
     def report_ids(self, users: Int64, slot: int) -> list[bytes]:
-        """See `Coins.report_ids`."""
         key = seeded_key(self.seed, "users")
         number = slot.to_bytes(8, "little")
         return [key.digest("report-id", user.to_bytes(8, "little"), number) for user in users.tolist()]
