@@ -165,9 +165,9 @@ async def test_the_loop_that_sets_gauges_beats(monkeypatch: pytest.MonkeyPatch, 
     loop.cancel()
 
 
-def test_a_worker_says_which_roles_its_deployment_has_and_which_editions_it_knows(metrics: Metrics) -> None:
+def test_a_worker_says_which_roles_its_deployment_has_and_which_generations_it_knows(metrics: Metrics) -> None:
     found = samples(metrics.public)
     for declared in ("learner", "aggregator"):
         assert found["hushstream_roles_declared", (("declared", declared), ("role", "learner"))] == 1
-    assert found["hushstream_edition", (("role", "learner"), ("use", "writes"))] == 2
-    assert found["hushstream_edition", (("role", "learner"), ("use", "reads"))] == codec.NEWEST_EDITION
+    assert found["hushstream_schema_generation", (("role", "learner"), ("use", "writes"))] == 2
+    assert found["hushstream_schema_generation", (("role", "learner"), ("use", "reads"))] == codec.NEWEST_GENERATION

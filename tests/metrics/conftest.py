@@ -32,7 +32,7 @@ class Played:
             work = role_work(role.name, system, KeySource(seed=3))
             labels = Labels(
                 role.name, work.reporting.outcomes, work.reporting.reasons, (*work.topics.inputs, *work.topics.writes),
-                count, work.reporting.roles, work.reporting.edition,
+                count, work.reporting.roles, work.reporting.schema_generation,
                 work.reporting.private_work, work.reporting.private_lag, work.reporting.scope_classes,
             )  # fmt: skip
             self.metrics[role.name] = Metrics(labels, work.reporting.reason_of)

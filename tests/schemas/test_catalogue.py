@@ -166,7 +166,7 @@ def test_a_folder_with_a_gap_a_twin_or_a_missing_import_is_refused(tmp_path):
         load(tmp_path / "misnamed")
 
 
-def test_versions_whose_editions_do_not_grow_are_refused(tmp_path):
+def test_versions_whose_generations_do_not_grow_are_refused(tmp_path):
     write(tmp_path / "late", "A/v1.avsc", fields=[], edition=2)
     with pytest.raises(SchemaError, match="grow from 1 on"):
         load(tmp_path / "late")
@@ -176,4 +176,4 @@ def test_versions_whose_editions_do_not_grow_are_refused(tmp_path):
         load(tmp_path / "twice")
     write(tmp_path / "grows", "A/v1.avsc", fields=[])
     write(tmp_path / "grows", "A/v2.avsc", fields=[{**field("a", "int"), "default": 0}], edition=5)
-    assert [version.edition for version in load(tmp_path / "grows")["A"]] == [1, 5]
+    assert [version.schema_generation for version in load(tmp_path / "grows")["A"]] == [1, 5]

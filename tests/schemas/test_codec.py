@@ -18,12 +18,12 @@ from hushstream.schemas.codec import (
     COMPRESSED,
     HEADER_BYTES,
     MAX_VALUE_BYTES,
-    NEWEST_EDITION,
+    NEWEST_GENERATION,
     Codec,
     CodecError,
     decode,
-    edition_of,
     encode,
+    generation_of,
 )
 from hushstream.schemas.reasons import Reason
 
@@ -61,7 +61,7 @@ def long(number: int) -> bytes:
 @given(data=st.data())
 def test_what_is_written_is_read(name, records_of, data):
     record = data.draw(records_of(CATALOGUE[name][-1]))
-    assert decode(encode(name, record, NEWEST_EDITION)) == (name, record)
+    assert decode(encode(name, record, NEWEST_GENERATION)) == (name, record)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -73,7 +73,7 @@ def test_the_avro_package_writes_our_bytes_and_reads_our_record(name, records_of
     schema = avro.schema.parse(version.text)
     stream = io.BytesIO()
     avro.io.DatumWriter(schema).write(record, avro.io.BinaryEncoder(stream))
-    value = encode(name, record, NEWEST_EDITION)
+    value = encode(name, record, NEWEST_GENERATION)
     assert value == b"\xc3\x01" + version.fingerprint + stream.getvalue()
     body = avro.io.BinaryDecoder(io.BytesIO(value[HEADER_BYTES:]))
     assert avro.io.DatumReader(schema).read(body) == record
@@ -82,15 +82,15 @@ def test_the_avro_package_writes_our_bytes_and_reads_our_record(name, records_of
 @pytest.mark.parametrize(
     "key", [f"{version.name}/v{version.version}" for versions in CATALOGUE.values() for version in versions]
 )
-def test_frozen_bytes_stay_readable_and_are_still_written_in_their_edition(key, golden):
+def test_frozen_bytes_stay_readable_and_are_still_written_in_their_generation(key, golden):
     name, version = key.split("/v")
     record, value = golden[key]["record"], golden[key]["value"]
     found, fields = decode(value)
     assert found == name
     assert fields.items() >= record.items()
-    edition = CATALOGUE[name][int(version) - 1].edition
-    assert encode(name, record, edition) == value
-    assert edition_of(value) == edition
+    schema_generation = CATALOGUE[name][int(version) - 1].schema_generation
+    assert encode(name, record, schema_generation) == value
+    assert generation_of(value) == schema_generation
 
 
 @settings(max_examples=100, deadline=None)
@@ -204,10 +204,10 @@ def test_an_array_of_empty_strings_cannot_grow_beyond_a_small_multiple_of_its_re
         tracemalloc.stop()
 
 
-def grown(name: str, *added: dict[str, Any], edition: int = 2) -> SchemaVersion:
+def grown(name: str, *added: dict[str, Any], schema_generation: int = 2) -> SchemaVersion:
     """A second version of a record, with more fields."""
     schema = json.loads(CATALOGUE[name][0].text)
-    return make_schema_version(name, 2, {**schema, "edition": edition, "fields": [*schema["fields"], *added]})
+    return make_schema_version(name, 2, {**schema, "edition": schema_generation, "fields": [*schema["fields"], *added]})
 
 
 NOTE = {"name": "note", "type": "bytes", "default": "\u00e9"}
@@ -220,29 +220,29 @@ def test_a_newer_version_reads_older_values_and_fills_in_its_defaults():
     before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, grown("Tick", NOTE, COUNT))})
     expected = {**TICK, "note": b"\xe9", "count": 7}
     assert after.decode(before.encode("Tick", TICK)) == ("Tick", expected)
-    newer = after.encode("Tick", TICK, edition=2)
+    newer = after.encode("Tick", TICK, schema_generation=2)
     assert after.decode(newer) == ("Tick", expected)
-    assert [after.edition_of(value) for value in (before.encode("Tick", TICK), newer)] == [1, 2]
-    for refuses in (before.decode, before.edition_of):
+    assert [after.generation_of(value) for value in (before.encode("Tick", TICK), newer)] == [1, 2]
+    for refuses in (before.decode, before.generation_of):
         with pytest.raises(CodecError) as caught:
             refuses(newer)
         assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
 
 
-def test_an_edition_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
-    first, second = CATALOGUE["Tick"][0], grown("Tick", COUNT, edition=3)
+def test_an_generation_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
+    first, second = CATALOGUE["Tick"][0], grown("Tick", COUNT, schema_generation=3)
     before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, second)})
-    assert (before.newest_edition, after.newest_edition) == (1, 3)
+    assert (before.newest_generation, after.newest_generation) == (1, 3)
     record = {**TICK, "count": 9}
-    for edition in (1, 2):
-        assert after.encode("Tick", record, edition) == before.encode("Tick", TICK)
-        assert after.narrow("Tick", record, edition) == TICK
-    for edition in (3, 4):
-        assert after.decode(after.encode("Tick", record, edition)) == ("Tick", record)
-        assert after.narrow("Tick", record, edition) == record
+    for schema_generation in (1, 2):
+        assert after.encode("Tick", record, schema_generation) == before.encode("Tick", TICK)
+        assert after.narrow("Tick", record, schema_generation) == TICK
+    for schema_generation in (3, 4):
+        assert after.decode(after.encode("Tick", record, schema_generation)) == ("Tick", record)
+        assert after.narrow("Tick", record, schema_generation) == record
     with pytest.raises(CodecError, match=r"unknown fields \[surplus\]"):
         after.encode("Tick", {**record, "surplus": 1})
-    with pytest.raises(CodecError, match="edition from 1 to 3, got 'Tick' in 0"):
+    with pytest.raises(CodecError, match="schema generation from 1 to 3, got 'Tick' in 0"):
         after.encode("Tick", record, 0)
     with pytest.raises(CodecError, match="32 bits"):
         after.encode("Tick", {**TICK, "count": 2**31})

@@ -1,4 +1,4 @@
-"""A new edition of all records rolls out while workers of both releases run side by side: nothing is lost or changed.
+"""A new schema generation rolls out while workers of both releases run side by side: nothing is lost or changed.
 
 The newer release is this one with a second version of every record in a copy of the schemas' package, which its
 processes find first. Both releases run as real worker processes on the embedded broker.
@@ -58,7 +58,7 @@ OTHERS = ("contexts", "clicks", "models", "interactions", "dead-letters-edge", "
 
 
 def newer(name: str) -> dict[str, Any]:
-    """The schema of a record with one more field, from the second edition on; a chain stays the last field."""
+    """The schema of a record with one more field, from the second generation on; a chain stays the last field."""
     schema = json.loads(CATALOGUE[name][-1].text)
     *fields, last = schema["fields"]
     return {**schema, "edition": 2, "fields": [*fields, ADDED, last]}
@@ -78,9 +78,9 @@ def upgraded(tmp_path: Path) -> dict[str, str]:
 def newer_codec(tmp_path: Path, upgraded: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Codec:
     """This process too is of the newer release."""
     made = Codec(load(tmp_path / "upgraded" / "hushstream" / "schemas" / "avro"))
-    for attribute in ("encode", "decode", "narrow", "edition_of"):
+    for attribute in ("encode", "decode", "narrow", "generation_of"):
         monkeypatch.setattr(codec, attribute, getattr(made, attribute))
-    monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
+    monkeypatch.setattr(codec, "NEWEST_GENERATION", made.newest_generation)
     monkeypatch.setattr(context_columns, "decode", made.decode)
     return made
 
@@ -95,8 +95,8 @@ class Shop:
     sent: list[str] = field(default_factory=list)
     windows: int = 0
 
-    async def send(self, count: int, edition: int = 1) -> None:
-        """Append contexts of an edition, as many for each partition."""
+    async def send(self, count: int, schema_generation: int = 1) -> None:
+        """Append contexts of a schema generation, as many for each partition."""
         fields = {"context": np.full(DIMENSION, 1 / DIMENSION, "<f4").tobytes(), "surface": "home"}
         users = [f"u{number}" for number in range(40)]
         async with AIOKafkaProducer(bootstrap_servers=self.connection.bootstrap) as producer:
@@ -104,7 +104,7 @@ class Shop:
                 own = [user for user in users if partition_of(user, PARTITIONS) == partition]
                 for number in range(count):
                     user, event = own[number % len(own)], f"e{len(self.sent)}"
-                    value = codec.encode("Context", {"event_id": event, "user": user, **fields}, edition)
+                    value = codec.encode("Context", {"event_id": event, "user": user, **fields}, schema_generation)
                     await producer.send_and_wait("shop.contexts", value, partition=partition)
                     self.sent.append(event)
 
@@ -122,10 +122,10 @@ class Shop:
         """Whether every context that was sent was decided."""
         return set(self.sent) <= set(await self.answered())
 
-    async def editions(self, topic: str) -> set[int]:
-        """In which editions the records of a topic are."""
+    async def schema_generations(self, topic: str) -> set[int]:
+        """In which schema generations the records of a topic are."""
         values = await self.values(topic)
-        return {codec.edition_of(value) for value in values if codec.decode(value)[0] not in UNCHANGED}
+        return {codec.generation_of(value) for value in values if codec.decode(value)[0] not in UNCHANGED}
 
     async def released(self) -> bool:
         """Whether a window was released since this was last true."""
@@ -167,11 +167,11 @@ class Shop:
         return said.decode()
 
     @asynccontextmanager
-    async def worker(self, name: str, release: dict[str, str], edition: int = 1) -> AsyncIterator[int]:
+    async def worker(self, name: str, release: dict[str, str], schema_generation: int = 1) -> AsyncIterator[int]:
         """Run a worker of the role that its name begins with; gives the port of its public metrics."""
         port = free_port()
         arguments = ["--state", self.folder.parent / name, "--metrics-port", port, "--session-timeout", 6]
-        told = {**release, "HUSHSTREAM_EDITION": str(edition)}
+        told = {**release, "HUSHSTREAM_SCHEMA_GENERATION": str(schema_generation)}
         role = name.rstrip("0123456789")
         process = await self.start(told, "worker", role, "--seed", SEED, *arguments, "--log-level", "error")
         try:
@@ -247,7 +247,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         yield Shop(tmp_path / "shop", system, connection)
 
 
-async def test_an_edition_rolls_out_without_losing_or_changing_anything(
+async def test_an_generation_rolls_out_without_losing_or_changing_anything(
     shop: Shop, upgraded: dict[str, str], newer_codec: Codec
 ) -> None:
     async with shop.worker("learner2", upgraded) as second:
@@ -257,20 +257,24 @@ async def test_an_edition_rolls_out_without_losing_or_changing_anything(
             await shop.send(10)
             await until(shop.all_answered, "both answered what both know")
             await until(shop.released, "the old shuffler released a window")
-        assert {edition for topic in RECOMPUTED for edition in await shop.editions(topic)} == {1}
-        # Then the edition is raised, one process after another.
+        assert {
+            schema_generation for topic in RECOMPUTED for schema_generation in await shop.schema_generations(topic)
+        } == {1}
+        # Then the schema generation is raised, one process after another.
         async with shop.worker("learner1", upgraded, 2) as first, shop.worker("shuffler", upgraded, 2):
             await shop.together(first, second)
-            await shop.send(5, edition=2)
+            await shop.send(5, schema_generation=2)
             await shop.send(5)
             await until(shop.all_answered, "both read either version")
     async with shop.worker("learner2", upgraded, 2), shop.worker("shuffler", upgraded, 2):
-        await shop.send(5, edition=2)
+        await shop.send(5, schema_generation=2)
         await until(shop.all_answered, "what the first answered is taken over by the second")
         await until(shop.all_released, "the shuffler released all that was sent")
     assert sorted(await shop.answered()) == sorted(shop.sent), "every context was decided once"
     assert await shop.values("dead-letters-edge") == []
-    assert {topic: await shop.editions(topic) for topic in RECOMPUTED} == {topic: {1, 2} for topic in RECOMPUTED}
+    assert {topic: await shop.schema_generations(topic) for topic in RECOMPUTED} == {
+        topic: {1, 2} for topic in RECOMPUTED
+    }
     code, found = await shop.command(upgraded, "verify", "--seed", SEED)
     assert code == 0, json.dumps(found, indent=1)
     await shop.require_that_the_direct_runner_follows()

@@ -196,11 +196,11 @@ METRICS: tuple[MetricSpec, ...] = (
         "1 for each role that the deployment has, told by all its workers.",
     ),
     MetricSpec(
-        "hushstream_edition",
+        "hushstream_schema_generation",
         "gauge",
         "slot-public",
         ("role", "use"),
-        "Edition of the records that the worker `writes`, and the newest that it `reads`.",
+        "Schema generation of the records that the worker `writes`, and the newest that it `reads`.",
     ),
     MetricSpec(
         "hushstream_consumer_lag_records",

@@ -22,7 +22,7 @@ from prometheus_client import (
 from hushstream.agents.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
 from hushstream.engine.machine import Output
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 
 __all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
@@ -50,7 +50,7 @@ class Labels:
     Attributes:
         scope_classes: of the charges that the role's gauges show.
         roles: of the deployment.
-        edition: in which the worker writes.
+        schema_generation: in which the worker writes.
         private_work: whether the role's batches follow from content.
         private_lag: inputs whose number of records is content.
     """
@@ -61,7 +61,7 @@ class Labels:
     topics: Collection[str] = ()
     partitions: int = 0
     roles: Collection[str] = ()
-    edition: int = FIRST_EDITION
+    schema_generation: int = FIRST_GENERATION
     private_work: bool = False
     private_lag: Collection[str] = ()
     scope_classes: Collection[str] = ()
@@ -213,8 +213,8 @@ class Metrics:
     def _declare(self) -> None:
         for role in self._labels.roles:
             self._of("hushstream_roles_declared", declared=role).set(1)
-        self._of("hushstream_edition", use="writes").set(self._labels.edition)
-        self._of("hushstream_edition", use="reads").set(codec.NEWEST_EDITION)
+        self._of("hushstream_schema_generation", use="writes").set(self._labels.schema_generation)
+        self._of("hushstream_schema_generation", use="reads").set(codec.NEWEST_GENERATION)
         self._of("hushstream_heartbeat_age_seconds").set_function(self._heartbeat_age)
 
     def _heartbeat_age(self) -> float:

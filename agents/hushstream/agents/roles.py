@@ -28,7 +28,7 @@ from hushstream.engine.published_state import PUBLIC_RING
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -44,22 +44,23 @@ class MachineMaker:
         role: the role.
         system: the deployment.
         keys: where keys come from.
-        edition: in which the machines write (`hushstream.schemas.catalogue`).
+        schema_generation: in which the machines write (`hushstream.schemas.catalogue`).
     """
 
     role: Role
     system: System
     keys: KeySource
-    edition: int = FIRST_EDITION
+    schema_generation: int = FIRST_GENERATION
 
     def __post_init__(self) -> None:
         """Refuse keys that cannot be used before anything is connected.
 
         Raises:
             KeyFileError: missing, short, or readable by others.
-            HushstreamError: this release does not know the edition; or a key does not fit what is published of it.
+            HushstreamError: this release does not know the schema generation; or a key does not fit what is published
+                of it.
         """
-        codec.require_edition(self.edition)
+        codec.require_generation(self.schema_generation)
         if self.role.key_zones:
             self(0)
 
@@ -104,7 +105,7 @@ class MachineMaker:
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
         """The machine of a home partition under these keys."""
         machine = self.role.make(self.system.core, partition, keys)
-        machine.chain.edition = self.edition
+        machine.chain.schema_generation = self.schema_generation
         return machine
 
     def _others(self) -> Mapping[str, KeyRing]:
@@ -141,12 +142,12 @@ def _evidence(role: Role, system: System) -> tuple[str, ...]:
     return tuple(topic.name for topic in leaving if writers(topic, system.roles) == (role.name,))
 
 
-def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_EDITION) -> RoleWork:
-    """Machines, topics and metrics of one role of a deployment, whose records are written in an edition.
+def role_work(name: str, system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> RoleWork:
+    """Machines, topics and metrics of one role of a deployment, whose records are written in a schema generation.
 
     Raises:
         HushstreamError: the deployment has no such role; a key cannot be used, or does not open the slots that are
-            sealed; or this release does not know the edition.
+            sealed; or this release does not know the schema generation.
     """
     role = role_of(system, name)
     reporting = Reporting(
@@ -155,12 +156,12 @@ def role_work(name: str, system: System, keys: KeySource, edition: int = FIRST_E
         _reason_of,
         partial(_gauges, role),
         system.role_names,
-        edition,
+        schema_generation,
         role.private_work,
         frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
         role.scope_classes,
     )
-    return RoleWork(MachineMaker(role, system, keys, edition), role_topics(role, system), reporting)
+    return RoleWork(MachineMaker(role, system, keys, schema_generation), role_topics(role, system), reporting)
 
 
 def require_live(system: System, keys: KeySource) -> None:
@@ -181,10 +182,10 @@ def require_live(system: System, keys: KeySource) -> None:
     require_private(system.promises.releases, f"deployment {system.config.deployment}")
 
 
-def all_machines(system: System, keys: KeySource, edition: int = FIRST_EDITION) -> list[Machine]:
+def all_machines(system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> list[Machine]:
     """Every machine of a deployment, in the order in which data flows."""
     return [
-        role_work(role.name, system, keys, edition).make_machine(home)
+        role_work(role.name, system, keys, schema_generation).make_machine(home)
         for role in system.roles
         for home in range(system.homes(role))
     ]

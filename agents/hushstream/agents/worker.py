@@ -33,7 +33,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
 from hushstream.agents.vital_signs import VitalSigns
 from hushstream.engine.machine import Machine
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Reporting:
         reason_of: reads the reason code out of a dead letter.
         gauges: what to show of a machine, by the names of `hushstream.agents.metric_table.role_gauges_of`.
         roles: of the deployment.
-        edition: in which the machines write.
+        schema_generation: in which the machines write.
         private_work: whether batches follow from content.
         private_lag: inputs whose number of records is content.
         scope_classes: of the charges that the gauges show.
@@ -64,7 +64,7 @@ class Reporting:
     reason_of: Callable[[bytes], str] | None = None
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
     roles: tuple[str, ...] = ()
-    edition: int = FIRST_EDITION
+    schema_generation: int = FIRST_GENERATION
     private_work: bool = False
     private_lag: frozenset[str] = frozenset()
     scope_classes: tuple[str, ...] = ()
@@ -276,7 +276,8 @@ class RoleWorker:
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
-            reporting.roles, reporting.edition, reporting.private_work, reporting.private_lag, reporting.scope_classes,
+            reporting.roles, reporting.schema_generation, reporting.private_work, reporting.private_lag,
+            reporting.scope_classes,
         )  # fmt: skip
         return Metrics(labels, reporting.reason_of)
 

@@ -24,7 +24,7 @@ from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 
@@ -75,7 +75,7 @@ class Client:
         log: EventLog,
         *,
         line: str | None = None,
-        edition: int = FIRST_EDITION,
+        schema_generation: int = FIRST_GENERATION,
         rules: ContextRules | None = None,
         party: str = "",
     ) -> None:
@@ -84,19 +84,19 @@ class Client:
         Args:
             log: where records go, and decisions come from.
             line: the shared model that new users start from; by default "private", or what is the party's.
-            edition: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
             rules: what the deployment takes (`System.requests`), to refuse the rest before it is sent; without them
                 that is known only when the learner has refused it.
             party: whose users these are, where each party of the deployment has its own; the log is over its topics.
 
         Raises:
-            HushstreamError: this release does not know the edition.
+            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
         self._line = line or party or "private"
-        self._edition = codec.require_edition(edition)
+        self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
         self._passed: dict[int, PassedOver] = {}
@@ -219,7 +219,7 @@ class Client:
         for partition in range(self._log.partitions()):
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
-            await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._edition))
+            await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
 
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
@@ -318,7 +318,7 @@ class Client:
                 "baseline": -1 if baseline is None else baseline,
                 "after_click": self._last_click.get(user, -1),
             },
-            self._edition,
+            self._generation,
         )
 
     async def _feedback(self, kind: str, event_id: str, user: str, arm: int, reward: float) -> None:
@@ -329,7 +329,7 @@ class Client:
             return
         partition = self._partition(user)
         fields = {"kind": kind, "event_id": event_id, "user": user, "arm": arm, "reward": reward}
-        offset = await self._log.append(self._told, partition, codec.encode("Feedback", fields, self._edition))
+        offset = await self._log.append(self._told, partition, codec.encode("Feedback", fields, self._generation))
         self._last_click[user] = max(offset, self._last_click.get(user, -1))
         self._last_click.move_to_end(user)
         if len(self._last_click) > REMEMBERED_USERS:

@@ -21,7 +21,7 @@ from hushstream.client.client import Client
 from hushstream.engine.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declaration import System
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
@@ -249,7 +249,7 @@ def connect(
     prefix: str | None = None,
     line: str | None = None,
     security: Security | None = None,
-    edition: int = FIRST_EDITION,
+    schema_generation: int = FIRST_GENERATION,
     party: str = "",
 ) -> Client:
     """A client of one deployment on a Kafka cluster; use it with ``async with``.
@@ -262,7 +262,7 @@ def connect(
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         line: the shared model that new users start from; by default "private", or what is the party's.
         security: SASL and TLS.
-        edition: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
         party: whose users these are, where each party of the deployment has its own: a vendor of P-DAP.
 
     Raises:
@@ -275,7 +275,7 @@ def connect(
         name, digest, rules = system.config.deployment, system.digest, system.requests
     prefix = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=digest)
-    return Client(log, line=line, edition=edition, rules=rules, party=party)
+    return Client(log, line=line, schema_generation=schema_generation, rules=rules, party=party)
 
 
 def read_deployment(folder: Path, topics: Conversation, party: str = "") -> System:

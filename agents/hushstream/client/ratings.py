@@ -22,7 +22,7 @@ from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.engine.conversation import Conversation
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
@@ -61,20 +61,20 @@ class RatingClient:
     Use as an async context manager; `connect_ratings` makes one on a Kafka.
     """
 
-    def __init__(self, log: EventLog, config: BgtConfig, *, edition: int = FIRST_EDITION) -> None:
+    def __init__(self, log: EventLog, config: BgtConfig, *, schema_generation: int = FIRST_GENERATION) -> None:
         """Work over a log.
 
         Args:
             log: where ratings go, and predictions come from.
             config: of the deployment.
-            edition: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
-            HushstreamError: this release does not know the edition.
+            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._config = config
-        self._edition = codec.require_edition(edition)
+        self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
         self._waiting: dict[str, asyncio.Future[Predicted]] = {}
 
@@ -112,7 +112,7 @@ class RatingClient:
             "items": numbers.astype("<i4").tobytes(),
             "values": values.astype("<f8").tobytes(),
         }
-        await self._log.append("ratings", self._home(user), codec.encode("Ratings", fields, self._edition))
+        await self._log.append("ratings", self._home(user), codec.encode("Ratings", fields, self._generation))
 
     async def end_round(self, number: int) -> None:
         """End a round (a public event): everybody who takes part sends one slot, and a version of the model follows.
@@ -123,7 +123,7 @@ class RatingClient:
         if not 0 <= number < ROUNDS:
             raise HushstreamError(f"round: expected a number from 0 to {ROUNDS - 1}, got {number}")
         fields = {"phase": number, "origin": -1, "config_digest": bytes(16), "after_click": -1}
-        value = codec.encode("Seal", fields, self._edition)
+        value = codec.encode("Seal", fields, self._generation)
         for partition in range(self._log.partitions()):
             await self._log.append("ratings", partition, value)
 
@@ -163,7 +163,7 @@ class RatingClient:
         fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
         answer = self._waiting[event_id] = asyncio.get_running_loop().create_future()
         try:
-            await self._log.append("ratings", self._home(user), codec.encode("RatingQuery", fields, self._edition))
+            await self._log.append("ratings", self._home(user), codec.encode("RatingQuery", fields, self._generation))
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
@@ -190,7 +190,7 @@ def connect_ratings(
     *,
     prefix: str | None = None,
     security: Security | None = None,
-    edition: int = FIRST_EDITION,
+    schema_generation: int = FIRST_GENERATION,
 ) -> RatingClient:
     """A client of one BGTplanner deployment on a Kafka cluster; use it with ``async with``.
 
@@ -199,7 +199,7 @@ def connect_ratings(
         deployment: its folder (the configuration alone is read, which is public), or its configuration.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        edition: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
         HushstreamError: the folder is of a system that takes no ratings.
@@ -212,7 +212,7 @@ def connect_ratings(
         config = deployment
     own = f"{config.deployment}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
-    return RatingClient(log, config, edition=edition)
+    return RatingClient(log, config, schema_generation=schema_generation)
 
 
 def _require_id(name: str, text: str) -> None:

@@ -24,7 +24,7 @@ from hushstream.engine.conversation import Conversation
 from hushstream.engine.requests import BadContext, RequestRefused, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.systems.pdol.edge import Refusal, quantise
@@ -79,21 +79,21 @@ class RecordClient:
     Use as an async context manager; `connect_records` makes one on a Kafka.
     """
 
-    def __init__(self, log: EventLog, nodes: int, dimension: int, *, edition: int = FIRST_EDITION) -> None:
+    def __init__(self, log: EventLog, nodes: int, dimension: int, *, schema_generation: int = FIRST_GENERATION) -> None:
         """Work over a log.
 
         Args:
             log: where records go, and predictions come from.
             nodes: of the deployment.
             dimension: of its records.
-            edition: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
-            HushstreamError: this release does not know the edition.
+            HushstreamError: this release does not know the schema generation.
         """
         self._log = log
         self._rules = RecordRules(nodes, dimension)
-        self._edition = codec.require_edition(edition)
+        self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
         self._passed: dict[int, PassedOver] = {}
         self._waiting: dict[str, _Question] = {}
@@ -172,7 +172,7 @@ class RecordClient:
         fresh = self._ask(event_id, user)
         if fresh:
             home = self._home(node)
-            offset = await self._log.append("records", home, codec.encode("Record", fields, self._edition))
+            offset = await self._log.append("records", home, codec.encode("Record", fields, self._generation))
             self._sent(home, event_id, offset)
         (found,) = await self._answers([event_id], [node], timeout)
         return found
@@ -267,7 +267,7 @@ class RecordClient:
             rows.indices,
             rows.values,
             after_phase=after_phase,
-            edition=self._edition,
+            schema_generation=self._generation,
         )
 
     def _by_home(self, nodes: Sequence[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -286,7 +286,7 @@ class RecordClient:
         if label not in (1, -1):
             raise RequestRefused("label: expected 1 or -1, got another value")
         fields = {"event_id": event_id, "user": user, "label": label}
-        await self._log.append("records", self._home(node), codec.encode("Label", fields, self._edition))
+        await self._log.append("records", self._home(node), codec.encode("Label", fields, self._generation))
 
     async def label_many(
         self, event_ids: Sequence[str], users: Sequence[str], nodes: Sequence[int], labels: Sequence[int]
@@ -307,13 +307,13 @@ class RecordClient:
             for low in range(0, len(places), BATCH_ROWS):
                 part = places[low : low + BATCH_ROWS].tolist()
                 told = [event_ids[place] for place in part], [users[place] for place in part]
-                value = encode_label_batch(*told, [labels[place] for place in part], edition=self._edition)
+                value = encode_label_batch(*told, [labels[place] for place in part], schema_generation=self._generation)
                 await self._log.append("records", home, value)
 
     async def seal(self, phase: int) -> None:
         """End a phase (a public event): all open slots are counted, and a version of the model follows."""
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": -1}
-        value = codec.encode("Seal", fields, self._edition)
+        value = codec.encode("Seal", fields, self._generation)
         for partition in range(self._log.partitions()):
             await self._log.append("records", partition, value)
 
@@ -331,7 +331,7 @@ class RecordClient:
     async def _membership(self, node: int, *, present: bool) -> None:
         self._rules.check_node(node)
         fields = {"node": node, "present": present, "config_digest": bytes(16)}
-        await self._log.append("records", self._home(node), codec.encode("Membership", fields, self._edition))
+        await self._log.append("records", self._home(node), codec.encode("Membership", fields, self._generation))
 
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
@@ -385,7 +385,7 @@ def connect_records(
     *,
     prefix: str | None = None,
     security: Security | None = None,
-    edition: int = FIRST_EDITION,
+    schema_generation: int = FIRST_GENERATION,
 ) -> RecordClient:
     """A client of one PDOL deployment on a Kafka cluster; use it with ``async with``.
 
@@ -397,7 +397,7 @@ def connect_records(
         dimension: of its records, by name.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        edition: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
         HushstreamError: the folder is of a system that takes no records, or a name was given without its numbers.
@@ -411,4 +411,4 @@ def connect_records(
         raise HushstreamError("connect_records: expected the deployment's folder, or nodes and dimension, got neither")
     own = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
-    return RecordClient(log, nodes, dimension, edition=edition)
+    return RecordClient(log, nodes, dimension, schema_generation=schema_generation)

@@ -67,8 +67,8 @@ def value_digest(value: bytes) -> bytes:
 def output_digest(topic: Topic, value: bytes) -> bytes:
     """Stands for a value on an output topic.
 
-    A dead letter may be sent before the journal record that covers its input settles an edition, so it is the same
-    letter in any.
+    A dead letter may be sent before the journal record that covers its input settles a schema generation, so it is the
+    same letter in any.
     """
     if topic.holds_dead_letters:
         with suppress(CodecError):

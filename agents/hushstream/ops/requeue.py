@@ -126,22 +126,22 @@ def requeue(connection: Connection, system: System, letter: Letter, keys: KeySou
 
 
 def one_event(value: bytes, row: int) -> bytes:
-    """One row of a batch as the record of one event, in the batch's edition; a record of one event is its own row 0.
+    """One row of a batch as the record of one event, in the batch's schema generation; one event is its own row 0.
 
     Raises:
         HushstreamError: the value has no such row.
     """
     try:
         name, fields = codec.decode(value)
-        edition = codec.edition_of(value)
+        schema_generation = codec.generation_of(value)
         if name == "ContextBatch":
-            return codec.encode("Context", _context(fields, row), edition)
+            return codec.encode("Context", _context(fields, row), schema_generation)
         if name == "FeedbackBatch":
-            return codec.encode("Feedback", _feedback(fields, row), edition)
+            return codec.encode("Feedback", _feedback(fields, row), schema_generation)
         if name == "RecordBatch":
-            return codec.encode("Record", _record(fields, row), edition)
+            return codec.encode("Record", _record(fields, row), schema_generation)
         if name == "LabelBatch":
-            return codec.encode("Label", _label(fields, row), edition)
+            return codec.encode("Label", _label(fields, row), schema_generation)
     except (CodecError, IndexError) as error:
         reason = error.reason if isinstance(error, CodecError) else "it has fewer rows"
         raise HushstreamError(f"{_DOING}: expected a record with row {row}, got none ({reason})") from None

@@ -26,7 +26,7 @@ from hushstream.ops.matching import Writer, match
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PartitionRule, Topic
@@ -211,5 +211,7 @@ def _also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
     if not topic.ticks:
         return frozenset()
     fields = {"config_digest": system.digest}
-    editions = range(FIRST_EDITION, codec.NEWEST_EDITION + 1)
-    return frozenset(value_digest(codec.encode("Tick", fields, edition)) for edition in editions)
+    schema_generations = range(FIRST_GENERATION, codec.NEWEST_GENERATION + 1)
+    return frozenset(
+        value_digest(codec.encode("Tick", fields, schema_generation)) for schema_generation in schema_generations
+    )

@@ -31,7 +31,7 @@ from hushstream.engine.machine import (
 )
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
@@ -62,7 +62,7 @@ BEGINNING = _beginning(NOISE_VERSION)
 """What the first record of every journal that this release begins continues."""
 
 Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
-"""Writes a record of a schema, in an edition that is settled: `Chain.encode`."""
+"""Writes a record of a schema, in a schema generation that is settled: `Chain.encode`."""
 
 
 class ForeignJournal(HushstreamError):
@@ -151,7 +151,12 @@ def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
 
 
 def head_fields(
-    sequence: int, epoch: int, inputs: Sequence[InputRange], input_digest: bytes, release_digest: bytes, edition: int
+    sequence: int,
+    epoch: int,
+    inputs: Sequence[InputRange],
+    input_digest: bytes,
+    release_digest: bytes,
+    schema_generation: int,
 ) -> dict[str, Any]:
     """The ``JournalHead`` record of a step."""
     return {
@@ -160,7 +165,7 @@ def head_fields(
         "inputs": [part._asdict() for part in inputs],
         "input_digest": input_digest,
         "release_digest": release_digest,
-        "edition": edition,
+        "edition": schema_generation,
     }
 
 
@@ -175,7 +180,7 @@ class Chain:
     Attributes:
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
-        edition: in which records are written; on replay, that of the journal record (`in_its_edition`).
+        schema_generation: in which records are written; on replay, that of the journal record (`in_its_generation`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
@@ -186,7 +191,7 @@ class Chain:
         self._digest = _BLANK
         self.sequence = -1
         self.genesis_nonce = b""
-        self.edition = FIRST_EDITION
+        self.schema_generation = FIRST_GENERATION
 
     @property
     def digest(self) -> bytes:
@@ -290,26 +295,26 @@ class Chain:
         return self._closed(self.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
-        """Write a record in the chain's edition."""
-        return codec.encode(name, record, self.edition)
+        """Write a record in the chain's schema generation."""
+        return codec.encode(name, record, self.schema_generation)
 
     def written(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of a journal record that the chain's edition has."""
-        return codec.narrow(self._schema, fields, self.edition)
+        """The fields of a journal record that the chain's schema generation has."""
+        return codec.narrow(self._schema, fields, self.schema_generation)
 
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
         """Decode a journal record without judging whether it counts.
 
         Raises:
-            NewerJournal: it is of a version or an edition that this release does not know.
+            NewerJournal: it is of a version or a schema generation that this release does not know.
             CodecError: it is no journal record.
         """
         name, fields = self._decode(value, self._schema, "Genesis")
         if name == "Genesis":
             return JournalEntry(0, ()), fields
         head = fields["head"]
-        if head["edition"] > codec.NEWEST_EDITION:
-            raise self._newer(f"edition {head['edition']}")
+        if head["edition"] > codec.NEWEST_GENERATION:
+            raise self._newer(f"schema generation {head['edition']}")
         ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
         return JournalEntry(head["sequence"], ranges, head["edition"]), fields
 
@@ -378,7 +383,8 @@ class Chain:
     def _newer(self, found: str) -> NewerJournal:
         topic, partition = self._identity.journal
         return NewerJournal(
-            f"journal {topic}/{partition}: expected records of editions up to {codec.NEWEST_EDITION}, found {found}; "
+            f"journal {topic}/{partition}: expected records of schema generations up to {codec.NEWEST_GENERATION}, "
+            f"found {found}; "
             f"a newer release has written here: run that one, or a later one"
         )
 

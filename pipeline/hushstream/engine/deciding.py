@@ -23,8 +23,8 @@ from hushstream.engine.chain import (
 )
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.deciding_fold import DecisionFold, Journaled
-from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.generations import in_its_generation
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
     Awaited,
@@ -306,7 +306,7 @@ class DecisionRole(ABC):
         fold, fields = self._folded(sequence, None, slices)
         return [Step(self.chain.append(fields), tuple(fold.releases), tuple(fold.dead), fold.counts)]
 
-    @in_its_edition
+    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: where scores are as good as equal, the journaled arm stands.
 
@@ -340,7 +340,9 @@ class DecisionRole(ABC):
         fold.run(covered)
         self._decoded.forget(self.read[self.contexts_topic, self.partition])
         inputs, releases = digest_records(self.key, covered), digest_outputs(self.key, fold.releases)
-        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.edition)
+        head = head_fields(
+            sequence, self.epoch.number, ranges_of(covered), inputs, releases, self.chain.schema_generation
+        )
         return fold, {"head": head, **fold.fields()}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine import topics as shared_topics
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.editions import Chained
+from hushstream.engine.generations import Chained
 from hushstream.engine.machine import Machine
 from hushstream.engine.result import Result
 from hushstream.engine.system import DeploymentValues

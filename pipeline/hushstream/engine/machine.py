@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from hushstream.privacy.ledger import Exhausted
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 TopicPartition = tuple[str, int]
@@ -69,7 +69,7 @@ class JournalEntry:
     """0 for the genesis record, then 1, 2, ... without a gap."""
     inputs: tuple[InputRange, ...]
     """Empty for the genesis record."""
-    edition: int = FIRST_EDITION
+    schema_generation: int = FIRST_GENERATION
     """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
 
 

@@ -21,8 +21,8 @@ from hushstream.engine.chain import (
     extend_digest,
     head_fields,
 )
-from hushstream.engine.editions import in_its_edition
 from hushstream.engine.gathered import Gathered
+from hushstream.engine.generations import in_its_generation
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.one_input import OneInput
 from hushstream.engine.one_input_state import (
@@ -147,7 +147,7 @@ class PublishingRole(OneInput, ABC):
             self.position = part.high
         return [*steps, *gathered.steps()]
 
-    @in_its_edition
+    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: the journaled version stands if the recomputed one equals it to ``margin``."""
         fields = self.chain.check(value, self.committed())
@@ -209,7 +209,7 @@ class PublishingRole(OneInput, ABC):
     def _fields(self, high: int) -> dict[str, Any]:
         nothing = digest_outputs(self._digester, ())
         sequence, covered = self.chain.sequence + 1, [self._covered(high)]
-        head = head_fields(sequence, 0, covered, self.running, nothing, self.chain.edition)
+        head = head_fields(sequence, 0, covered, self.running, nothing, self.chain.schema_generation)
         return {"head": head, "version": self.version + 1, **self.version_fields()}
 
     def _same(self, again: Mapping[str, Any], journaled: Mapping[str, Any]) -> bool:

@@ -19,9 +19,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from hushstream.engine.budget import SpendingTerms, debit_fields
 from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
-from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.gathered import Gathered
+from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.one_input import START, OneInput
@@ -263,7 +263,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         self.settle(gathered)
         return [*steps, *gathered.steps()]
 
-    @in_its_edition
+    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
         fields = self.chain.check(value, self.committed())
@@ -327,7 +327,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
             [self._covered(high)],
             self.running,
             digest_outputs(self.key, outputs),
-            self.chain.edition,
+            self.chain.schema_generation,
         )
         fields = {"head": head, **own, "debit": debit_fields(asked.debit), "turned_to": turned_to}
         return Made(fields, outputs, asked.refused is None)

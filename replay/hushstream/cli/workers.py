@@ -22,7 +22,7 @@ from hushstream.cli.options import (
     key_source,
     prefix_of,
 )
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -85,12 +85,14 @@ def worker(
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
     ] = _default("resident_users"),
-    edition: Annotated[
+    schema_generation: Annotated[
         int,
         typer.Option(
-            min=1, envvar="HUSHSTREAM_EDITION", help="Edition of what is written; raise it when no older release runs."
+            min=1,
+            envvar="HUSHSTREAM_SCHEMA_GENERATION",
+            help="Schema generation of what is written; raise it when no older release runs.",
         ),
-    ] = FIRST_EDITION,
+    ] = FIRST_GENERATION,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = _default("schedule"),
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
@@ -135,7 +137,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role, system, source, edition)
+    work = role_work(role, system, source, schema_generation)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

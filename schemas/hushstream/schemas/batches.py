@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hushstream.schemas.catalogue import FIRST_EDITION
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError, encode
 from hushstream.schemas.reasons import Reason
 
@@ -143,7 +143,7 @@ def encode_record_batch(
     values: ArrayLike,
     *,
     after_phase: int = -1,
-    edition: int = FIRST_EDITION,
+    schema_generation: int = FIRST_GENERATION,
 ) -> bytes:
     """Write n records, whose labels are asked for, as one RecordBatch record.
 
@@ -155,7 +155,7 @@ def encode_record_batch(
         indices: m coordinates, record by record, rising in each.
         values: m whole numbers in units of 2^-12, in the same order.
         after_phase: which phase's model they wait for; -1 for none.
-        edition: in which it is written.
+        schema_generation: in which it is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.
@@ -173,11 +173,11 @@ def encode_record_batch(
         "values": _packed("values", values, INT32, (features,)),
         "after_phase": after_phase,
     }
-    return encode("RecordBatch", fields, edition)
+    return encode("RecordBatch", fields, schema_generation)
 
 
 def encode_label_batch(
-    event_ids: Sequence[str], users: Sequence[str], labels: ArrayLike, *, edition: int = FIRST_EDITION
+    event_ids: Sequence[str], users: Sequence[str], labels: ArrayLike, *, schema_generation: int = FIRST_GENERATION
 ) -> bytes:
     """Write the labels of n records as one LabelBatch record.
 
@@ -185,7 +185,7 @@ def encode_label_batch(
         event_ids: n ids of records.
         users: their n users.
         labels: n times 1 or -1.
-        edition: in which it is written.
+        schema_generation: in which it is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.
@@ -194,4 +194,4 @@ def encode_label_batch(
     if len(users) != n:
         raise CodecError(Reason.COLUMNS_DISAGREE, f"expected {n} users, got {len(users)}")
     fields = {"event_ids": list(event_ids), "users": list(users), "labels": _packed("labels", labels, INT8, (n,))}
-    return encode("LabelBatch", fields, edition)
+    return encode("LabelBatch", fields, schema_generation)

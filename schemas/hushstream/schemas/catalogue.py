@@ -5,22 +5,23 @@ A schema file is ``avro/<Name>/v<N>.avsc`` for a record that travels on its own 
 that it uses, with their versions, in the attribute ``imports``; so a committed file never changes its meaning
 when a shared type gets a new version.
 
-An attribute ``edition`` of a version after the first says with which *edition* of all records it is first written: a
-number that operators raise (`hushstream worker --edition`), while files only ever add versions. So a new version rolls
-out without stopping anything, in two steps:
+An attribute ``edition`` of a version after the first says with which *schema generation* of all records it is first
+written: a number that operators raise (`hushstream worker --schema-generation`), while files only ever add versions. So
+a new version rolls out without stopping anything, in two steps:
 
-1. The release that brings ``v<N+1>.avsc``, whose added fields all have defaults, with the next edition. Whoever runs it
-   reads both versions and goes on writing the edition that it was told; old and new processes run side by side.
-2. When nobody runs an older release, applications included, the edition is raised, one process after another.
+1. The release that brings ``v<N+1>.avsc``, whose added fields all have defaults, with the next schema generation.
+   Whoever runs it reads both versions and goes on writing the one that it was told; old and new run side by side.
+2. When nobody runs an older release, applications included, the schema generation is raised, one process after another.
 
 A role's outputs are recomputed byte for byte, by `verify` and by each worker that takes over. So every journal record
-names its edition (`JournalHead`), it and what is released after it are written in that one, and they are recomputed in
-it whatever the reader itself writes (`hushstream.engine.chain`). What is not recomputed may be of any edition.
+names its schema generation (`JournalHead`), it and what is released after it are written in that one, and they are
+recomputed in it whatever the reader itself writes (`hushstream.engine.chain`). What is not recomputed may be of any
+schema generation.
 
 The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
 unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was
-journaled, and stops too. An edition changes how records are written, never what is computed: a field that changes what
-a fold computes is used only where the configuration says so, which makes another deployment.
+journaled, and stops too. A schema generation changes how records are written, never what is computed: a field that
+changes what a fold computes is used only where the configuration says so, which makes another deployment.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from hushstream.schemas.errors import HushstreamError
 
 _SHARED = "shared"
 
-FIRST_EDITION = 1
-"""The edition of the first version of every record; everybody can read it."""
+FIRST_GENERATION = 1
+"""The schema generation of the first version of every record; everybody can read it."""
 
 
 class SchemaError(HushstreamError):
@@ -58,8 +59,8 @@ class SchemaVersion:
     """CRC-64-AVRO of the parsing canonical form, 8 bytes, little-endian (Avro 1.12, Schema Fingerprints)."""
     parsed: Mapping[str, Any]
     """The form that fastavro reads and writes with."""
-    edition: int = FIRST_EDITION
-    """The edition with which it is first written."""
+    schema_generation: int = FIRST_GENERATION
+    """The schema generation with which it is first written."""
 
 
 def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> SchemaVersion:
@@ -69,7 +70,7 @@ def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> S
     mark = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
     parsed = parse_schema(json.loads(text))
     _make_byte_defaults_bytes(parsed)
-    return SchemaVersion(name, version, text, mark, parsed, schema.get("edition", FIRST_EDITION))
+    return SchemaVersion(name, version, text, mark, parsed, schema.get("edition", FIRST_GENERATION))
 
 
 def _make_byte_defaults_bytes(schema: Any) -> None:
@@ -141,15 +142,17 @@ def _versions(root: Traversable, shared: Traversable, name: str) -> Iterator[Sch
         yield make_schema_version(name, number, inline(schema, _imported(shared, schema, {}), set()))
 
 
-def check_editions(versions: Sequence[SchemaVersion]) -> None:
-    """Require that each version of one record, oldest first, is written from a later edition on than the one before.
+def check_generations(versions: Sequence[SchemaVersion]) -> None:
+    """Require that each version of one record, oldest first, comes with a later schema generation than the one before.
 
     Raises:
-        SchemaError: it is not, or the first is not of the first edition.
+        SchemaError: it is not, or the first is not of the first schema generation.
     """
-    found = [version.edition for version in versions]
-    if found[0] != FIRST_EDITION or sorted(set(found)) != found:
-        raise SchemaError(f"{versions[0].name}: expected editions that grow from {FIRST_EDITION} on, found {found}")
+    found = [version.schema_generation for version in versions]
+    if found[0] != FIRST_GENERATION or sorted(set(found)) != found:
+        raise SchemaError(
+            f"{versions[0].name}: expected schema generations that grow from {FIRST_GENERATION} on, found {found}"
+        )
 
 
 def load(root: Traversable, shared: Traversable | None = None) -> dict[str, tuple[SchemaVersion, ...]]:
@@ -163,12 +166,13 @@ def load(root: Traversable, shared: Traversable | None = None) -> dict[str, tupl
         All versions of every record that travels on its own, oldest first, by name.
 
     Raises:
-        SchemaError: a file is missing, misnamed, of an edition out of order, or has the fingerprint of another one.
+        SchemaError: a file is missing, misnamed, of a schema generation out of order, or has the fingerprint of
+            another one.
     """
     names = sorted(entry.name for entry in root.iterdir() if entry.is_dir() and entry.name != _SHARED)
     found = {name: tuple(_versions(root, shared or root, name)) for name in names}
     for versions in found.values():
-        check_editions(versions)
+        check_generations(versions)
     _require_own_fingerprints(found)
     return found
 

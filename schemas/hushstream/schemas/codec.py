@@ -1,7 +1,8 @@
 """Avro single-object encoding (Avro 1.12, "Single-object encoding"): C3 01, fingerprint, body.
 
 Values are read with any committed version of their schema, as if of the newest: what an older one lacks takes the
-default. They are written in an edition (`catalogue`): with the newest version that it has, newer fields left out.
+default. They are written in a schema generation (`catalogue`): with the newest version that it has, newer fields left
+out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
 
-from hushstream.schemas.catalogue import CATALOGUE, FIRST_EDITION, SchemaVersion, added, check_editions
+from hushstream.schemas.catalogue import CATALOGUE, FIRST_GENERATION, SchemaVersion, added, check_generations
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
@@ -141,7 +142,7 @@ class _Form:
     """
 
     name: str
-    edition: int
+    schema_generation: int
     header: bytes
     schema: Mapping[str, Any]
     newest: Mapping[str, Any] | None
@@ -151,12 +152,12 @@ class _Form:
 
 def _forms(versions: Sequence[SchemaVersion]) -> Iterator[_Form]:
     """The versions of one record, newest first."""
-    check_editions(versions)
+    check_generations(versions)
     newest = versions[-1]
     for version in reversed(versions):
         yield _Form(
             name=version.name,
-            edition=version.edition,
+            schema_generation=version.schema_generation,
             header=MAGIC + version.fingerprint,
             schema=version.parsed,
             newest=None if version is newest else newest.parsed,
@@ -168,31 +169,31 @@ def _forms(versions: Sequence[SchemaVersion]) -> Iterator[_Form]:
 class Codec:
     """Encodes and decodes the records of a catalogue; the module's functions are those of `CATALOGUE`."""
 
-    __slots__ = ("_readers", "_writers", "newest_edition")
+    __slots__ = ("_readers", "_writers", "newest_generation")
 
     def __init__(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
         self._writers: dict[str, tuple[_Form, ...]] = {}
         self._readers: dict[bytes, _Form] = {}
         self.add(catalogue)
-        self.newest_edition = max(form.edition for form in self._readers.values())
+        self.newest_generation = max(form.schema_generation for form in self._readers.values())
 
     def add(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
         """Know more schemas."""
         self._writers |= {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
         self._readers = {form.header: form for forms in self._writers.values() for form in forms}
 
-    def encode(self, name: str, record: Mapping[str, Any], edition: int = FIRST_EDITION) -> bytes:
-        """Write a record in an edition; a field with a default may be left out.
+    def encode(self, name: str, record: Mapping[str, Any], schema_generation: int = FIRST_GENERATION) -> bytes:
+        """Write a record in a schema generation; a field with a default may be left out.
 
         Args:
             name: of the schema.
-            record: its fields; those that came with a later edition are not written.
-            edition: of all records; the first unless an operator or a journal says more.
+            record: its fields; those that came with a later schema generation are not written.
+            schema_generation: of all records; the first unless an operator or a journal says more.
 
         Raises:
             CodecError: no such schema; a field missing, unknown or of another type; a value too large.
         """
-        form = self._form(name, edition)
+        form = self._form(name, schema_generation)
         stream = BytesIO()
         stream.write(form.header)
         try:
@@ -208,18 +209,18 @@ class Codec:
             raise CodecError(Reason.TOO_LARGE, f"{name}: expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}")
         return value
 
-    def narrow(self, name: str, record: Mapping[str, Any], edition: int) -> Mapping[str, Any]:
-        """The fields of a record that an edition writes: what two records are compared by, if one was read in it.
+    def narrow(self, name: str, record: Mapping[str, Any], schema_generation: int) -> Mapping[str, Any]:
+        """The fields of a record that a schema generation writes: records are compared by them, if one was read in it.
 
         Raises:
             CodecError: no such schema.
         """
-        narrow = self._form(name, edition).narrow
+        narrow = self._form(name, schema_generation).narrow
         found: Mapping[str, Any] = record if narrow is None else narrow(record)
         return found
 
-    def edition_of(self, value: bytes) -> int:
-        """The edition from which on values are written with the version that this one has.
+    def generation_of(self, value: bytes) -> int:
+        """The schema generation from which on values are written with the version that this one has.
 
         Raises:
             CodecError: it has none that is known.
@@ -227,16 +228,17 @@ class Codec:
         form = self._readers.get(value[:HEADER_BYTES])
         if form is None:
             raise CodecError(_header_fault(value))
-        return form.edition
+        return form.schema_generation
 
-    def _form(self, name: str, edition: int) -> _Form:
+    def _form(self, name: str, schema_generation: int) -> _Form:
         for form in self._writers.get(name, ()):
-            if form.edition <= edition:
+            if form.schema_generation <= schema_generation:
                 return form
         raise CodecError(
             Reason.NOT_ENCODABLE,
-            f"expected one of {sorted(self._writers)} in an edition from {FIRST_EDITION} to {self.newest_edition}, "
-            f"got {name!r} in {edition}",
+            f"expected one of {sorted(self._writers)} in a schema generation from {FIRST_GENERATION} to "
+            f"{self.newest_generation}, "
+            f"got {name!r} in {schema_generation}",
         )
 
     def decode(self, value: bytes, expect: frozenset[str] | None = None) -> tuple[str, dict[str, Any]]:
@@ -302,9 +304,9 @@ _CODEC = Codec(CATALOGUE)
 encode = _CODEC.encode
 decode = _CODEC.decode
 narrow = _CODEC.narrow
-edition_of = _CODEC.edition_of
-NEWEST_EDITION = _CODEC.newest_edition
-"""The newest edition that this release knows."""
+generation_of = _CODEC.generation_of
+NEWEST_GENERATION = _CODEC.newest_generation
+"""The newest schema generation that this release knows."""
 
 
 def register(root: Traversable) -> None:
@@ -316,15 +318,16 @@ def register(root: Traversable) -> None:
     _CODEC.add(added(root))
 
 
-def require_edition(edition: int) -> int:
-    """Refuse an edition that this release cannot write.
+def require_generation(schema_generation: int) -> int:
+    """Refuse a schema generation that this release cannot write.
 
     Raises:
         HushstreamError: it does not know it.
     """
-    if not FIRST_EDITION <= edition <= NEWEST_EDITION:
+    if not FIRST_GENERATION <= schema_generation <= NEWEST_GENERATION:
         raise HushstreamError(
-            f"edition: expected {FIRST_EDITION} to {NEWEST_EDITION}, which this release writes, got {edition}; "
+            f"schema generation: expected {FIRST_GENERATION} to {NEWEST_GENERATION}, which this release writes, got "
+            f"{schema_generation}; "
             f"upgrade every worker and client before it is raised"
         )
-    return edition
+    return schema_generation

@@ -113,7 +113,7 @@ class JournalHead(TypedDict):
     inputs: list[InputRange]
     input_digest: bytes
     release_digest: bytes
-    edition: int
+    schema_generation: int
 
 
 class Decisions(TypedDict):

@@ -221,7 +221,7 @@ def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None
         told = work.reporting
         topics = (*work.topics.inputs, *work.topics.writes)
         labels = Labels(
-            role.name, told.outcomes, told.reasons, topics, system.homes(role), told.roles, told.edition,
+            role.name, told.outcomes, told.reasons, topics, system.homes(role), told.roles, told.schema_generation,
             told.private_work, told.private_lag, told.scope_classes,
         )  # fmt: skip
         metrics = Metrics(labels, told.reason_of)

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from hushstream.engine.budget import Place
 from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
-from hushstream.engine.editions import in_its_edition
 from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import (
     InputRange,
@@ -265,7 +265,7 @@ class HomeMachine(ABC):
         self._turn(turned_to)
         return [fold.step(journal, turned_to != STAYS)]
 
-    @in_its_edition
+    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: after a `ReplayMismatch` the state is as it was, and `reopen` may be asked for.
 
@@ -321,8 +321,8 @@ class HomeMachine(ABC):
         fold.run(covered)
         self._decoded = None
         outputs = digest_outputs(self.key, fold.outputs)
-        sequence, edition = self.chain.sequence + 1, self.chain.edition
-        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, outputs, edition)
+        sequence, schema_generation = self.chain.sequence + 1, self.chain.schema_generation
+        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, outputs, schema_generation)
         return fold, {"head": head, **fold.fields(), "turned_to": turned_to}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
-from hushstream.engine.editions import in_its_edition
+from hushstream.engine.generations import in_its_generation
 from hushstream.engine.machine import (
     InputRange,
     InputSlice,
@@ -139,7 +139,7 @@ class RaterMachine:
         fold, fields = self._folded(slices, None)
         return [Step(self.chain.append(fields), tuple(fold.outputs), tuple(fold.dead), fold.counts)]
 
-    @in_its_edition
+    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: what the journal says was predicted stands where it is the same but for a rounding.
 
@@ -165,7 +165,7 @@ class RaterMachine:
         self._decoded = None
         number = self.chain.sequence + 1 if sequence is None else sequence
         inputs, outputs = self.input_digest(covered), digest_outputs(self.key, fold.outputs)
-        head = head_fields(number, 0, ranges_of(covered), inputs, outputs, self.chain.edition)
+        head = head_fields(number, 0, ranges_of(covered), inputs, outputs, self.chain.schema_generation)
         return fold, {"head": head, **fold.fields()}
 
     def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:

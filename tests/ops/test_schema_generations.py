@@ -1,4 +1,4 @@
-"""A journal may change its edition and change back: what it released is recomputed byte for byte by whoever reads it.
+"""A journal may change its schema generation and change back: what it released is recomputed by whoever reads it.
 
 The newer release is this one with one more field in every record that a role writes, which it fills in.
 """
@@ -54,7 +54,7 @@ ADDED = {"name": "note", "type": "string", "default": ""}
 
 
 def grown(name: str) -> SchemaVersion:
-    """A record with one more field, in the second edition."""
+    """A record with one more field, in the second schema generation."""
     schema = json.loads(CATALOGUE[name][-1].text)
     *fields, last = schema["fields"]
     return make_schema_version(name, 2, {**schema, "edition": 2, "fields": [*fields, ADDED, last]})
@@ -65,13 +65,13 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     """This process is of the newer release."""
     made = Codec({name: v if name in PLAIN else (*v, grown(name)) for name, v in CATALOGUE.items()})
 
-    def encode(name: str, record: Mapping[str, Any], edition: int = 1) -> bytes:
-        return made.encode(name, record if name in PLAIN else {**record, "note": "new"}, edition)
+    def encode(name: str, record: Mapping[str, Any], schema_generation: int = 1) -> bytes:
+        return made.encode(name, record if name in PLAIN else {**record, "note": "new"}, schema_generation)
 
-    for attribute in ("decode", "narrow", "edition_of"):
+    for attribute in ("decode", "narrow", "generation_of"):
         monkeypatch.setattr(codec, attribute, getattr(made, attribute))
     monkeypatch.setattr(codec, "encode", encode)
-    monkeypatch.setattr(codec, "NEWEST_EDITION", made.newest_edition)
+    monkeypatch.setattr(codec, "NEWEST_GENERATION", made.newest_generation)
     monkeypatch.setattr(context_columns, "decode", made.decode)
     of_fold = DecisionFold.fields
     # A learner compares its fields on replay, so it must fill the new one in itself.
@@ -109,9 +109,9 @@ SYSTEMS: dict[str, Callable[[], System]] = {
 }
 
 
-def play(log: MemoryLog, system: System, edition: int, phase: int) -> None:
-    """One phase of a deployment whose workers all start anew and write an edition; something is refused too."""
-    driver = DirectDriver(log, all_machines(system, KEYS, edition), bytes(32))
+def play(log: MemoryLog, system: System, schema_generation: int, phase: int) -> None:
+    """One phase of a deployment whose workers all start anew and write one generation; something is refused too."""
+    driver = DirectDriver(log, all_machines(system, KEYS, schema_generation), bytes(32))
     size = DIMENSION if system.kind == "p2b" else ARMS * DIMENSION
 
     async def ask(client: Client, user: str) -> None:
@@ -121,7 +121,7 @@ def play(log: MemoryLog, system: System, edition: int, phase: int) -> None:
         await client.reward(event, user, answer.arm, 1.0)
 
     async def main() -> None:
-        async with Client(DirectEventLog(log, driver, PARTITIONS), edition=edition) as client:
+        async with Client(DirectEventLog(log, driver, PARTITIONS), schema_generation=schema_generation) as client:
             for topic in ("contexts", "reports", "rewards", "crowds", "releases"):
                 log.append(topic, 0, FOREIGN)
             await asyncio.gather(*(ask(client, user) for user in USERS))
@@ -130,40 +130,42 @@ def play(log: MemoryLog, system: System, edition: int, phase: int) -> None:
     asyncio.run(main())
 
 
-def editions_of(log: MemoryLog, newer: Codec) -> dict[str, list[int]]:
-    """By topic, the editions of the records that a newer release changes."""
+def generations_of(log: MemoryLog, newer: Codec) -> dict[str, list[int]]:
+    """By topic, the schema generations of the records that a newer release changes."""
     found: dict[str, list[int]] = {}
     for (topic, _), records in log.partitions():
         known = [record.value for record in records if record.value != FOREIGN]
-        named = [(newer.decode(value)[0], newer.edition_of(value)) for value in known]
-        found.setdefault(topic, []).extend(edition for name, edition in named if name not in PLAIN)
-    return {topic: editions for topic, editions in found.items() if editions}
+        named = [(newer.decode(value)[0], newer.generation_of(value)) for value in known]
+        found.setdefault(topic, []).extend(schema_generation for name, schema_generation in named if name not in PLAIN)
+    return {topic: schema_generations for topic, schema_generations in found.items() if schema_generations}
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_journal_of_two_editions_is_recomputed_byte_for_byte_by_workers_of_either(name: str, newer: Codec) -> None:
+def test_a_journal_of_two_generations_is_recomputed_byte_for_byte_by_workers_of_either(name: str, newer: Codec) -> None:
     system, log = SYSTEMS[name](), MemoryLog()
     # The third worker was not raised yet when it took over.
-    for phase, edition in enumerate((1, 2, 1, 2)):
-        play(log, system, edition, phase)
-    written = editions_of(log, newer)
+    for phase, schema_generation in enumerate((1, 2, 1, 2)):
+        play(log, system, schema_generation, phase)
+    written = generations_of(log, newer)
     if name != "p2b":
         assert set(written.pop("ledger")) == {1}, "it was all paid with the first release"
-    assert {topic: set(editions) for topic, editions in written.items()} == {topic: {1, 2} for topic in written}
+    assert {topic: set(schema_generations) for topic, schema_generations in written.items()} == {
+        topic: {1, 2} for topic in written
+    }
     assert {"decisions", "models", "dead-letters-edge"} < written.keys()
     found = verify(LogCopy.of(log), system, KEYS)
     before = {source: list(records) for source, records in log.partitions()}
     foreign = [before[one.topic, one.partition][one.offset or 0].value for one in found.findings]
     assert set(foreign) == {FOREIGN}, "nothing else was put there by another writer"
     assert found.totals[Status.EQUAL] + found.totals[Status.REPEATED] + len(foreign) == sum(found.totals.values())
-    for edition in (1, 2):
-        driver = DirectDriver(log, all_machines(system, KEYS, edition), bytes(32))
+    for schema_generation in (1, 2):
+        driver = DirectDriver(log, all_machines(system, KEYS, schema_generation), bytes(32))
         driver.pump()
         assert [step for step in driver.steps if step.journal is not None or step.releases] == []
     assert {source: list(records) for source, records in log.partitions()} == before
 
 
-def test_a_journal_record_says_its_edition_and_the_new_field_is_there_from_then_on(newer: Codec) -> None:
+def test_a_journal_record_says_its_generation_and_the_new_field_is_there_from_then_on(newer: Codec) -> None:
     system, log = p2b(), MemoryLog()
     play(log, system, 1, 0)
     play(log, system, 2, 1)
@@ -184,18 +186,23 @@ def test_an_older_release_stops_at_a_journal_that_a_newer_one_wrote(newer: Codec
         DirectDriver(log, all_machines(system, KEYS), bytes(32))
 
 
-def test_an_edition_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
+def test_an_generation_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
     system, log = p2b(), MemoryLog()
-    monkeypatch.setattr(codec, "NEWEST_EDITION", 2)
+    monkeypatch.setattr(codec, "NEWEST_GENERATION", 2)
     play(log, system, 2, 0)
     monkeypatch.undo()
-    with pytest.raises(NewerJournal, match="editions up to 1, found edition 2"):
+    with pytest.raises(NewerJournal, match="schema generations up to 1, found schema generation 2"):
         DirectDriver(log, all_machines(system, KEYS), bytes(32))
 
 
-@pytest.mark.parametrize("edition", [0, codec.NEWEST_EDITION + 1])
-def test_an_edition_that_this_release_does_not_know_is_refused_before_anything_is_written(edition: int) -> None:
-    with pytest.raises(HushstreamError, match=f"edition: expected 1 to {codec.NEWEST_EDITION}"):
-        role_work("learner", p2b(), KEYS, edition)
-    with pytest.raises(HushstreamError, match=f"got {edition}"):
-        Client(DirectEventLog(MemoryLog(), DirectDriver(MemoryLog(), (), bytes(32)), 1), edition=edition)
+@pytest.mark.parametrize("schema_generation", [0, codec.NEWEST_GENERATION + 1])
+def test_an_generation_that_this_release_does_not_know_is_refused_before_anything_is_written(
+    schema_generation: int,
+) -> None:
+    with pytest.raises(HushstreamError, match=f"schema generation: expected 1 to {codec.NEWEST_GENERATION}"):
+        role_work("learner", p2b(), KEYS, schema_generation)
+    with pytest.raises(HushstreamError, match=f"got {schema_generation}"):
+        Client(
+            DirectEventLog(MemoryLog(), DirectDriver(MemoryLog(), (), bytes(32)), 1),
+            schema_generation=schema_generation,
+        )

@@ -1,0 +1,38 @@
+"""Writing in the schema generation of what is replayed (`hushstream.schemas.catalogue`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Protocol, TypeAlias, TypeVar
+
+from hushstream.engine.chain import Chain
+from hushstream.engine.machine import InputSlice, Step
+
+
+class Chained(Protocol):
+    """A machine with a journal of its own."""
+
+    chain: Chain
+
+
+_Chained = TypeVar("_Chained", bound=Chained)
+_Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
+
+
+def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
+    """Make a `Machine.replay` write in the schema generation of the journal record that it is given.
+
+    So it gives the bytes that were released, whichever schema generation this worker writes itself.
+    """
+
+    @wraps(replay)
+    def replay_in_its_generation(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        chain = machine.chain
+        own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
+        try:
+            return replay(machine, value, slices)
+        finally:
+            chain.schema_generation = own
+
+    return replay_in_its_generation
