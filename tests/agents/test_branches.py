@@ -252,11 +252,11 @@ async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluste
     heir = await Worker(older, accept=(await word_of(older),)).take_up()
     await heir.window(200, FOUND)
     assert heir.held.sequence == cached.held.sequence == 2
-    assert heir.held.machine.spending.renewals == 2
+    assert heir.held.machine.spending.redraws == 2
     again = Worker(older, "first") if kept == "snapshot" else Worker(older)
     await again.take_up(cached=cached.held if kept == "memory" else None)
     assert again.held.machine.snapshot() == (await Worker(older).take_up()).held.machine.snapshot()
-    assert again.held.machine.spending.renewals == 2, "what the fork cost is known"
+    assert again.held.machine.spending.redraws == 2, "what the fork cost is known"
     (found,) = await again.window(300, FOUND)
     # 40 sums, each of which agrees by chance about once in 80 times.
     assert float(np.mean(third - found == difference(rigs))) < 0.25
@@ -425,10 +425,10 @@ async def test_a_doubt_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, 
     noise_found = await round_of(heir, "found", 0.0)
     # Four sums with noise of scale above 200: all of them agree by chance with a probability below 1e-7.
     assert (noise_lost != noise_found).any()
-    assert heir.held.machine.spending.renewals == 2
+    assert heir.held.machine.spending.redraws == 2
     last = await Worker(older).take_up()
     assert not last.held.machine.epoch.due, "the journal says that the doubt has had its epoch"
-    assert last.held.machine.spending.renewals == 2
+    assert last.held.machine.spending.redraws == 2
 
 
 async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_window_paid_it(shuffler: Cluster) -> None:
@@ -444,7 +444,7 @@ async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_windo
     assert heir.held.machine.epoch.due
     assert heir.held.generation == 1, "the word fits no refusal any more"
     await heir.window(300, FOUND)
-    assert heir.held.machine.spending.renewals == 2
+    assert heir.held.machine.spending.redraws == 2
     assert not (await Worker(older, accept=(word,)).take_up()).held.machine.epoch.due
 
 
@@ -460,7 +460,7 @@ async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_f
     two = await Worker(oldest, accept=(word,)).take_up()
     assert two.held.machine.epoch.due
     await two.window(400, LOST)
-    assert two.held.machine.spending.renewals == 3
+    assert two.held.machine.spending.redraws == 3
     assert two.held.machine.epoch.number == 2
 
 
@@ -481,7 +481,7 @@ async def test_the_price_of_a_lost_life_is_charged_however_little_is_left(shuffl
     await heir.window(200, FOUND)
     spending = heir.held.machine.spending
     life = spending.terms.life.cost
-    assert spending.renewals == 2
+    assert spending.redraws == 2
     assert (spending.spent.epsilon_micro, spending.spent.delta_units) == (2 * life.epsilon_micro, 2 * life.delta_units)
     again = await Worker(older).take_up()
     assert again.held.machine.spending.dump() == spending.dump(), "and any replay charges the same"

@@ -28,7 +28,7 @@ from hushstream.agents.user_store import UsersLost
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.machine import InputRecord, InputSlice, Output
 from hushstream.engine.published_state import HEAD, SLOTS, padded, record_digest, slot_key
-from hushstream.engine.users_at_rest import StoredUser
+from hushstream.engine.spilled_users import StoredUser
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 

@@ -1,4 +1,4 @@
-"""Users at rest on disk: a snapshot and its users are one, and nobody's older copy takes the place of a newer."""
+"""Spilled users on disk: a snapshot and its users are one, and nobody's older copy takes the place of a newer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
-from hushstream.engine.users_at_rest import NEVER_MS, StoredUser
+from hushstream.engine.spilled_users import NEVER_MS, StoredUser
 
 ANN, BOB = b"a" * 16, b"b" * 16
 
@@ -110,7 +110,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.users_at_rest import StoredUser
+from hushstream.engine.spilled_users import StoredUser
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])
 store.cut()
@@ -132,7 +132,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.users_at_rest import StoredUser
+from hushstream.engine.spilled_users import StoredUser
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = UserDatabase(Path(sys.argv[1]))
 store.put([StoredUser(b"a" * 16, 5, b"one")])

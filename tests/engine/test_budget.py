@@ -61,14 +61,14 @@ def test_the_headline_is_what_all_epochs_cost_under_the_budgets_filter(related):
         assert promised.cost == terms.ceiling
         assert promised.cost.fits(budget.limit)
         assert promised.price.epsilon_micro == 50_000
-        assert promised.renewals.most == terms.fits == system.budgets[0].fits
+        assert promised.redraws.most == terms.fits == system.budgets[0].fits
         assert promised.lifetime.cost.epsilon_micro == terms.fits * 32 * 50_000
         stated = system.budgets[0]
         assert stated.as_json() | {"fits": terms.fits, "planned": 1000, "filter": name} == stated.as_json()
         assert f"epochs of noise: 1000 planned, {terms.fits} fit, releases stop there" in stated.as_text()
         roomy = related.make_system(release={**SMALL, "epsilon": 0.05, "epochs": 4}, budget=budget)
         assert roomy.budgets[0].fits == 4, "a budget lets nobody pay more often than is planned"
-        assert roomy.guarantee().renewals.most == 4
+        assert roomy.guarantee().redraws.most == 4
 
 
 def test_without_a_budget_what_is_planned_is_the_limit(related, rigs):
@@ -84,7 +84,7 @@ def test_without_a_budget_what_is_planned_is_the_limit(related, rigs):
 def test_more_is_planned_than_fits_and_less_is_done(related, rigs):
     system = related.make_system(release={**SMALL, "epochs": 9}, budget=BudgetConfig(2.5, 1e-6))
     assert (system.budgets[0].planned, system.budgets[0].fits) == (9, 2)
-    assert system.guarantee().renewals.most == 2
+    assert system.guarantee().redraws.most == 2
     assert "epochs of noise: 9 planned, 2 fit, releases stop there" in system.budgets[0].as_text()
     users = rigs.make_system(slot={"lifetime_slots": 9, "after_interactions": 3}, budget=BudgetConfig(2.5, 1e-6))
     assert users.lifetime_slots == users.edge_terms().lifetime_slots == 2
@@ -196,10 +196,10 @@ def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
 
 def test_at_the_edge_too_the_headline_is_what_the_planned_epochs_cost(related):
     system = related.make_system(release={**SMALL, "noise_at": "learner"}, budget=BudgetConfig(8.0, 1e-6))
-    assert system.guarantee().renewals is None
+    assert system.guarantee().redraws is None
     assert system.guarantee().epsilon_micro == 1_000_000
     twice = related.make_system(release={**SMALL, "noise_at": "learner", "epochs": 2}, budget=BudgetConfig(8.0, 1e-6))
-    assert twice.guarantee().renewals.most == 2
+    assert twice.guarantee().redraws.most == 2
     assert twice.guarantee().epsilon_micro == 2_000_000
 
 

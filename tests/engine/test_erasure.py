@@ -180,13 +180,13 @@ def test_neither_new_rewards_nor_another_epoch_bring_his_sums_back(related, mode
     rows = related.some_rewards(1, 1)[0]
     again = machine.system.noised_sums(machine.key, machine.chain.genesis_nonce, 0, 0)
     again.load(noised_sums.dump())
-    renoised = machine.system.noised_sums(machine.key, machine.chain.genesis_nonce, 1, 0)
-    renoised.renoise(noised_sums)
+    redrawn = machine.system.noised_sums(machine.key, machine.chain.genesis_nonce, 1, 0)
+    redrawn.redraw(noised_sums)
     turned = machine.system.noised_sums(related.SECRET, machine.chain.genesis_nonce, 2, 0)
     turned.continue_from(noised_sums, released=True)
     state = noised_sums.dump()
     one = related_rows(related, (ANN, *rows[1:]))
-    for held in (noised_sums, again, renoised, turned):
+    for held in (noised_sums, again, redrawn, turned):
         with pytest.raises(HushstreamError, match="got one who was erased"):
             held.sums(node)
         with pytest.raises(HushstreamError, match="got one who was erased"):

@@ -196,10 +196,10 @@ def test_the_epoch_of_a_doubt_pays_again_and_any_replay_opens_it(rigs, release):
     restored.start(kept.genesis)
     restored.restore(kept.machine.snapshot())
     kept.machine = restored
-    assert kept.machine.spending.renewals == 1
+    assert kept.machine.spending.redraws == 1
     next_window(rigs, kept, 200, FOUND)
     next_window(rigs, kept, 300, LOST)
-    assert kept.machine.spending.renewals == 2, "the doubt's epoch paid, once"
+    assert kept.machine.spending.redraws == 2, "the doubt's epoch paid, once"
     scope = codec.decode(kept.journal[1])[1]["debit"]["scope"]
     assert scope.endswith(f"/renewal/1/{DOUBT.hex()}")
     fresh = rigs.ShufflerMachine(kept.system, 0, kept.key)
@@ -214,7 +214,7 @@ def test_fresh_windows_need_no_doubt_where_no_fork_was_seen(rigs):
     _, kept = windows_of(rigs, {"window_slots": 4, "epsilon": 0.05})
     assert not kept.machine.distrust(DOUBT)
     next_window(rigs, kept, 200, FOUND)
-    assert kept.machine.spending.renewals == 1
+    assert kept.machine.spending.redraws == 1
 
 
 def test_without_room_in_the_budget_nothing_is_released_after_a_doubt(rigs):
@@ -324,7 +324,7 @@ def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(relate
     restored.restore(kept.machine.snapshot())
     kept.machine = restored
     _, exact = step_after(related, kept, [(number, everyone(related, number)) for number in (1, 2)])
-    assert kept.machine.spending.renewals == 2
+    assert kept.machine.spending.redraws == 2
     debits = [codec.decode(value)[1]["debit"] for value in kept.journal]
     assert [debit["epsilon_micro"] > 0 for debit in debits] == [True, True, False]
     assert {debit["scope"] for debit in debits[1:]} == {f"epoch/0/1/renewal/1/{DOUBT.hex()}"}
@@ -343,7 +343,7 @@ def test_what_answers_a_doubt_is_in_the_journal_whatever_was_released_before_it(
     kept.machine.distrust(DOUBT, forked=True, lives=3)
     assert not kept.machine.answers(1)
     step_after(related, kept, [(1, everyone(related, 1))])
-    assert kept.machine.spending.renewals == 4, "three lives are known to have been paid for, this is the next"
+    assert kept.machine.spending.redraws == 4, "three lives are known to have been paid for, this is the next"
     assert codec.decode(kept.journal[1])[1]["debit"]["scope"] == f"epoch/0/1/renewal/3/{DOUBT.hex()}"
     fresh = kept.fresh()
     kept.replayed(fresh)
@@ -354,7 +354,7 @@ def test_what_answers_a_doubt_is_in_the_journal_whatever_was_released_before_it(
     adopting.start(kept.genesis)
     related.recover(kept, adopting)
     assert adopting.answers(1)
-    assert adopting.spending.renewals == 4
+    assert adopting.spending.redraws == 4
 
 
 def test_two_counters_that_doubt_at_the_same_place_share_no_noise(related):
@@ -467,7 +467,7 @@ def test_the_epoch_of_a_learners_doubt_pays_again_and_any_replay_opens_it(relate
     restored.restore(kept.machine.snapshot())
     kept.machine = restored
     edge_sums(related, kept, "found", 0.3)
-    assert kept.machine.spending.renewals == 2
+    assert kept.machine.spending.redraws == 2
     fresh = kept.fresh()
     again = kept.replayed(fresh)
     assert again.releases("releases")[-len(kept.seen.releases("releases")) :] == kept.seen.releases("releases")
@@ -545,7 +545,7 @@ def test_a_lift_goes_on_counting_over_the_epoch_of_a_doubt(rigs):
     assert record_kept["leaf"] == record_lost["leaf"]
     assert record_kept["counter"] == record_lost["counter"]
     assert record_kept["release_id"] != record_lost["release_id"]
-    assert kept.machine.spending.renewals == 2
+    assert kept.machine.spending.redraws == 2
     fresh = rigs.LearnerMachine(kept.system, 0, kept.key)
     again = kept.replayed(fresh)
     assert again.releases("lift")[-1:] == kept.seen.releases("lift")[-1:]

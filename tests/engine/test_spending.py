@@ -40,22 +40,22 @@ def test_an_epoch_is_paid_once_and_its_steps_are_covered():
 
 def test_steps_of_an_epoch_whose_price_was_refused_stay_withheld_and_cost_nothing():
     spending = Spending(terms(), 0)
-    renewals = [Place(epoch, 0, epoch) for epoch in range(3)]
-    assert played(spending, renewals) == [PAID, PAID, REFUSED]
-    assert played(spending, [renewals[2]] * 3) == [STILL] * 3
-    asked = spending.ask(renewals[2])
+    redraws = [Place(epoch, 0, epoch) for epoch in range(3)]
+    assert played(spending, redraws) == [PAID, PAID, REFUSED]
+    assert played(spending, [redraws[2]] * 3) == [STILL] * 3
+    asked = spending.ask(redraws[2])
     assert (asked.debit.scope, asked.debit.cost) == ("epoch/0/2/renewal/2", Cost(0))
     assert str(asked.refused) == f"budget of deployment/0: asked {PRICE.cost}; left {Cost(0)}"
-    assert spending.refusal(renewals[2]) == asked.refused
+    assert spending.refusal(redraws[2]) == asked.refused
     assert spending.spent == PRICE.cost + PRICE.cost
-    assert spending.renewals == 2
+    assert spending.redraws == 2
 
 
 def test_an_epoch_that_a_turned_key_begins_is_paid_for_its_own_units_and_renews_nothing():
     spending = Spending(terms(fits=1), 0)
     assert played(spending, [Place(0), Place(1), Place(1), Place(2)]) == [PAID, PAID, COVERED, PAID]
     assert spending.spent == PRICE.cost
-    assert played(spending, [Place(3, 0, 1), Place(4, 0, 1)]) == [REFUSED, REFUSED], "a refused renewal stays refused"
+    assert played(spending, [Place(3, 0, 1), Place(4, 0, 1)]) == [REFUSED, REFUSED], "a refused redraw stays refused"
 
 
 def test_windows_lie_side_by_side_and_each_pays_its_own_scope():
@@ -86,7 +86,7 @@ def test_a_renewal_brings_the_lives_of_which_this_journal_has_no_record(composit
     assert played(behind, [Place(1, 0, 2)]) == [PAID]
     assert played(whole, [Place(0), Place(1, 0, 1), Place(2, 0, 2)]) == [PAID] * 3
     assert behind.spent == whole.spent
-    assert behind.renewals == whole.renewals == 3
+    assert behind.redraws == whole.redraws == 3
     again = Spending(one_life, 0)
     again.load(behind.dump())
     assert again.refusal(Place(2, 0, 3)) == whole.refusal(Place(3, 0, 3))
@@ -105,7 +105,7 @@ def test_what_the_journal_says_was_paid_is_taken_whatever_the_limit():
     spending = Spending(terms(fits=1), 0)
     spending.adopt(Place(0))
     spending.adopt(Place(1, 0, 1))
-    assert (spending.spent, spending.renewals) == (PRICE.cost + PRICE.cost, 2)
+    assert (spending.spent, spending.redraws) == (PRICE.cost + PRICE.cost, 2)
     assert played(spending, [Place(2, 0, 2)]) == [REFUSED]
 
 
@@ -197,7 +197,7 @@ def test_a_mismatch_puts_back_what_was_spent(related):
 
 
 def test_two_states_of_one_journal_count_each_others_epochs(related):
-    """One state renewed the noise; another that adopts its record must not have room for one renewal more."""
+    """One state renewed the noise; another that adopts its record must not have room for one redraw more."""
     values = {**related.DEFAULTS["release"], "epochs": 2}
     rig = related.CounterRig(related.make_system(release=values), related.SECRET)
     rig.rewards(0, related.some_rewards(0, 4))
@@ -216,7 +216,7 @@ def test_two_states_of_one_journal_count_each_others_epochs(related):
     other.start(rig.genesis)
     other.restore(unaware)
     related.recover(rig, other, rig.journal[1:])
-    assert other.spending.renewals == 2
+    assert other.spending.redraws == 2
     assert other.refused is not None
     price = rig.system.guarantee().price
     assert other.spending.spent == replace(

@@ -108,11 +108,11 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
     machine = work.make_machine(0)
     price = system.promises.releases.price.epsilon_micro
     seen = []
-    for renewal in range(5):
+    for redraw in range(5):
         shown = work.reporting.gauges(machine)
         assert shown["reward_price_micro_epsilon"] == price
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
-        machine.epoch = NoiseEpoch(renewal, renewal)
-        machine.spending.ask(Place(renewal, renewal=renewal))
+        machine.epoch = NoiseEpoch(redraw, redraw)
+        machine.spending.ask(Place(redraw, redraw=redraw))
     assert seen == [(0, False), (1, False), (2, False), (3, False), (3, True)]

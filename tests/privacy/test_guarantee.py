@@ -34,7 +34,7 @@ KEYS = {
     "private_as_stated",
     "claimed",
     "computational",
-    "renewals",
+    "redraws",
     "reproducible",
     "contents",
     "unnoised",

@@ -25,7 +25,7 @@ from hushstream.engine.machine import Output
 from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
 from hushstream.engine.published_state import Head, record_digest
-from hushstream.engine.users_at_rest import KeepsUsers
+from hushstream.engine.spilled_users import KeepsUsers
 
 logger = logging.getLogger(__name__)
 

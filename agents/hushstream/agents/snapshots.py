@@ -1,7 +1,7 @@
 """Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
 
 They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. What is published
-is one stream of bytes: the snapshot behind its length, then users at rest, if there are any, one after the other, and
+is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one after the other, and
 zeros.
 """
 
@@ -23,7 +23,7 @@ from hushstream.agents.datadir import force_folder
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.published_state import padded
-from hushstream.engine.users_at_rest import StoredUser
+from hushstream.engine.spilled_users import StoredUser
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class SnapshotStore:
         self._saving: dict[int, asyncio.Future[None]] = {}
 
     def users(self, partition: int) -> UserDatabase:
-        """The users at rest of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
+        """The spilled users of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
         path = self._directory / f"{partition}.users"
         if partition in self._users and not path.exists():
             self._users.pop(partition).close()
@@ -87,7 +87,7 @@ class SnapshotStore:
         return self._users[partition]
 
     def behind(self, partition: int) -> bool:
-        """Whether a machine that is still in memory has lost its users at rest to a newer owner's snapshot."""
+        """Whether a machine that is still in memory has lost its spilled users to a newer owner's snapshot."""
         return partition in self._users and self._users[partition].behind
 
     def path(self, partition: int) -> Path:

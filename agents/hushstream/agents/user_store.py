@@ -1,4 +1,4 @@
-"""A learner's users at rest on disk: one SQLite file for each partition, together with its snapshot.
+"""A learner's spilled users on disk: one SQLite file for each partition, together with its snapshot.
 
 What a machine puts to rest goes into a private database that vanishes with the process. At a snapshot's cut that
 one is closed and another begun; saving moves what was cut into the file, in one transaction with the snapshot, while
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import JournalLost, WorkerError
-from hushstream.engine.users_at_rest import StoredUser
+from hushstream.engine.spilled_users import StoredUser
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class UsersLost(JournalLost):
 
 
 class UserDatabase:
-    """Users at rest of one partition (`hushstream.engine.users_at_rest.UserStore`).
+    """Spilled users of one partition (`hushstream.engine.spilled_users.UserStore`).
 
     `save` may run in a thread of its own while the machine calls what `UserStore` has; nothing else may.
     """
@@ -270,7 +270,7 @@ class UserDatabase:
             with layer:
                 layer.executemany(_PUT, users)
         except sqlite3.OperationalError as error:
-            logger.warning("%s: users stay in memory, as none can be put to rest: %s", self._path, error)
+            logger.warning("%s: users stay in memory, as none can be spilled: %s", self._path, error)
             return False
         return True
 

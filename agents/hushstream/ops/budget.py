@@ -253,7 +253,7 @@ class _Place(NamedTuple):
 
     partition: int
     order: int
-    renewal: int
+    redraw: int
     doubt: str
     scope: str
 
@@ -299,12 +299,10 @@ class _Book:
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
             paid = {
-                (p.renewal, p.doubt)
-                for p, c in self._charges.items()
-                if p.partition == partition and c.spent != Cost(0)
+                (p.redraw, p.doubt) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
             }
-            # The n-th renewal is charged with all before it, also those whose entries were lost.
-            lives = max((renewal + 1 for renewal, _ in paid), default=0)
+            # The n-th redraw is charged with all before it, also those whose entries were lost.
+            lives = max((redraw + 1 for redraw, _ in paid), default=0)
             total = times(terms.limit.price(terms.life), max(lives, len(paid)))
             found.append(
                 Account(

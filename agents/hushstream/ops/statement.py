@@ -157,13 +157,13 @@ def _who(system: System, operator: OperatorFacts) -> Section:
 
 def _parameters(system: System, promises: Promises) -> Section:
     promise, lift = promises.releases, promises.lift
-    renewals = promise.renewals
+    redraws = promise.redraws
     facts = [
         ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
         ("delta for one unit", delta_text(promise.delta_units)),
     ]
-    if renewals is not None:
-        facts.append(("of that, one of its epochs of noise", f"{renewals.price}, {renewals.most} times"))
+    if redraws is not None:
+        facts.append(("of that, one of its epochs of noise", f"{redraws.price}, {redraws.most} times"))
     facts += [
         ("unit", promise.unit),
         ("neighbours", promise.relation),

@@ -51,7 +51,7 @@ FilterName = Literal["basic", "zcdp", "renyi"]
 FILTER_NAMES: tuple[FilterName, ...] = ("basic", "zcdp", "renyi")
 
 _LARGEST_EPSILON = 1e6
-_RENEWAL = "/renewal/"
+_REDRAW = "/renewal/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ class Place(NamedTuple):
     Attributes:
         epoch: of the noise; it never falls.
         window: where every window is charged for itself, its number; it never falls.
-        renewal: how often noise was drawn anew, until then, over units that had been released, or may have been: their
-            lives pay again. An epoch that a turned key begins draws none over them, so it renews nothing.
+        redraw: how often noise was drawn anew, until then, over units that had been released, or may have been: their
+            lives pay again. An epoch that a turned key begins draws none over them, so it redraws nothing.
         doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
     """
 
     epoch: int
     window: int = 0
-    renewal: int = 0
+    redraw: int = 0
     doubt: str = ""
 
 
@@ -127,7 +127,7 @@ class SpendingTerms:
         own: kind of the own scopes: ``epoch``, ``window`` or ``lift``.
         price: what one charge costs its own scope; the scope is filled in.
         releases: how many releases one charge pays for; None: any number.
-        life: what a renewal costs the deployment scope (the first release is one); the scope is filled in.
+        life: what a redraw costs the deployment scope (the first release is one); the scope is filled in.
         deployment: kind of the deployment scope: ``deployment``, or ``deployment-lift``.
         limit: of the deployment scope.
         composition: the limit's filter.
@@ -149,7 +149,7 @@ class SpendingTerms:
             "epoch": f"epoch/{partition}/{place.epoch}",
         }
         doubt = f"/{place.doubt}" if place.doubt else ""
-        return names[self.own] + (f"{_RENEWAL}{place.renewal}{doubt}" if place.renewal else "")
+        return names[self.own] + (f"{_REDRAW}{place.redraw}{doubt}" if place.redraw else "")
 
     def deployment_scope(self, partition: int) -> str:
         """The deployment scope of a home partition."""
@@ -163,12 +163,12 @@ class SpendingTerms:
 
     @property
     def fits(self) -> int:
-        """How many renewals the limit admits, the first release among them."""
-        return largest_that(lambda renewals: self.limit.admits(times(self.limit.price(self.life), renewals)))
+        """How many redraws the limit admits, the first release among them."""
+        return largest_that(lambda redraws: self.limit.admits(times(self.limit.price(self.life), redraws)))
 
     @property
     def ceiling(self) -> Cost:
-        """What all the renewals cost together that the limit admits."""
+        """What all the redraws cost together that the limit admits."""
         return self.limit.cost(times(self.limit.price(self.life), self.fits))
 
 
@@ -178,13 +178,13 @@ class OwnScope(NamedTuple):
     Attributes:
         partition: whose it is.
         order: number of the epoch or window; 0 for a lift.
-        renewal: see `Place.renewal`.
+        redraw: see `Place.redraw`.
         doubt: see `Place.doubt`.
     """
 
     partition: int
     order: int
-    renewal: int
+    redraw: int
     doubt: str
 
     @classmethod
@@ -194,11 +194,11 @@ class OwnScope(NamedTuple):
         Raises:
             ValueError: not the name of such a scope.
         """
-        name, _, renewal = scope.partition(_RENEWAL)
+        name, _, redraw = scope.partition(_REDRAW)
         found, *numbers = name.split("/")
         if found != kind or len(numbers) != (1 if kind == "lift" else 2):
             raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
-        count, _, doubt = renewal.partition("/")
+        count, _, doubt = redraw.partition("/")
         order = int(numbers[1]) if len(numbers) > 1 else 0
         return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(doubt).hex())
 

@@ -159,7 +159,7 @@ class DecisionRole(ABC):
         """Whether it is drawn before what it covers is all there."""
 
     @abstractmethod
-    def _renew(self) -> None:
+    def _redraw(self) -> None:
         """Noise what is held again, under noise of the epoch that has begun."""
 
     # What a driver asks before it reads.
@@ -180,8 +180,8 @@ class DecisionRole(ABC):
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch of a doubt."""
         if self.epoch.due:
-            self.epoch.renew(self._writing)
-            self._renew()
+            self.epoch.redraw(self._writing)
+            self._redraw()
         return self.epoch.place()
 
     @property

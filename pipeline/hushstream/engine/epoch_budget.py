@@ -20,7 +20,7 @@ from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, f
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_value
 from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.promise import Guarantee, Lifetime, Renewals
+from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
 
 
 def epoch_terms(one: Guarantee, mechanism: str, epochs: int, budget: BudgetConfig | None) -> SpendingTerms:
@@ -66,7 +66,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
         replace_one=exchanged,
         lifetime=Lifetime(life.slots, life.devices, _often(life.cost, most)),
         residue_units=min(together.delta_units, residue),
-        renewals=Renewals(most, one.cost),
+        redraws=Redraws(most, one.cost),
     )
 
 

@@ -27,7 +27,7 @@ DOUBT_BYTES = 16
 EPOCH = record(
     "Epoch",
     number="int",
-    renewals="int",
+    redraws="int",
     doubt="bytes",
     due="boolean",
     pending="bytes",
@@ -50,7 +50,7 @@ class NoiseEpoch:
 
     Attributes:
         number: of the epoch; it never falls.
-        renewals: how many of them are paid for by all whom they noised again: not those that a turned key began.
+        redraws: how many of them are paid for by all whom they noised again: not those that a turned key began.
         doubt: nonce of the last one that a doubt opened; empty before.
         due: whether the next release opens an epoch, since what was released can no longer be released again, or
             something else may have been.
@@ -60,7 +60,7 @@ class NoiseEpoch:
     """
 
     number: int = 0
-    renewals: int = 0
+    redraws: int = 0
     doubt: bytes = b""
     due: bool = False
     pending: bytes = b""
@@ -72,18 +72,18 @@ class NoiseEpoch:
 
     def place(self, window: int = 0) -> Place:
         """The charge of what is released in this epoch."""
-        return Place(self.number, window, self.renewals, self.doubt.hex())
+        return Place(self.number, window, self.redraws, self.doubt.hex())
 
     def next_place(self, window: int = 0) -> Place:
         """The charge of the next release."""
         if not self.due:
             return self.place(window)
-        return Place(self.number + 1, window, self._renewed, (self.pending or self.doubt).hex())
+        return Place(self.number + 1, window, self._redraws_with_next, (self.pending or self.doubt).hex())
 
     @property
-    def _renewed(self) -> int:
-        """How many renewals the next epoch makes."""
-        return max(self.renewals + 1, self.lives)
+    def _redraws_with_next(self) -> int:
+        """How many redraws the next epoch makes."""
+        return max(self.redraws + 1, self.lives)
 
     def answers(self, sequence: int) -> bool:
         """Whether a doubt that arose behind a journal record has had its epoch: opened, or refused by the budget."""
@@ -114,7 +114,7 @@ class NoiseEpoch:
         doubt = bytes.fromhex(found.doubt)
         self.due = number > self.number
         self.pending = doubt if self.due and doubt != self.doubt else b""
-        self.lives = found.renewal if self.due else 0
+        self.lives = found.redraw if self.due else 0
 
     def adopt(self, number: int, scope: str, kind: str, sequence: int) -> None:
         """Stand where the journal says that an epoch was begun; one that was not begun here noised all again.
@@ -125,13 +125,13 @@ class NoiseEpoch:
         doubt = bytes.fromhex(found.doubt)
         self.due, self.pending, self.lives = True, b"", 0
         if number > self.number:
-            self.number, self.renewals = number, max(self.renewals + 1, found.renewal)
+            self.number, self.redraws = number, max(self.redraws + 1, found.redraw)
         if doubt != self.doubt:
             self.doubt, self.opened = doubt, sequence
 
-    def renew(self, sequence: int) -> None:
+    def redraw(self, sequence: int) -> None:
         """Open the epoch that is due, with the journal record ``sequence``."""
-        self.number, self.renewals = self.number + 1, self._renewed
+        self.number, self.redraws = self.number + 1, self._redraws_with_next
         if self.pending:
             self.doubt, self.opened = self.pending, sequence
         self.due, self.pending, self.lives = False, b"", 0

@@ -315,7 +315,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     def _make(self, closed: Closed, high: int, turned_to: bytes) -> Made:
         if self.epoch.due:
-            self.epoch.renew(self.chain.sequence + 1)
+            self.epoch.redraw(self.chain.sequence + 1)
             self.redraw()
         # 1. Ask: what was paid for is in the state, so a replay is told the same.
         asked = self.spending.ask(self.epoch.place(self.place_of(closed)))

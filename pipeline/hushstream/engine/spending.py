@@ -4,7 +4,7 @@ The answers follow from the configuration and from what was asked before, so a r
 it needs a record of its own. A refusal changes no sum, and is given again for every further release of that charge:
 the steps of an epoch whose price was refused are withheld with it.
 
-A renewal that is paid for brings those before it that were not: where a doubt's epoch is the n-th life of a deployment
+A redraw that is paid for brings those before it that were not: where a doubt's epoch is the n-th life of a deployment
 and the journal that goes on has lost the records of some before, these are charged with it. They were released.
 """
 
@@ -24,11 +24,11 @@ SPENDING = record(
     "Spending",
     epoch="long",
     window="long",
-    renewal="long",
+    redraw="long",
     doubt="string",
     charged="boolean",
     newest="long",
-    renewals="long",
+    redraws="long",
     own=array("bytes"),
     deployment=array("bytes"),
 )
@@ -58,19 +58,19 @@ class Spending:
 
     Attributes:
         terms: prices and limits.
-        renewals: how often the deployment scope has paid.
+        redraws: how often the deployment scope has paid.
     """
 
     def __init__(self, terms: SpendingTerms, partition: int) -> None:
         """Nothing is spent."""
         self.terms = terms
-        self.renewals = 0
+        self.redraws = 0
         self._partition = partition
         self._ledger = terms.ledger(partition)
         self._place = _NOWHERE
         self._charged = False
         self._newest = -1
-        """The newest renewal that was paid for."""
+        """The newest redraw that was paid for."""
 
     @property
     def spent(self) -> Cost:
@@ -120,11 +120,11 @@ class Spending:
         return {
             "epoch": self._place.epoch,
             "window": self._place.window,
-            "renewal": self._place.renewal,
+            "redraw": self._place.redraw,
             "doubt": self._place.doubt,
             "charged": self._charged,
             "newest": self._newest,
-            "renewals": self.renewals,
+            "redraws": self.redraws,
             "own": _packed(totals.get(self._own_scope(self._place), ())),
             "deployment": _packed(totals[self.terms.deployment_scope(self._partition)]),
         }
@@ -135,8 +135,8 @@ class Spending:
         Raises:
             LedgerError: not the sums of such a ledger.
         """
-        self._place = Place(state["epoch"], state["window"], state["renewal"], state["doubt"])
-        self._charged, self._newest, self.renewals = state["charged"], state["newest"], state["renewals"]
+        self._place = Place(state["epoch"], state["window"], state["redraw"], state["doubt"])
+        self._charged, self._newest, self.redraws = state["charged"], state["newest"], state["redraws"]
         totals = {
             self._own_scope(self._place): _sums(state["own"]),
             self.terms.deployment_scope(self._partition): _sums(state["deployment"]),
@@ -152,7 +152,7 @@ class Spending:
         life = replace(terms.life, scope=terms.deployment_scope(self._partition))
         if place == self._place and self._charged:
             own = replace(own, cost=Cost(0), curve=())
-        return own, self._lives(life, max(0, place.renewal - self._newest))
+        return own, self._lives(life, max(0, place.redraw - self._newest))
 
     def _lives(self, life: Debit, count: int) -> Debit:
         """The price of so many lives, in the units in which the filter adds up prices."""
@@ -169,9 +169,9 @@ class Spending:
 
     def _note_paid(self, place: Place) -> None:
         """Note that a charge was paid for."""
-        if place.renewal > self._newest:
-            self.renewals += place.renewal - self._newest
-            self._newest = place.renewal
+        if place.redraw > self._newest:
+            self.redraws += place.redraw - self._newest
+            self._newest = place.redraw
         self._charged = True
 
     def _own_scope(self, place: Place) -> str:

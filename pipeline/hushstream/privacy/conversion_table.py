@@ -42,19 +42,19 @@ class ConversionRow:
 
 
 def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
-    """The price of one unit, and of all units of one user, over all renewals of the noise.
+    """The price of one unit, and of all units of one user, over all redraws of the noise.
 
     Empty for a mechanism that is priced by (epsilon, delta) alone: no rho follows from one.
 
     Guarantee:
         n units of one person move the sums n times as far: n epsilon, n^2 rho (group privacy; for Gaussian noise see
-        `hushstream.counting.counter`). Renewals are independent draws over the same units: rhos add. Epsilon at a
+        `hushstream.counting.counter`). Redraws are independent draws over the same units: rhos add. Epsilon at a
         delta is the least of the pure one and of what rho gives.
     """
     pure = promise.rho_micro is None and promise.delta_units == promise.residue_units and promise.claimed is None
     if promise.rho_micro is None and not pure:
         return ()
-    times = 1 if promise.renewals is None else promise.renewals.most
+    times = 1 if promise.redraws is None else promise.redraws.most
     units = promise.lifetime.slots * promise.lifetime.devices
     several = () if units == 1 else ((units, f"all {units} of one user"),)
     return tuple(_row(promise, times, count, covers) for count, covers in ((1, promise.unit), *several))

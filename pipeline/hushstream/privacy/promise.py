@@ -72,7 +72,7 @@ class Lifetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Renewals:
+class Redraws:
     """Noise that may be drawn anew over the same units, each time at a price: the figures of one time.
 
     Attributes:
@@ -109,7 +109,7 @@ class Guarantee:
         private_as_stated: False when the claim beside it is not what holds, or content leaves un-noised beside it.
         claimed: the claim of the paper whose calibration this is, if it is one.
         reproducible: True when the key comes from a seed.
-        renewals: where noise may be drawn more than once over a unit; None: it is drawn once.
+        redraws: where noise may be drawn more than once over a unit; None: it is drawn once.
         rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
             None where the mechanism is priced by (epsilon, delta) alone.
         contents: what each topic of the deployment holds of persons; empty for a mechanism by itself.
@@ -132,7 +132,7 @@ class Guarantee:
     claimed: Claim | None = None
     reproducible: bool = False
     computational: str = COMPUTATIONAL
-    renewals: Renewals | None = None
+    redraws: Redraws | None = None
     rho_micro: int | None = None
     contents: tuple[Content, ...] = ()
 
@@ -176,8 +176,8 @@ class Guarantee:
 
     @property
     def price(self) -> Cost:
-        """What one charge costs a unit: all of `cost`, or the part of one renewal."""
-        return self.cost if self.renewals is None else self.renewals.price
+        """What one charge costs a unit: all of `cost`, or the part of one redraw."""
+        return self.cost if self.redraws is None else self.redraws.price
 
     @property
     def warning(self) -> str | None:
@@ -230,7 +230,7 @@ class Guarantee:
             "claimed": None if self.claimed is None else self.claimed.as_json(),
             "computational": self.computational,
             "reproducible": self.reproducible,
-            "renewals": None if self.renewals is None else self.renewals.as_json(),
+            "redraws": None if self.redraws is None else self.redraws.as_json(),
             "contents": [content.as_json() for content in self.contents],
             "unnoised": list(self.unnoised),
         }
@@ -285,7 +285,7 @@ class Guarantee:
             f"Mechanism: {self.mechanism}.",
             f"Epsilon: {epsilon_text(self.epsilon_micro)} for {self.unit}.",
             f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
-            *self._renewal_lines(),
+            *self._redraw_lines(),
             f"Relation: {self.relation}.",
             f"One report against another report: {self.replace_one}.",
             f"Lifetime: {self.lifetime.cost} for {self.units_in_life}.",
@@ -307,10 +307,10 @@ class Guarantee:
         at_that = self.epsilon_micro == self.claimed.epsilon_micro
         return f"at that epsilon, delta {delta_text(self.delta_units)}" if at_that else str(self.cost)
 
-    def _renewal_lines(self) -> list[str]:
-        if self.renewals is None:
+    def _redraw_lines(self) -> list[str]:
+        if self.redraws is None:
             return []
-        most, price = self.renewals.most, self.renewals.price
+        most, price = self.redraws.most, self.redraws.price
         return [f"One epoch of noise: {price}; the figures above are for all {most} that there may be."]
 
 

@@ -215,7 +215,7 @@ def _of_rewards(
     if release.mechanism == "exact":
         return
     law, promise = law_of(release, features), release_guarantee(release, features, NODES, budget)
-    epochs = 1 if promise.renewals is None else promise.renewals.most
+    epochs = 1 if promise.redraws is None else promise.redraws.most
     gaussian = isinstance(law, Gaussian)
     slack = CONCENTRATED if gaussian else PURE
     if isinstance(law, KNorm):
@@ -267,8 +267,8 @@ def _of_budget(budget: BudgetConfig) -> Iterator[Case]:
         except ConfigurationError:
             continue  # not one epoch fits: nothing is promised
         law = law_of(release, FeatureConfig(dimension=3))
-        epochs = 1 if promise.renewals is None else promise.renewals.most
-        cost = promise.price if promise.renewals is None else promise.cost
+        epochs = 1 if promise.redraws is None else promise.redraws.most
+        cost = promise.price if promise.redraws is None else promise.cost
         many = replace(law, count=epochs * law.count)
         compared = budget.filter != "basic" and epochs > 1 and not isinstance(law, KNorm)
         filter_ = filter_of(budget)

@@ -340,7 +340,7 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert promised.epsilon_micro == 500_000
     assert promised.unit == "one reward"
     assert promised.lifetime.cost.epsilon_micro == 5_000_000
-    assert promised.renewals is None
+    assert promised.redraws is None
     assert promised.zone == "counter"
     more = guarantee(epsilon=0.5, epochs=3)
     assert more.epsilon_micro == 1_500_000, "the headline is for all epochs"
@@ -348,7 +348,7 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert more.delta_units == more.residue_units == 3 * promised.delta_units
     assert more.lifetime.cost.epsilon_micro == 15_000_000
     assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
-    assert more.as_json()["renewals"]["most"] == 3
+    assert more.as_json()["redraws"]["most"] == 3
 
 
 def test_k_norm_noise_promises_the_pure_epsilon_by_the_features_length():

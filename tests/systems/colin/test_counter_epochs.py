@@ -143,7 +143,7 @@ def test_the_next_release_has_new_noise_on_every_sum_and_pays_its_full_price_onc
     machine = started(rig)
     steps = related.recover(rig, machine)
     assert [step.counts.get("diverged", 0) for step in steps] == [0, 1, 1], "what follows from it has diverged too"
-    assert machine.spending.renewals == 1
+    assert machine.spending.redraws == 1
     everyone = [(node, [0.1, 0.2, 0.3], 1.0) for node in range(3)]
     first, second = (go_on(rig, machine, 10 + turn, [*everyone, everyone[0]]) for turn in range(2))
     head = codec.decode(first.journal)[1]
@@ -157,7 +157,7 @@ def test_the_next_release_has_new_noise_on_every_sum_and_pays_its_full_price_onc
     assert (entry["debit"]["scope"], entry["entry_id"]) == ("epoch/0/1/renewal/1", release["release_id"])
     assert codec.decode(second.journal)[1]["debit"]["epsilon_micro"] == 0
     assert not decoded(second, "ledger", "LedgerEntry")
-    assert machine.spending.renewals == 2
+    assert machine.spending.redraws == 2
     # The sums are those of the log as it is now; under the noise of epoch 0 no number of them stood.
     blocks, sums = related.arrays_of(release)
     exact = related.lattice_sums(all_rows(related, rig)[:-4])
@@ -202,7 +202,7 @@ def test_where_no_further_epoch_is_allowed_nothing_is_released_and_the_counter_g
         assert (head["leaf"], head["head"]["epoch"]) == (STEPS + 1 + turn, 1)
     price = rig.system.guarantee().price
     assert str(machine.refused).startswith(f"budget of deployment/0: asked {price}; left epsilon 0, ")
-    assert machine.spending.renewals == 1
+    assert machine.spending.redraws == 1
     again = started(rig)
     related.recover(rig, again)
     assert again.snapshot() == machine.snapshot()

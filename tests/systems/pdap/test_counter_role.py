@@ -375,7 +375,7 @@ def test_after_a_changed_input_the_next_window_is_under_new_noise_and_pays_its_p
     assert first["head"]["epoch"] == 1
     assert first["debit"]["epsilon_micro"] == 1_000_000
     assert first["debit"]["scope"] == "epoch/0/1/renewal/1"
-    assert machine.spending.renewals == 2
+    assert machine.spending.redraws == 2
     later = [codec.decode(step.journal)[1]["debit"]["epsilon_micro"] for step in found[1:] if step.journal]
     assert set(later) <= {0}
 

@@ -68,8 +68,8 @@ def test_a_budget_admits_whole_epochs_and_says_how_many(pdap):
     assert budget_facts(settings).fits == 3
     found = release_guarantee(settings)
     assert found.epsilon_micro == 1_500_000
-    assert found.renewals.most == 3
-    assert found.renewals.price.epsilon_micro == 500_000
+    assert found.redraws.most == 3
+    assert found.redraws.price.epsilon_micro == 500_000
     assert found.lifetime.cost.epsilon_micro == 3 * 100 * 500_000
 
 

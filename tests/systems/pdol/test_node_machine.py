@@ -474,7 +474,7 @@ def test_a_changed_input_gives_nothing_again_and_the_next_release_pays_for_noise
     fresh = [one for one in rig.sums() if one["epoch"] == 1]
     assert fresh
     assert fresh[0]["generation"] > released["generation"], "another counter takes the slots from here on"
-    assert heir.spending.renewals == 2
+    assert heir.spending.redraws == 2
     entries = rig.seen.records("ledger", "LedgerEntry")
     assert [entry["debit"]["epsilon_micro"] > 0 for entry in entries] == [True, True]
     assert entries[1]["debit"]["scope"].startswith("epoch/0/1")
@@ -532,7 +532,7 @@ def test_a_doubt_opens_an_epoch_where_noise_is_drawn_ahead_or_a_fork_is_known(pd
         rig.play(10, 6)
         last = rig.sums()[-1]
         assert (last["epoch"], last["generation"] > 0) == ((1, True) if opens else (0, False))
-        assert rig.machine.spending.renewals == 1 + opens
+        assert rig.machine.spending.redraws == 1 + opens
         again = rig.fresh()
         assert outputs(rig.replayed(again)) == outputs(rig.seen)
 
@@ -557,7 +557,7 @@ def test_a_turned_key_begins_another_counter_that_nobody_pays_twice_for(pdol):
     assert rig.machine.key.key_id == next_key(pdol.SECRET, 1).key_id
     rig.play(10, 6)
     assert {one["epoch"] for one in rig.sums()} == {0, 1}
-    assert rig.machine.spending.renewals == 1, "no record is in two counters, so none pays again"
+    assert rig.machine.spending.redraws == 1, "no record is in two counters, so none pays again"
     again = NodeMachine(rig.system, 0, pdol.SECRET, ring)
     assert outputs(rig.replayed(again)) == outputs(rig.seen)
     restored = NodeMachine(rig.system, 0, pdol.SECRET, ring)

@@ -111,7 +111,7 @@ class NoisedRewardSums(ABC):
         blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
 
-    def renoise(self, earlier: NoisedRewardSums, step: bytes = b"") -> None:
+    def redraw(self, earlier: NoisedRewardSums, step: bytes = b"") -> None:
         """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again.
 
         Args:

@@ -129,7 +129,7 @@ class LiftCounter:
         """Releases so far."""
         return self._before + self._counter.leaves
 
-    def renoise(self, address: NoiseAddress) -> None:
+    def redraw(self, address: NoiseAddress) -> None:
         """Begin an epoch under noise that ``address`` names: the next release noises all counts again."""
         counted = self._counter.exact.tolist()
         self._before = self.leaves

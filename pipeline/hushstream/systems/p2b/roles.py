@@ -45,7 +45,7 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
     return {
         **covered,
         "window_slots": machine.system.config.release.window_slots,
-        "slot_spent_micro_epsilon": machine.spending.renewals * price,
+        "slot_spent_micro_epsilon": machine.spending.redraws * price,
         "slot_limit_micro_epsilon": machine.spending.terms.fits * price,
         "slot_price_micro_epsilon": price,
         "slot_refusing": machine.refused is not None,

@@ -17,7 +17,7 @@ from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_t
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.noise import residue
-from hushstream.privacy.promise import Guarantee, Lifetime, Renewals
+from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.contents import pdap_contents
 from hushstream.systems.pdap.noise import MECHANISM, block_scales
@@ -102,7 +102,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         replace_one=together,
         lifetime=Lifetime(life.slots, life.devices, many),
         residue_units=min(together.delta_units, terms.fits * one.residue_units),
-        renewals=Renewals(terms.fits, one.cost),
+        redraws=Redraws(terms.fits, one.cost),
     )
 
 

@@ -116,8 +116,8 @@ class GossipMachine(HomeMachine):
     def open_noise(self) -> None:
         """See `HomeMachine.open_noise`: each round draws for itself."""
 
-    def renew_noise(self) -> None:
-        """See `HomeMachine.renew_noise`: each round draws for itself."""
+    def redraw_noise(self) -> None:
+        """See `HomeMachine.redraw_noise`: each round draws for itself."""
 
     def skip(self, releases: int) -> None:
         """See `HomeMachine.skip`: rounds whose parameters are out are not gone through again."""

@@ -124,7 +124,7 @@ class HomeMachine(ABC):
         """Begin before the first slot, under the noise of this epoch."""
 
     @abstractmethod
-    def renew_noise(self) -> None:
+    def redraw_noise(self) -> None:
         """Go on under the noise of an epoch that has begun; what was released before stands."""
 
     @abstractmethod
@@ -225,8 +225,8 @@ class HomeMachine(ABC):
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch that is due."""
         if self.epoch.due:
-            self.epoch.renew(self.chain.sequence + 1)
-            self.renew_noise()
+            self.epoch.redraw(self.chain.sequence + 1)
+            self.redraw_noise()
         return self.epoch.place()
 
     def tag(self, user: str) -> bytes:
@@ -253,7 +253,7 @@ class HomeMachine(ABC):
             return
         self.put_key(key_id)
         self.epoch.turn()
-        self.renew_noise()
+        self.redraw_noise()
 
     # The fold.
 

@@ -154,7 +154,7 @@ class NodeState:
             self._counter.add(self._leaf[None])
             self._next_if_full()
 
-    def renew(self, counters: Counters) -> None:
+    def redraw(self, counters: Counters) -> None:
         """Go on in another counter: what the one before released stands, and later leaves, the open one first, are
         summed under noise of their own.
 

@@ -87,8 +87,8 @@ class NodeMachine(HomeMachine):
     def open_noise(self) -> None:
         self.node = NodeState(self.partition, self._counters(), self.system.config.slots_of(self.partition))
 
-    def renew_noise(self) -> None:
-        self.node.renew(self._counters())
+    def redraw_noise(self) -> None:
+        self.node.redraw(self._counters())
 
     def skip(self, releases: int) -> None:
         self.node.skip(releases)

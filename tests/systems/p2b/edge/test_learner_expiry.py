@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.users_at_rest import MemoryUserStore
+from hushstream.engine.spilled_users import MemoryUserStore
 
 HOUR = 3600.0
 

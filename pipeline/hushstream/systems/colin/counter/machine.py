@@ -240,7 +240,7 @@ class CounterMachine(ReopeningRole[str]):
         """See `ReleasingRole.redraw`: all exact sums that are held are noised, and pay, again."""
         earlier = self.noised_sums
         self.open_noise()
-        self.noised_sums.renoise(earlier, self._events)
+        self.noised_sums.redraw(earlier, self._events)
         self.leaves = START
 
     def rotated(self, released: bool) -> None:

@@ -83,11 +83,11 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         noise_key = self.key.derive("local-counters")
         return self.system.noised_sums(noise_key, self.nonce, self.epoch.number, self.partition)
 
-    def _renew(self) -> None:
+    def _redraw(self) -> None:
         if self.noised_sums is not None:
             earlier = self.noised_sums
             self.noised_sums = self.open_noised_sums()
-            self.noised_sums.renoise(earlier)
+            self.noised_sums.redraw(earlier)
 
     def _decode(self, part: InputSlice) -> DecodedContexts:
         return decode_checked(part, self.system.requests)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from hushstream.engine.users_at_rest import NEVER_MS, MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.spilled_users import NEVER_MS, MemoryUserStore, StoredUser, UserStore
 from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.policy import COLD
@@ -23,7 +23,7 @@ from hushstream.systems.p2b.edge.terms import Allowance, EdgeTerms, Slot
 from hushstream.systems.p2b.edge.user_records import pack_agent, pack_allowance, unpack_agent, unpack_allowance
 
 _AT_ONCE = 1024
-"""Users at rest that are read before what stays of them is written."""
+"""Spilled users that are read before what stays of them is written."""
 
 _PORTION_USERS = 64
 """Users that are packed in one go: about a millisecond."""
@@ -89,7 +89,7 @@ class Users:
     """All users of a partition.
 
     Warm users lie in generations: whoever is met joins the young one, and when that has grown to half of the
-    limit, the older one leaves: as many of it are put to rest after each fold as the young one grew. So a user is at
+    limit, the older one leaves: as many of it are spilled after each fold as the young one grew. So a user is at
     rest only when about half the limit of others came since he was met, a user who is met costs one look into a
     dictionary, and no fold pays for many others.
     """
@@ -116,7 +116,7 @@ class Users:
         """How large the young generation was after the last fold."""
         self._tracks = limit is not None or self.store.durable
         self._changed: set[EdgeAgent] = set()
-        """Who differs from what the store has of him; followed only where something is ever put to rest."""
+        """Who differs from what the store has of him; followed only where something is ever spilled."""
         self._owed: dict[bytes, StoredUser] = {}
         """What stays of users, for which the store had no room."""
         self._cut: UsersCut | None = None

@@ -16,7 +16,7 @@ from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice, finished
 from hushstream.engine.models import ModelReader
 from hushstream.engine.spending import Spending
-from hushstream.engine.users_at_rest import UserStore
+from hushstream.engine.spilled_users import UserStore
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
@@ -74,9 +74,9 @@ class LearnerMachine(DecisionRole):
     def _reaches_ahead(self) -> bool:
         return self.lift is not None
 
-    def _renew(self) -> None:
+    def _redraw(self) -> None:
         if self.lift is not None:
-            self.lift.renoise(self._lift_address())
+            self.lift.redraw(self._lift_address())
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         self._resident = resident

@@ -44,7 +44,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     _policy = "linucb"
 
     def run(self, slices: Sequence[InputSlice]) -> None:
-        """See `DecisionFold.run`; users whom nobody met for long are put to rest after it."""
+        """See `DecisionFold.run`; users whom nobody met for long are spilled after it."""
         super().run(slices)
         self._machine.agents.rest()
 

@@ -16,8 +16,8 @@ from hushstream.engine.deciding_state import (
 )
 from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
+from hushstream.engine.spilled_users import MemoryUserStore, StoredUser
 from hushstream.engine.state_parts import READER, array, record
-from hushstream.engine.users_at_rest import MemoryUserStore, StoredUser
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines

@@ -59,7 +59,7 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
     def _reaches_ahead(self) -> bool:
         return False
 
-    def _renew(self) -> None:
+    def _redraw(self) -> None:
         """Nothing is noised here."""
 
     def outcome_name(self, event_id: str) -> bytes:

@@ -61,7 +61,7 @@ def leaf_family(solved: Unmixed, levels: int) -> Family:
     return pure(lambda epsilon: laplace_pair(epsilon * most / levels, most, LAPLACE_STEPS).power)
 
 
-def renoised_sums(release: ContinualConfig) -> Run:
+def redrawn_sums(release: ContinualConfig) -> Run:
     """A reward that was released is missing from the log when the counter is taken up again.
 
     The counter noises everything anew and charges for it. Under the noise of the epoch before, the difference of both

@@ -90,7 +90,7 @@ def _attacks() -> tuple[Recipe, ...]:
             factor=1,
         ),
         attack_row(
-            "renoised-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.renoised_sums, ONCE)
+            "redrawn-sums", "a released reward is lost, sums anew", 500, partial(role_attacks.redrawn_sums, ONCE)
         ),
         *(
             attack_row(

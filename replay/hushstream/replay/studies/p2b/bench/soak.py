@@ -1,7 +1,7 @@
 """Many users on one learner: the machine alone, fed and read in memory, with its memory against a stated cap.
 
 Users come in blocks, as visitors do: each block does a visit's interactions, and comes back for its next visit
-only when all others had theirs. So with users at rest on disk every visit brings each of them back once. Every
+only when all others had theirs. So with spilled users on disk every visit brings each of them back once. Every
 decision is rewarded in the next batch. A snapshot is taken at every point of the curve, and at the end a fresh
 machine takes the last one up and decides once for a block of users, as a worker does that starts again.
 """
@@ -66,7 +66,7 @@ class SoakSizes:
 @dataclass(frozen=True, slots=True)
 class SoakPoint:
     """What was seen at one moment: users met, decisions made, bytes of the process, bytes of the snapshot with
-    the users at rest, seconds since the beginning, and seconds that this snapshot took."""
+    the spilled users, seconds since the beginning, and seconds that this snapshot took."""
 
     users: int
     decisions: int
@@ -137,7 +137,7 @@ def _system(sizes: SoakSizes) -> P2BSystem:
 
 
 class _Place:
-    """Where snapshots lie: with the users at rest, or, if all are in memory, in a file."""
+    """Where snapshots lie: with the spilled users, or, if all are in memory, in a file."""
 
     def __init__(self, folder: Path, sizes: SoakSizes) -> None:
         self._system = _system(sizes)
