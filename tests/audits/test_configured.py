@@ -108,7 +108,7 @@ def test_sampled_and_sealed_slots_are_attacked_as_they_are_released():
     ("noise_at", "mechanism", "noise"),
     [
         ("server", "negative-digit", "laplace"),
-        ("edge", "binary", "laplace"),
+        ("learner", "binary", "laplace"),
         ("server", "negative-digit", "k-norm"),
         ("server", "honaker", "gaussian"),
         ("server", "blt", "gaussian"),
