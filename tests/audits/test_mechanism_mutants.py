@@ -259,7 +259,7 @@ def drawn_at(monkeypatch, price):
     monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(mutated))
 
 
-COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("s", "e"))]
+COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("server-", "learner-"))]
 
 
 @pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "learner-honaker-k-norm"])
