@@ -1,4 +1,4 @@
-"""A worker that finds the state of another release reads the journal instead, and leaves the same bytes."""
+"""A worker that finds the state of another release goes on without it, and leaves the same bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def kept_aside(settings: WorkerSettings) -> int:
 
 
 @pytest.mark.parametrize(("role", "settings"), [("shuffler", {}), ("learner", {"resident_users": FEW})])
-async def test_the_journal_is_read_instead_and_the_state_is_kept_aside(
+async def test_it_is_gone_on_without_the_state_which_is_kept_aside(
     bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, role: str, settings: dict[str, Any]
 ) -> None:
     async with deployed(bench, role, "this-release", **settings) as run:
@@ -61,7 +61,7 @@ async def test_the_journal_is_read_instead_and_the_state_is_kept_aside(
         second.kill(signal.SIGTERM)
         log = second.log.read_text()
         assert await second.exit_code() == 0, log[-3000:]
-        assert log.count("snapshot: expected version") == log.count("the journal is read instead") == found
+        assert log.count("snapshot: expected version") == log.count("and gone on without") == found
         assert kept_aside(run.settings) == found
         audit = await run.audit()
         assert audit == undisturbed
