@@ -259,7 +259,10 @@ def drawn_at(monkeypatch, price):
     monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(mutated))
 
 
-COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("server-", "learner-"))]
+PLACES = ("server-", "learner-")
+COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(PLACES)]
+    name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("server-", "learner-"))
+]
 
 
 @pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "learner-honaker-k-norm"])

@@ -27,7 +27,11 @@ settle_seconds: 3600.0
 features: {dimension: 2}
 release: {noise_at: %s, mechanism: %s, rows: 64, horizon: 64, rewards_per_user: 32}
 """
-MODES = {"server": ("server", "negative-digit"), "edge": ("learner", "negative-digit"), "noisy": ("learner", "noisy-reward")}
+MODES = {
+    "server": ("server", "negative-digit"),
+    "edge": ("learner", "negative-digit"),
+    "noisy": ("learner", "noisy-reward"),
+}
 WAIT_SECONDS = 60.0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +26,12 @@ def quickstart(
     json: AsJson = False,
 ) -> None:
     """A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, edit."""
-    from hushstream.replay.quickstart.run import QuickstartOptions, run
+    from hushstream.replay.study import studies
 
     require_folder(folder)
-    options = QuickstartOptions(folder=folder, port=port, visitors=visitors, seed=seed, seconds=seconds)
-    state = asyncio.run(run(options, lambda line: typer.echo(line, err=json)))
+    start = next(study.quickstart for study in studies().values() if study.quickstart is not None)
+    options = {"folder": folder, "port": port, "visitors": visitors, "seed": seed, "seconds": seconds}
+    state = start(options, lambda line: typer.echo(line, err=json))
     show(
         state,
         json,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -15,7 +16,6 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.report.document import as_json
 from hushstream.replay.report.folder import write_report
 from hushstream.replay.report.table import terminal_table
-from hushstream.replay.report.view import run_view
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
@@ -27,7 +27,9 @@ from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation import Evaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.p2b.quickstart import run as quickstart
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
+from hushstream.replay.studies.p2b.view import run_view
 from hushstream.replay.study import Study
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import tmc2007
@@ -46,6 +48,10 @@ def _demo(seed: int, bootstrap: str | None, security: Path | None) -> P2BOptions
         bootstrap=bootstrap,
         security=security,
     )
+
+
+def _quickstart(options: Mapping[str, Any], say: Callable[[str], None]) -> Mapping[str, Any]:
+    return asyncio.run(quickstart.run(quickstart.QuickstartOptions(**options), say))
 
 
 def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> Evaluation:
@@ -93,6 +99,7 @@ STUDY = Study(
     stream_bench=stream_rows,
     kafka_bench=kafka_rows,
     demo=_demo,
+    quickstart=_quickstart,
     soak=_soak,
     evaluate=_evaluate,
 )

@@ -19,10 +19,10 @@ from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify_live
 from hushstream.privacy.amounts import epsilon_value
-from hushstream.replay.quickstart.folder import DEPLOYMENT, lay_out
-from hushstream.replay.quickstart.page import serve
-from hushstream.replay.quickstart.traffic import BIN_SECONDS, Traffic
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.replay.studies.p2b.quickstart.folder import DEPLOYMENT, lay_out
+from hushstream.replay.studies.p2b.quickstart.page import serve
+from hushstream.replay.studies.p2b.quickstart.traffic import BIN_SECONDS, Traffic
 from hushstream.schemas.errors import HushstreamError
 
 LOOK_SECONDS = 3.0
