@@ -261,8 +261,6 @@ def drawn_at(monkeypatch, price):
 
 PLACES = ("server-", "learner-")
 COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(PLACES)]
-    name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(("server-", "learner-"))
-]
 
 
 @pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "learner-honaker-k-norm"])
