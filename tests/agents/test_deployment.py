@@ -123,7 +123,7 @@ def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
     config = parse_config({**PLAIN, "encoder": {"codes": 4}})
     first = prepare(tmp_path, config)
     assert prepare(tmp_path, config).digest == load(tmp_path).digest == first.digest
-    with pytest.raises(ConfigurationError, match="got another one"):
+    with pytest.raises(ConfigurationError, match="configuration of a deployment is frozen"):
         prepare(tmp_path, parse_config({**PLAIN, "encoder": {"codes": 5}}))
 
 

@@ -141,7 +141,7 @@ def test_half_of_a_users_gaussian_noise_is_found_with_the_quick_runs(mechanism):
     told = float(reading.moves**2 @ (1 / reading.variances))
     distance = plan.sensitivity * np.sqrt(told / plan.noise.variance) * 2.0**fine
     family = reading_family(plan, reading, 1)
-    assert found(*normal_rates(2 * distance), RUNS[f"edge-{mechanism}-gaussian"], family) > COLLABORATIVE_EPSILON
+    assert found(*normal_rates(2 * distance), RUNS[f"learner-{mechanism}-gaussian"], family) > COLLABORATIVE_EPSILON
     factor, runs = (plan.shape.squared_norm(plan.horizon), 16_000) if mechanism == "blt" else (plan.levels, 8_000)
     assert found(*normal_rates(float(factor) ** 0.5 * distance), runs, family) > COLLABORATIVE_EPSILON
 
