@@ -114,7 +114,8 @@ async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_th
     (warning,) = await topics.warnings_async(connection, deployment.system)
     assert warning.startswith(
         "topics copies.decisions, copies.journal-shuffler, copies.ledger, copies.ledger-edge, copies.lift, "
-        "copies.marks-edge, copies.marks-shuffler, copies.models: expected 3 copies or more "
+        "copies.marks-edge, copies.marks-shuffler, copies.models, copies.state-aggregator, copies.state-learner, "
+        "copies.state-shuffler: expected 3 copies or more "
         "and min.insync.replicas 2 or more, found 1 and 1"
     )
     assert await topics.check_async(connection, deployment.system) == ()

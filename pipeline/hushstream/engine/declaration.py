@@ -134,6 +134,7 @@ class Role:
             the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
         each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
             told the ``party``.
+        party: whose it is; "" where all parties share it, or there are none.
         writes_abroad: what it writes of the other parties' own topics.
     """
 
@@ -155,12 +156,13 @@ class Role:
     reasons: tuple[str, ...] = ()
     proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw
     each: bool = False
+    party: str = ""
     writes_abroad: tuple[str, ...] = ()
 
     @property
     def state(self) -> Topic:
         """Where its workers publish what they hold, so that any of them can take a partition up at any age."""
-        return shared_topics.state(self.name, self.zone, self.homes, self.each)
+        return shared_topics.state(self.name, self.zone, self.homes, each=self.each, party=self.party)
 
     @property
     def own(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ def _own_role(role: Role, each: Mapping[str, bool], party: str, parties: Sequenc
     return replace(
         role,
         name=of_party(role.name, party),
+        party=party,
         zone=of_party(role.zone, party),
         key_zone=None if role.key_zone is None else of_party(role.key_zone, party),
         inputs=own(role.inputs),

@@ -135,7 +135,7 @@ def marks(zone: str, count: str, each: bool = False) -> Topic:
     )
 
 
-def state(role: str, zone: str, count: str, each: bool = False) -> Topic:
+def state(role: str, zone: str, count: str, each: bool = False, party: str = "") -> Topic:
     """What a role has in memory, sealed to its zone, for whoever owns the partition next.
 
     Nobody is named on it: an erased user is gone with the states that replace those which still held the user's.
@@ -150,6 +150,7 @@ def state(role: str, zone: str, count: str, each: bool = False) -> Topic:
         cleanup="compact",
         replaced_ms=DAY_MS,
         each=each,
+        party=party,
         **_PLAIN,
     )
 
