@@ -81,7 +81,7 @@ def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
 
     Args:
         system: the deployment.
-        duties: who is to be there besides, as ``--principals`` names him, for instance ``requeue-edge``.
+        duties: who is to be there besides, as ``--principals`` names them, for instance ``requeue-edge``.
 
     Returns:
         Those of the roles first, then those of the duties.

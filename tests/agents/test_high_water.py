@@ -64,7 +64,7 @@ def test_an_owner_that_was_stopped_between_looking_and_noting_does_not_lower_the
 ) -> None:
     marks(tmp_path).raise_to(0, mark(31))
     with monkeypatch.context() as stopped:
-        stopped.setattr(HighWater, "_highest", lambda *_: mark(4))  # what he saw before the other noted 31
+        stopped.setattr(HighWater, "_highest", lambda *_: mark(4))  # what they saw before the other noted 31
         marks(tmp_path).raise_to(0, mark(5))
     assert marks(tmp_path).noted(0) == (mark(31),)
     marks(tmp_path).raise_to(0, mark(32))

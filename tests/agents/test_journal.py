@@ -90,7 +90,7 @@ async def test_what_was_confirmed_before_a_foreign_record_stays_confirmed() -> N
 
 
 async def test_an_owner_that_wakes_when_the_next_has_made_the_same_record_and_gone_on_has_lost_the_journal() -> None:
-    """His record counts, as it has the same bytes; but the next one stands already, and none of his may follow it."""
+    """Their record counts, as it has the same bytes; but the next one stands already, and none of theirs may follow."""
     log = Log([b"0-genesis", b"1-ours"])
     journal = writer(log)
     log.values += [b"2-same", b"3-theirs", b"4-theirs"]

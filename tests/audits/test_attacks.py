@@ -121,7 +121,7 @@ def test_reports_for_which_no_coin_was_thrown_lift_a_victim_over_the_threshold(m
 
     def at_the_edge(stream, units, size):
         coins = honest(stream, units, size)
-        coins[: size - releases.CELLS] = True  # the adversary's slots come first, and he throws none
+        coins[: size - releases.CELLS] = True  # the adversary's slots come first, and throw none
         return coins
 
     monkeypatch.setattr(p2b_release, "bernoulli", at_the_edge)

@@ -181,7 +181,7 @@ def test_the_papers_claim_is_broken_with_the_quick_runs():
     few, many = int(stats.binom.ppf(5e-7, runs, chances[0])), int(stats.binom.ppf(1 - 5e-7, runs, chances[1]))
     assert epsilon_lower_bound(few, many, runs, Fraction(0), 1e-6) > colin_paper.EPSILON
     family = colin_paper.family()
-    # Half the noise: the attacker weighs by the scale that he expects, so his yes needs twice the logarithm.
+    # Half the noise: the attacker weighs by the scale that they expect, so their yes needs twice the logarithm.
     halved = colin_paper.pair(2 * true)
     seen = np.log(halved.moved / halved.null) > 2 * colin_paper.SURE
     assert found(float(halved.moved[seen].sum()), float(halved.null[seen].sum()), runs, family) > true

@@ -1,4 +1,4 @@
-"""The command line in this process: what a user types, and the exit code, output and errors that he gets."""
+"""The command line in this process: what a user types, and the exit code, output and errors that they get."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     assert cli("config", "check", club, "--json").json["notes"][1:] == []
     club.write_text(CLUB.replace("100}", "100, horizon: 1000}"))
     _, note = cli("config", "check", club, "--json").json["notes"]
-    assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of his rewards count")
+    assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of their rewards count")
     assert note in cli("config", "check", club).out
 
 

@@ -69,7 +69,7 @@ async def erased_while_running(cli: Any, folder: Path, copy: Path) -> None:
             for phase in range(2, 4):
                 await play(client, phase)
             again = await asyncio.to_thread(cli, "forget", CANARY, *place, "--wait", str(WAIT_SECONDS))
-            assert again.code == 0, "his name is in the events of the last rounds"
+            assert again.code == 0, "their name is in the events of the last rounds"
         blocks = await released(stream, 4)
         assert [0 in found for found in blocks] == [True, True, False, False]
         assert all(1 in found for found in blocks)

@@ -217,7 +217,7 @@ def test_one_click_more_or_less_moves_the_content_of_its_own_user_and_nothing_el
 
 
 def test_in_a_flood_one_click_decides_of_no_slot_whether_it_leaves(rigs, related):
-    """Where the places for early feedback are full, a click may cost another user his: what leaves is the same."""
+    """Where the places for early feedback are full, a click may cost another user theirs: what leaves is the same."""
     system = rigs.make_system(
         slot={"after_interactions": 2, "settle_seconds": SETTLE_SECONDS},
         feedback={"attribution_window_seconds": 6.0, "remembered_events": 1, "early_feedback": 2},
@@ -262,7 +262,7 @@ def assert_one_reward(related, user, differing):
 
 
 def assert_one_leaf(related, user, differing):
-    """His running sum moves by one row's numbers, from one release on, and nobody else's moves at all."""
+    """Their running sum moves by one row's numbers, from one release on, and nobody else's moves at all."""
     steps = set()
     for one, two in differing:
         (name, before), (_, after) = codec.decode(one), codec.decode(two)

@@ -133,7 +133,7 @@ def played(related, mode, anns_rewards):
 
 def test_two_worlds_that_differ_in_his_rewards_are_one_from_the_tombstone_on(related, mode):
     first, second = played(related, mode, 1), played(related, mode, 2)
-    assert first[0] != second[0], "his rewards are in what was released before"
+    assert first[0] != second[0], "their rewards are in what was released before"
     assert first[1] == second[1]
     assert first[2] == second[2]
     assert first[3] == second[3]

@@ -380,7 +380,7 @@ def learner_of(related, **release):
 
 
 def edge_sums(related, rig, prefix, reward):
-    """The newest sums of the first user after three more of his rewards, and the exact ones of those."""
+    """The newest sums of the first user after three more of their rewards, and the exact ones of those."""
     rows = []
     for number in range(3):
         event, features = f"{prefix}-{number}", related.some_features(number)

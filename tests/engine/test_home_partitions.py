@@ -1,4 +1,4 @@
-"""A user is decided for in his home partition alone: elsewhere he would have a second allowance."""
+"""A user is decided for in their home partition alone: elsewhere they would have a second allowance."""
 
 from __future__ import annotations
 

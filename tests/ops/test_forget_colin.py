@@ -96,7 +96,7 @@ def test_the_tombstone_reaches_whoever_holds_his_rewards_and_what_stays_and_wait
     assert done.folded
     text = done.as_text()
     assert CANARY not in text
-    for said in ("no release names him again", "relation graph", "no allowance is refilled", "contexts: 7 days"):
+    for said in ("no release names them again", "relation graph", "no allowance is refilled", "contexts: 7 days"):
         assert said in text
     assert ("rewards: 7 days" in text) is (mode == "server")
     assert ("the counter until it has read" in text) is (mode == "server")
@@ -141,7 +141,7 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(
     played.forget()
     played.round()
     export_copy(LogCopy.of(played.log), played.system, tmp_path / "copy")
-    # Of three rounds before the tombstone his context, two clicks, and where it travels his reward.
+    # Of three rounds before the tombstone their context, two clicks, and where it travels their reward.
     assert erase_export(tmp_path / "copy", played.system, CANARY) == 3 * (4 if mode == "server" else 3)
     logs = open_export(tmp_path / "copy")
     assert [record.value == ERASED for record in logs.part(("contexts", 0)).records] == 3 * [True, False, False] + 4 * [

@@ -36,7 +36,7 @@ CASES: list[tuple[str, str, tuple[str, ...]]] = [
         for topic in P2B_TOPICS
         if topic not in ("dead-letters-shuffler", "dead-letters-server")
     ),
-    # Only a foreign writer makes these roles refuse anything; what he wrote is changed before anything is planted.
+    # Only a foreign writer makes these roles refuse anything; what they wrote is changed before anything is planted.
     ("invaded", "dead-letters-shuffler", ("shuffler",)),
     ("invaded", "dead-letters-server", ("aggregator",)),
 ]

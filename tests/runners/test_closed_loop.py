@@ -147,7 +147,7 @@ def test_a_world_asked_in_blocks_is_the_world(users):
 
 
 class Restricted:
-    """The synthetic world where every user may be shown two arms of his own, and refuses any other."""
+    """The synthetic world where every user may be shown two arms of their own, and refuses any other."""
 
     def __init__(self, world):
         self._world = world

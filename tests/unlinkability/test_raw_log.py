@@ -1,9 +1,9 @@
 """What a real learner worker leaves in the raw log of a real broker: nothing there tells whose a slot is.
 
 The embedded broker always; Apache Kafka where HUSHSTREAM_TEST_BOOTSTRAP names one on this machine. The attacker of
-`test_attacker` is tried on the same bytes, with the contexts topic as his other side. With some 85 pairs on trial he
-would be found, with a false alarm in 1e-6, if he were right in 85 % of pairs (probability above 0.97); the finer figure
-is that of `test_attacker`, and the control here shows that his eyes are open.
+`test_attacker` is tried on the same bytes, with the contexts topic as its other side. With some 85 pairs on trial it
+would be found, with a false alarm in 1e-6, if it were right in 85 % of pairs (probability above 0.97); the finer figure
+is that of `test_attacker`, and the control here shows that its eyes are open.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def test_producers_name_no_one(left):
 
 
 def tried(left: Any, reports: list[Any], raw: Any, attacker: Any, span_ms: float, **changes: Any) -> Any:
-    """The attacker on pairs of one span, with the contexts as his other side; all slots are null, nothing was shown."""
+    """The attacker on pairs of one span, with the contexts as its other side; all slots are null, nothing was shown."""
     came = came_of(left, raw)
     order = sorted(reports, key=lambda record: record.value[10:26])
     edges = [attacker.EdgeView(user, came[user], came[user], b"\1" + bytes(31))

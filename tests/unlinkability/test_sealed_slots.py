@@ -152,7 +152,7 @@ def test_a_key_turns_under_a_running_deployment_and_every_slot_counts(rigs):
         SealOpener(OTHER if number >= 8 else KEY).open(fields["sealed"], place)
     again = learner.replayed(LearnerMachine(turned, 0, learner.key))
     assert [output.value for output in again.releases("reports")] == values
-    # Until the period comes, who has the old file writes the same; afterwards what he writes still opens.
+    # Until the period comes, who has the old file writes the same; afterwards what they write still opens.
     late = [output.value for output in unturned.seen.releases("reports")]
     assert [value == other for value, other in zip(values, late, strict=True)] == [True] * 10 + [False] * 4 + [True]
     released = []

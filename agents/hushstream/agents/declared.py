@@ -80,7 +80,7 @@ async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) 
 
     That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
     that is not on this machine too few copies are a warning in the log, and log times must be the broker's own: whoever
-    writes may not choose the window, the quota or the deadline that his record falls in.
+    writes may not choose the window, the quota or the deadline that their record falls in.
 
     Raises:
         TopicSettingsWrong: names the topic, both values, and what to do.

@@ -3,7 +3,7 @@
 The offset that the broker gives to an append tells whether somebody else wrote in between. If so, what the
 journal really holds decides (`settle`): records that cannot continue the chain are skipped by every reader,
 and so by us; anything that might have continued it before ours means that our records do not count, and anything
-that might have continued it after ours that another owner goes on: also if he made the same bytes as we.
+that might have continued it after ours that another owner goes on: also if they made the same bytes as we.
 """
 
 from __future__ import annotations

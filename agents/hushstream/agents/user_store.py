@@ -2,12 +2,12 @@
 
 What a machine puts to rest goes into a private database that vanishes with the process. At a snapshot's cut that
 one is closed and another begun; saving moves what was cut into the file, in one transaction with the snapshot, while
-the machine goes on reading and putting. So the file holds every user as he was at that snapshot, a crash leaves it
+the machine goes on reading and putting. So the file holds every user as they were at that snapshot, a crash leaves it
 there, and a recovery reads the users that it meets and no others.
 
 Each snapshot in the file has a number that is drawn for it. Whoever reads the file or writes a snapshot first sees
-whether the one that is there is his own; when another owner of the partition has written it since, he may do neither
-any more, until he begins anew with what is there (`UserDatabase.rewind`). No transaction outlives a call, so that an
+whether the one that is there is theirs; when another owner of the partition has written it since, they may do neither
+any more, until they begin anew with what is there (`UserDatabase.rewind`). No transaction outlives a call, so that an
 owner who sleeps, or has given the partition up, does not hold up the file's log.
 """
 

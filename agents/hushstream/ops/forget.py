@@ -1,4 +1,4 @@
-"""Erasing one user: a tombstone that the learner folds, what stays and why, and exports without his records.
+"""Erasing one user: a tombstone that the learner folds, what stays and why, and exports without their records.
 
 The tombstone is a record among what applications ask, in each partition that may hold records of the user
 (`Erasure.homes`). So the erasure has its place in the log: a learner that replays it gives up the same state at the
@@ -6,7 +6,7 @@ same moment, and `verify` finds what it published equal for as long as retention
 the user's name.
 
 Where a counter is trusted with rewards in clear, the learner passes the tombstone on to it. What a counter, or
-a learner with counters, holds of the user goes, and his noised sums are never released again: under the noise of
+a learner with counters, holds of the user goes, and their noised sums are never released again: under the noise of
 before, sums without what was erased would tell it by a subtraction.
 """
 
@@ -189,8 +189,8 @@ def what_waits(system: System, party: str = "") -> tuple[str, ...]:
     """What is gone only after a while."""
     kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in _naming(system, party)}
     return (
-        *(f"his records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
-        f"the tombstone itself, with his name: {kept[conversation_of(system, party).asked]:g} days",
+        *(f"their records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
+        f"the tombstone itself, with their name: {kept[conversation_of(system, party).asked]:g} days",
         *system.erasure.waits,
         "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
@@ -204,7 +204,7 @@ def _naming(system: System, party: str) -> list[Topic]:
 def erase_export(directory: Path, system: System, user: str, party: str = "") -> int:
     """Replace every record of an export that names a user, batches that do included; returns how many.
 
-    Only what has a log time up to that of his last tombstone: what he wrote since is of an account that he began again,
+    Only what has a log time up to that of their last tombstone: what came since is of an account that they began again,
     and goes with a tombstone of its own. The tombstone stays: it is what tells `verify` an erasure from a change.
 
     Raises:

@@ -1,15 +1,15 @@
 """What somebody beside the roles may be named for, and which topics each of these duties needs; by default nobody is.
 
-``requeue-ZONE`` puts refused records on their topics again (``hushstream dead-letters requeue``): he may read that
+``requeue-ZONE`` puts refused records on their topics again (``hushstream dead-letters requeue``): it may read that
 zone's dead letters, and read and write what that zone's workers read. Writing to an input is much to be allowed, and a
 worker of that zone may not do it either.
 
 ``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or takes it home to do so
-(``hushstream topics export --role ROLE``): he may read what that role reads and writes (but for
+(``hushstream topics export --role ROLE``): it may read what that role reads and writes (but for
 its marks), and nothing more.
 
-``export`` copies the whole deployment (``hushstream topics export``): he may read every topic. He sees both sides of
-the shuffler, so he is for whoever holds the keys of all zones anyway.
+``export`` copies the whole deployment (``hushstream topics export``): it may read every topic. It sees both sides of
+the shuffler, so it is for whoever holds the keys of all zones anyway.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Writer:
 
 
 _Places = dict[bytes, list[tuple[Writer, int]]]
-"""Who expects a value, and as which of his outputs; mostly one writer and once."""
+"""Who expects a value, and as which of their outputs; mostly one writer and once."""
 
 
 def match(

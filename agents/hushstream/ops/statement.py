@@ -3,7 +3,7 @@
 Its parts follow the questions of NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees): the
 parameters and the unit, the algorithm, the trust model, security and access, and what is left open; and it carries
 the fields under which public registries of differentially private deployments list one. What only the operator can
-know (who he is, why he does it) he may add; otherwise the statement says that it was not stated.
+know (who they are, why they do it) they may add; otherwise the statement says that it was not stated.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Statement:
 
 
 def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
-    """What a deployment must tell its data-protection officer, and he his users."""
+    """What a deployment must tell its data-protection officer, and they the users."""
     operator = operator or OperatorFacts()
     promises = system.promises
     # What a replay of a public dataset draws is from a seed always.

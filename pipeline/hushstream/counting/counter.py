@@ -185,7 +185,7 @@ class Plan(ABC):
 
         Args:
             neighbours: relation and unit; by default an event against null.
-            units_in_life: units of one person that are priced together as his lifetime.
+            units_in_life: units of one person that are priced together as that person's lifetime.
             deployment: ``hosted`` or ``edge``.
             zone: whose key draws the noise.
 

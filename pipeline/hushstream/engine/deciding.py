@@ -200,7 +200,7 @@ class DecisionRole(ABC):
     def is_home_of(self, user: str) -> bool:
         """Whether a user's records belong here, by the rule that every writer follows.
 
-        Elsewhere he would have a second allowance, and partitions would no longer hold different users.
+        Elsewhere they would have a second allowance, and partitions would no longer hold different users.
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
@@ -349,7 +349,7 @@ class DecisionRole(ABC):
         """One slice for every input in one order, empty ones included.
 
         A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
-        it continues what he has read.
+        it continues what they have read.
         """
         given = {(part.topic, part.partition): part for part in slices}
         return [

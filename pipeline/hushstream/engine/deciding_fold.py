@@ -309,7 +309,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         self.counts[Outcome.SEAL] += 1
 
     def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
-        """Give up a user's state, and take his name out of what is remembered of events."""
+        """Give up a user's state, and take their name out of what is remembered of events."""
         machine = self._machine
         if mark.config_digest != machine.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, part, mark.offset, WHOLE_RECORD)

@@ -91,7 +91,7 @@ class Refusal(StrEnum):
     MALFORMED_REWARDS = "malformed_rewards"
     MALFORMED_RELEASE = "malformed_release"
     FOREIGN_USER = "foreign_user"
-    """A context of a user whose home is another partition: there he would have a second allowance."""
+    """A context of a user whose home is another partition: there they would have a second allowance."""
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
     LINE_NOT_ALLOWED = "line_not_allowed"

@@ -24,7 +24,7 @@ class Result:
 
 RECOMMENDATIONS = Result(
     data="contexts, clicks and decisions of users",
-    what="a model that recommends; it is personalised, so what one user is shown follows from his own data too",
+    what="a model that recommends; it is personalised, so what one user is shown follows from their own data too",
     product="continually updated recommendation model",
     release="interactive to the operator's learners, repeated; published topics",
 )

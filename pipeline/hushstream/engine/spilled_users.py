@@ -13,9 +13,9 @@ class StoredUser(NamedTuple):
     """One user at rest.
 
     Attributes:
-        key: a keyed digest of his name (16 bytes): the store names nobody.
-        seen_ms: log time of his last context, or `NEVER_MS`.
-        value: his packed state, or what stays of him.
+        key: a keyed digest of their name (16 bytes): the store names nobody.
+        seen_ms: log time of their last context, or `NEVER_MS`.
+        value: their packed state, or what stays of them.
     """
 
     key: bytes

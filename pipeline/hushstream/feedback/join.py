@@ -5,7 +5,7 @@ within the wait. A decision that was never shown teaches nothing. When another a
 decided, that arm is learned (its propensity is unknown, so it must not enter an off-policy estimate).
 
 The answer of a rewarded decision is kept until its deadline, as that of a waiting one is: who asks again before that
-gets it from either. So how many decisions a user has made, and when he owes a slot, does not depend on his rewards.
+gets it from either. So how many decisions a user has made, and when they owe a slot, does not depend on their rewards.
 """
 
 from __future__ import annotations

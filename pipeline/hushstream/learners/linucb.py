@@ -156,7 +156,7 @@ class LinUCBModel:
         return int(self.gram.shape[1])
 
     def state(self) -> LinUCBState:
-        """A shared state to start users from (`LinUCBState.fork` gives each his own).
+        """A shared state to start users from (`LinUCBState.fork` gives each their own).
 
         Raises:
             LearnerError: some gram matrix is not positive definite.

@@ -110,7 +110,7 @@ class OneHotModel:
         return cls(np.full((arms, codes), ridge), np.zeros((arms, codes)))
 
     def state(self, alpha: float = 1.0) -> OneHotState:
-        """A state to start users from (`OneHotState.fork` gives each his own)."""
+        """A state to start users from (`OneHotState.fork` gives each their own)."""
         return OneHotState(_with_scores(self.gram.T, self.moment.T, alpha), alpha)
 
 

@@ -5,7 +5,7 @@ form of `hushstream.learners.linucb`, the steps ``s`` that a user made on an arm
 
     A^-1 = A_0^-1 - sum u_s u_s'          theta = theta_0 - sum g_s u_s
 
-so his whole knowledge is ``u_s`` (D floats), ``g_s`` and the arm of each step. A score is the shared model's
+so a user's whole knowledge is ``u_s`` (D floats), ``g_s`` and the arm of each step. A score is the shared model's
 (one matrix product for a chunk of users that fits the cache), with ``(u_s'x)^2`` taken from the squared
 width and ``g_s u_s'x`` from the mean of the arm of each step.
 
@@ -80,7 +80,7 @@ class Population:
         return arms, counts
 
     def learn(self, contexts: Float32, arms: Int64, rewards: Float64) -> None:
-        """Fold one interaction of every user into his learner.
+        """Fold one interaction of every user into their learner.
 
         Args:
             contexts: (U, D) float32.

@@ -2,7 +2,7 @@
 
 Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine Learning).
 An audit runs a release on two neighbouring inputs, lets the best attacker guess which one it was, and turns
-his rates into a bound below which epsilon cannot lie. It fails when that bound exceeds the claim. The event
+their rates into a bound below which epsilon cannot lie. It fails when that bound exceeds the claim. The event
 that the attacker looks for is fixed before the runs, so its rates are plain binomial proportions.
 """
 

@@ -31,7 +31,7 @@ _ALWAYS_OPEN = (
     "that a user's slot came, in which window, and when",
     "how many slots and windows there are, and how many records each topic holds",
     "what holds for the population, and what follows from it for anyone",
-    "a user's own decisions, which follow his own clicks: he and the client application see them",
+    "a user's own decisions, which follow that user's own clicks: the user and the client application see them",
     "slots, from whoever runs the shuffler or holds its key",
     "who sent a slot, from one operator who can read both sides of the shuffler",
 )
@@ -133,7 +133,7 @@ def tuples_guarantee(
         independent cells: (2 eps, 2 delta). n slots of one person: the cells of a window are independent and
         windows compose adaptively, so if j_1, j_2, ... slots (sum n) share crowds, the price is the sum of
         (j_i eps, delta_(j_i)), where delta_j is the exact delta of j slots in one crowd at j eps; what is
-        printed is the largest such sum. It exceeds n delta: a user with l slots is a crowd of his own. For
+        printed is the largest such sum. It exceeds n delta: a user with l slots is a crowd of their own. For
         n > 64 it is bounded by group privacy, changing one slot at a time: the sum of delta e^(i eps) over
         i < n, which is at most n delta e^((n-1) eps).
     """

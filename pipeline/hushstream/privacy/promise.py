@@ -333,7 +333,7 @@ class Promises:
 
     @property
     def together(self) -> Cost:
-        """What one person pays for everything in his life (basic composition)."""
+        """What one person pays for everything in their life (basic composition)."""
         life = self.releases.lifetime.cost
         both = life if self.lift is None else life + self.lift.lifetime.cost
         return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))

@@ -25,7 +25,7 @@ def forget(
     user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
     deployment: DeploymentFolder,
     export: Annotated[
-        Path | None, typer.Option(help="Take his records out of this export, made after his tombstone, and no more.")
+        Path | None, typer.Option(help="Take their records out of this export, made after the tombstone, and no more.")
     ] = None,
     party: Annotated[
         str, typer.Option(help="Whose account it is, where each party has users of its own: a vendor's name.")

@@ -8,7 +8,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 def partition_of(user: str, partitions: int) -> int:
-    """The partition of a user: BLAKE2b-64 of his UTF-8 name, as a little-endian integer, modulo the count.
+    """The partition of a user: BLAKE2b-64 of their UTF-8 name, as a little-endian integer, modulo the count.
 
     The rule is part of the format: it needs no state and is the same in every process and language. With
     another partition count it is another deployment.

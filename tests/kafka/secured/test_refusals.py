@@ -84,7 +84,7 @@ async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: 
 
 
 def knocks(kafka: Any, folder: Path) -> dict[str, tuple[str, Security, str]]:
-    """What somebody may come with: at which door, with what, and what he is told."""
+    """What somebody may come with: at which door, with what, and what they are told."""
     by_name, by_certificate = kafka.security("learner"), kafka.security("learner-certificate")
 
     def holding(name: str, **options: Any) -> Security:

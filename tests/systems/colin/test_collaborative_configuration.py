@@ -191,7 +191,7 @@ def test_an_edge_of_an_unknown_user_is_refused_by_number_and_name():
         ("ann,bob,-1", "edge 1: expected a finite weight above 0, got -1"),
         ("ann,bob,inf", "edge 1: expected a finite weight above 0, got inf"),
         ("ann,bob,much", "line 1: expected a number for the weight"),
-        ("ann,ann", "edge 1: expected two users, got 'ann' tied to himself"),
+        ("ann,ann", "edge 1: expected two users, got 'ann' tied to itself"),
         ("ann,bob\nbob,ann", "edge 2: expected each pair once"),
         ("", "graph: expected at least one user, got none"),
     ],

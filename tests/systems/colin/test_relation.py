@@ -53,7 +53,7 @@ def test_the_canonical_form_depends_on_the_graph_and_not_on_how_it_was_written()
     ("text", "message"),
     [
         ("a,b\na,x", "edge 2: expected listed users, got 'x'"),
-        ("a,a", "edge 1: expected two users, got 'a' tied to himself"),
+        ("a,a", "edge 1: expected two users, got 'a' tied to itself"),
         ("a,b\nb,a,3", "edge 2: expected each pair once, got 'b' and 'a' again"),
         ("a,b,-1", "edge 1: expected a finite weight above 0, got -1"),
         ("a,b,0", "edge 1: expected a finite weight above 0, got 0"),
@@ -75,7 +75,7 @@ def test_a_bad_edge_is_refused_and_named(text, message):
         ([[0, -1], [-1, 0]], "finite weights of at least 0, got another in row 0"),
         ([[0, np.nan], [np.nan, 0]], "finite weights"),
         ([[0, 1], [2, 0]], "symmetric weights"),
-        ([[0, 1], [1, 3]], "no tie of a user to himself, got another in row 1"),
+        ([[0, 1], [1, 3]], "no tie of a user to themselves, got another in row 1"),
         ([[0, 1]], "square matrix"),
         (np.zeros((3, 3)), "weights for 2 users, got 3"),
     ],

@@ -1,11 +1,11 @@
 """The attacker: one who sees contexts with users and times on one side, the raw log of slots on the other.
 
-His task is two users and two slots, of which each user has sent one: which is whose? Pairs share no user, so trials
+Its task is two users and two slots, of which each user has sent one: which is whose? Pairs share no user, so trials
 are independent, and whoever knows nothing is right with probability exactly 1/2 in each.
 
-He is a classifier over what may link the two sides: names found in what a record carries, and products of ranks (who
-came first, when a slot fell due, what it should hold, against order, partition, times, size, producer). He learns the
-weights from pairs whose truth he knows (his own accounts), and is tried on others.
+It is a classifier over what may link the two sides: names found in what a record carries, and products of ranks (who
+came first, when a slot fell due, what it should hold, against order, partition, times, size, producer). It learns the
+weights from pairs whose truth is known (accounts of its own), and is tried on others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hushstream.schemas.partitioning import partition_of
 
 @dataclass(frozen=True, slots=True)
 class EdgeView:
-    """What the attacker knows of one user: his name, when he came and fell due, and what his slot should hold."""
+    """What the attacker knows of one user: their name, when they came and fell due, and what their slot should hold."""
 
     user: str
     came_ms: int
@@ -33,7 +33,7 @@ class EdgeView:
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """What he sees of one slot; ``client`` is not in the log, but the broker sees it with each request."""
+    """What the attacker sees of one slot; ``client`` is not in the log, but the broker sees it with each request."""
 
     partition: int
     offset: int
@@ -49,7 +49,7 @@ class SlotView:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How he did on pairs that he had not seen.
+    """How the attacker did on pairs not seen before.
 
     Attributes:
         right: pairs told correctly, of ``pairs``.
@@ -64,7 +64,7 @@ class Verdict:
         return self.right / self.pairs
 
     def interval(self, confidence: float = 1 - 1e-6) -> tuple[float, float]:
-        """The exact interval of Clopper and Pearson for his accuracy."""
+        """The exact interval of Clopper and Pearson for the attacker's accuracy."""
         found = binomtest(self.right, self.pairs).proportion_ci(confidence, method="exact")
         return float(found.low), float(found.high)
 
@@ -84,11 +84,11 @@ def attack(
     """Learn from the first half of the pairs, and be tried on the second.
 
     Args:
-        edges: users; the slot of ``edges[i]`` is ``slots[i]`` (the truth, which he sees in the first half alone).
+        edges: users; the slot of ``edges[i]`` is ``slots[i]`` (the truth, seen in the first half alone).
         slots: what is seen of the slots.
         pairs: of users, none in two pairs.
         partitions: of the slots' topic.
-        seed: of the order in which the two slots of a pair are put before him.
+        seed: of the order in which the two slots of a pair are put before the attacker.
     """
     linked = _links(edges, slots, partitions)
     difference = np.array([linked(u, u) + linked(v, v) - linked(u, v) - linked(v, u) for u, v in pairs])
@@ -112,7 +112,7 @@ def _id_of(slot: SlotView) -> int:
 def _links(
     edges: Sequence[EdgeView], slots: Sequence[SlotView], partitions: int
 ) -> Callable[[int, int], NDArray[np.float64]]:
-    """What he computes of user i and slot j."""
+    """What the attacker computes of user i and slot j."""
     names = [edge.user.encode() for edge in edges]
     homes = [partition_of(edge.user, partitions) for edge in edges]
     ranks = _ranks([(edge.came_ms, edge.due_ms, len(edge.expected.rstrip(b"\0"))) for edge in edges])

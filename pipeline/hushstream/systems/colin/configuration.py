@@ -84,7 +84,7 @@ class CollaborationConfig:
             probability 1 - failure at each version (the paper's Lemma 2, corrected): safe, and far wider than what
             explores best.
         ridge: lambda, the initial diagonal of A; auto takes what the noise of the release asks for.
-        self_weight: a user's tie to himself in CoLin's relation matrix, beside the weights of the graph.
+        self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
         failure: probability with which the width of lemma may fail.
     """
@@ -187,7 +187,7 @@ class ContinualConfig:
     def leaves(self) -> int:
         """The most leaves of one user's counter, its horizon.
 
-        Every leaf holds at least one of his rewards that count, the one with which an epoch noises them again too.
+        Every leaf holds at least one of their rewards that count, the one with which an epoch noises them again too.
         """
         return self.rewards_per_user if self.horizon == "auto" else self.horizon
 

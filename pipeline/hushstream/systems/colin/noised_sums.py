@@ -24,7 +24,7 @@ from hushstream.systems.colin.release import local_reward_of, mean_variance, pla
 from hushstream.systems.colin.rows import Rows
 
 _ERASED = -1
-"""In place of how many leaves a user has: nothing is taken from him or released of him."""
+"""In place of how many leaves a user has: nothing is taken from them or released of them."""
 
 
 class NoisedRewardSums(ABC):
@@ -85,9 +85,9 @@ class NoisedRewardSums(ABC):
         return np.asarray(self._base[blocks] + self._own_sums(blocks))
 
     def erase(self, node: int) -> None:
-        """Drop what is held of a user, for good: no sum of his is released again, in this epoch or a later one.
+        """Drop what is held of a user, for good: no sum of theirs is released again, in this epoch or a later one.
 
-        His last release stands. One more under the same noise, of sums without what was erased, would differ from it
+        Their last release stands. One more under the same noise, of sums without what was erased, would differ from it
         by exactly that.
         """
         self._exact[node] = self._base[node] = 0

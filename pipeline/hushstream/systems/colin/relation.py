@@ -38,7 +38,7 @@ class SocialGraph:
     """Users and the weights of their ties.
 
     Attributes:
-        users: N names; a user's place is his *node*.
+        users: N names; a user's place is their *node*.
         weights: (N, N) float64, symmetric, non-negative, zero on the diagonal.
         index: node by name.
     """
@@ -60,7 +60,7 @@ class SocialGraph:
             raise RelationError(f"graph: expected weights for {len(self.users)} users, got {len(weights)}")
         _refuse_row(~((weights >= 0) & np.isfinite(weights)), "graph", "finite weights of at least 0")
         _refuse_row(weights != weights.T, "graph", "symmetric weights")
-        _refuse_row(np.diag(np.diag(weights) != 0), "graph", "no tie of a user to himself")
+        _refuse_row(np.diag(np.diag(weights) != 0), "graph", "no tie of a user to themselves")
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "index", index)
 
@@ -73,7 +73,7 @@ class SocialGraph:
             users: all names, in the order of their nodes; None takes those of the edges, sorted.
 
         Raises:
-            RelationError: an unknown user, a tie of a user to himself, a pair named twice, or a bad weight.
+            RelationError: an unknown user, a tie of a user to themselves, a pair named twice, or a bad weight.
         """
         listed = list(edges)
         if users is None:
@@ -161,7 +161,7 @@ class Relation:
         Args:
             graph: of all users.
             algorithm: linucb, colin or goblin.
-            self_weight: a user's tie to himself, for colin: ``w_ij`` is proportional to the weight of (i, j), and
+            self_weight: a user's tie to themselves, for colin: ``w_ij`` is proportional to the weight of (i, j), and
                 ``w_ii`` to this.
             tie_weight: multiplies the graph's weights, for goblin: the larger, the more alike tied users are taken to
                 be.
@@ -235,7 +235,7 @@ def _require_edge(number: int, one: str, other: str, weight: float, index: Mappi
         if name not in index:
             raise RelationError(f"edge {number}: expected listed users, got {name!r}")
     if one == other:
-        raise RelationError(f"edge {number}: expected two users, got {one!r} tied to himself")
+        raise RelationError(f"edge {number}: expected two users, got {one!r} tied to itself")
     if not 0.0 < weight < math.inf:
         raise RelationError(f"edge {number}: expected a finite weight above 0, got {weight}")
 

@@ -17,7 +17,7 @@ MAX_ROWS_A_RECORD = 256
 within the size of a record."""
 
 FORGOTTEN = 1 << 62
-"""In place of how many rewards of a user have counted, where he was erased: no allowance covers one more."""
+"""In place of how many rewards of a user have counted, where they were erased: no allowance covers one more."""
 
 
 EVENT = np.dtype("V16")

@@ -89,23 +89,25 @@ def _words(config: CollaborativeConfig) -> Words:
 
 def _erasure(core: CollaborativeSystem) -> Erasure:
     exact = core.config.release.mechanism == "exact"
-    released = "without noise, as the deployment is on public data" if exact else "with noise; his guarantee covers it"
+    released = (
+        "without noise, as the deployment is on public data" if exact else "with noise; their guarantee covers it"
+    )
     holders = "the learner's data directory"
     if core.counted:
         holders = "the counter until it has read what the learner passes on, and in both data directories"
     return Erasure(
         stays=(
-            f"his running sums as they were released, {released}; no release names him again",
-            "which arms' features he was shown, in releases, and his place in the relation graph: both are public",
-            "that he was erased, by his number in the graph: he is answered by the shared model, nothing is learned of "
-            "him, and no allowance is refilled",
+            f"the user's running sums as they were released, {released}; no release names them again",
+            "which arms' features they were shown, in releases, and their place in the relation graph: both are public",
+            "that they were erased, by their number in the graph: the shared model answers them, nothing is learned of "
+            "them, and no allowance is refilled",
             EVENTS_STAY,
         ),
         waits=(
-            f"his open rows and exact sums in {holders}: until the next snapshot; sealed on state topics: five days",
+            f"their open rows and exact sums in {holders}: until the next snapshot; sealed on state topics: five days",
         ),
         names=partial(_names, core),
-        # The learner passes no reward of his on once it has folded the tombstone, so each that is there is of before.
+        # The learner passes no reward of theirs on once it has folded the tombstone, so each that is there came before.
         passed_on=frozenset({REWARDS.name}),
     )
 
@@ -121,7 +123,7 @@ def _notes(config: CollaborativeConfig) -> Sequence[str]:
         return ()
     return (
         f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
-        f"{config.release.rewards_per_user} of his rewards count at most; leave the horizon out to have no more noise "
+        f"{config.release.rewards_per_user} of their rewards count at most; leave the horizon out for no more noise "
         "than these need",
     )
 

@@ -101,7 +101,7 @@ class SlotConfig:
 
     Attributes:
         after_interactions: a slot is due after so many decisions of a user.
-        lifetime_slots: slots of one user in his life; each costs the release's epsilon once.
+        lifetime_slots: slots of one user in their life; each costs the release's epsilon once.
         settle_seconds: log time is cut into spans of this length, so that rewards can arrive: all slots of a partition
             that fall due in one span are sent together, at its first context in the next span but one or later, or at
             a seal record; the length says among how many a slot hides.
@@ -206,15 +206,15 @@ class ReleaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class UsersConfig:
-    """How much one user may ask for, and how long his state is kept, in log time.
+    """How much one user may ask for, and how long their state is kept, in log time.
 
     Attributes:
         contexts_per_period: contexts of one user that are learned from in a period (null: any number); those beyond are
             decided by the shared model alone: nothing of them is remembered, learned or reported.
         period_seconds: length of that period.
         early_feedback: how many clicks of one user may wait for a context that has not arrived.
-        expire_after_seconds: the state of a user unseen for so long is given up (null: never); what he has spent of his
-            allowance and of his quota stays under a keyed digest of his name.
+        expire_after_seconds: the state of a user unseen for so long is given up (null: never); what they spent of their
+            allowance and quota stays under a keyed digest of their name.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -241,7 +241,7 @@ class LiftConfig:
 
     Attributes:
         holdout: share of users who are never answered by a model; 0 switches the lift off.
-        epsilon: for one user over all releases, beside what his slots cost.
+        epsilon: for one user over all releases, beside what their slots cost.
         decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
         every_seconds: a release is made so often, in log time, and at a seal.
         releases: most releases of a partition.
@@ -282,8 +282,8 @@ class P2BConfig:
         lift: the noised lift of the model over a hold-out.
         partitions: how many of each topic.
         users: quotas and expiry of users.
-        budget: limits what all slots of one user and the lift may cost him together; null for what the configuration
-            plans. Of lifetime_slots he sends as many as fit.
+        budget: limits what all slots of one user and the lift may cost them together; null for what the configuration
+            plans. Of lifetime_slots they send as many as fit.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
         system: which system this is a configuration of.
     """

@@ -226,7 +226,7 @@ class P2BSystem:
 
     @property
     def lifetime_slots(self) -> int:
-        """How many slots a user sends in his life: as many as are planned, or as fit the budget."""
+        """How many slots a user sends in their life: as many as are planned, or as fit the budget."""
         return lifetime_slots_of(self.config)
 
     @property

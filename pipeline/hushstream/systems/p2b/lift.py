@@ -7,7 +7,7 @@ are.
 
 A decision counts when its wait for a reward is over, rewarded or not: one that was counted with its reward, before
 those that get none are known, would make early rates read high. What waits is noted by user and by moments that the
-wait is cut into: a user who is forgotten takes his with him.
+wait is cut into: a user who is forgotten takes theirs along.
 
 One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
 most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
@@ -72,6 +72,7 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
     promise = lift_tree(lift, levels).guarantee(
         Neighbours(
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
+            # Debits in journals and the ledger hold these words: with others a replay would give other records.
             unit=f"one user (the first {lift.decisions_per_user} decisions of his life are counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
@@ -84,7 +85,7 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
 
 
 def in_holdout(user_key: Key, lift: LiftConfig) -> bool:
-    """Whether a user is in the hold-out: a function of his key, so for his whole life."""
+    """Whether a user is in the hold-out: a function of their key, so for their whole life."""
     draw = int.from_bytes(user_key.prf("holdout")[:8], "big") >> (64 - _COIN_BITS)
     return draw < round(lift.holdout * (1 << _COIN_BITS))
 
@@ -143,7 +144,7 @@ class LiftCounter:
 
         Args:
             user: stands for its user (`lift_user`).
-            holdout: whether he is in the hold-out.
+            holdout: whether they are in the hold-out.
             index: its number in the user's life, from 0.
             deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
             reward: in [0, 1].

@@ -96,7 +96,7 @@ def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
 
 @lru_cache(maxsize=64)
 def lifetime_slots_of(config: P2BConfig) -> int:
-    """How many slots a user sends in his life: as many as are planned, or as fit the budget.
+    """How many slots a user sends in their life: as many as are planned, or as fit the budget.
 
     Raises:
         ConfigurationError: not even one fits.

@@ -91,14 +91,14 @@ def _words(config: P2BConfig) -> Words:
 def _erasure(config: P2BConfig) -> Erasure:
     return Erasure(
         stays=(
-            "what was released with noise in it (crowds and the models made of them); his guarantee covers it",
-            "how much of his allowance and quota is spent, under a keyed digest of his name: erasure refills neither",
+            "what was released with noise in it (crowds and the models made of them); the user's guarantee covers it",
+            "what is spent of their allowance and quota, under a keyed digest of their name: erasure refills neither",
             EVENTS_STAY,
         ),
         waits=(
-            f"a slot that he owes, and his name with it: sent as null within {config.slot.settle_seconds:g} s of log "
+            f"a slot that they owe, and their name too: sent as null within {config.slot.settle_seconds:g} s of log "
             f"time",
-            "his state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
+            "their state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
         names=_names,
     )

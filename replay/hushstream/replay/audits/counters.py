@@ -1,7 +1,7 @@
 """The counters on two streams that differ in their first leaf: the attacker sees every release.
 
 Digit trees: after b^l leaves the release is the sum plus the noise of one node of level l, the one that holds the
-first leaf. These nodes are all that the leaf moves, and the attacker reads each by itself: his likelihood ratio is
+first leaf. These nodes are all that the leaf moves, and the attacker reads each by itself: their likelihood ratio is
 exact. Counters with Gaussian noise: releases are R x + z seen through L, so the best test is linear, with weights
 (L L^T)^-1 1; it loses to one who sees R x + z itself, whose curve the bound is taken against.
 """

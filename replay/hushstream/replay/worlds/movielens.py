@@ -2,10 +2,10 @@
 
 Conversion. A user's ratings are cut in time: the earlier part (``history``) is what the service knows, the
 later part answers. An arm is a kind of film; showing it at a round reveals one of the user's later ratings
-of a film of that kind, and the reward is 1 if he gave it at least ``like_at`` stars. Which rating a round
-reveals is fixed by a keyed order of his later ratings of that kind: each is used once before any is used
+of a film of that kind, and the reward is 1 if they gave it at least ``like_at`` stars. Which rating a round
+reveals is fixed by a keyed order of their later ratings of that kind: each is used once before any is used
 again. So every reward is a rating that the user really gave, and no rating serves both as context and as
-answer. A kind of which a user has no later rating is not eligible for him.
+answer. A kind of which a user has no later rating is not eligible for them.
 
 Kinds (numbered in a seeded order, so that breaking ties by number favours none):
 
@@ -22,7 +22,7 @@ people mostly watch drama and comedy. Groups and genre shares come from the earl
 are treated as public.
 
 What it does not say: people rate the films they chose to see, so a reward is the user's liking of films of
-that kind that he would pick himself.
+that kind that they would pick themselves.
 """
 
 from __future__ import annotations

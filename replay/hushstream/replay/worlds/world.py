@@ -1,6 +1,6 @@
 """What a world is: users who show contexts and answer a chosen arm with a reward, the same in any order.
 
-A closed loop can only be compared (direct against stream, cold against warm) if a user's context and his
+A closed loop can only be compared (direct against stream, cold against warm) if a user's context and their
 answer to an arm do not depend on when they are asked for. So every value of a world is a function of (seed,
 user, round, arm) alone.
 """

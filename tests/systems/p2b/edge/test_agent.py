@@ -123,7 +123,7 @@ def test_a_waiting_event_gets_the_same_answer_again_and_counts_once(make, rigs):
 
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_rewarded_event_gets_the_same_answer_until_its_deadline_as_one_that_waits(make, rigs, restored):
-    """So how often a user was decided for, and when he owes a slot, is the same whatever was rewarded."""
+    """So how often a user was decided for, and when they owe a slot, is the same whatever was rewarded."""
     known = []
     for rewarded in (False, True):
         agent = make(slot={"after_interactions": 2})

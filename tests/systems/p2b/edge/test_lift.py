@@ -215,7 +215,7 @@ def test_releases_follow_log_time_and_seals_and_are_paid_for_once(rigs, rig):
 def test_the_delta_covers_every_draw_that_one_user_can_change(rigs):
     lift = rigs.make_system(lift=LIFT).config.lift
     tree, promise = lift_tree(lift, 1), lift_guarantee(lift, 1)
-    # His five decisions may fall in five leaves, each in all levels, and move his group's two sums.
+    # Their five decisions may fall in five leaves, each in all levels, and move their group's two sums.
     changed = lift.decisions_per_user * tree.levels * 2
     assert delta_value(promise.cost.delta_units) >= changed * tree.noise.residue
     assert any(f"at most {lift.decisions_per_user} leaves" in condition for condition in promise.conditions)

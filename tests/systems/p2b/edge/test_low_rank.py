@@ -1,4 +1,4 @@
-"""A user as the shared model and his own few updates: the same scores as the dense form, in a tenth of the bytes."""
+"""A user as the shared model and their own few updates: the same scores as the dense form, in a tenth of the bytes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def lived(rigs, rig, first, rounds):
 @pytest.mark.parametrize("days", [0, 1, 2, 3, 400])
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_slot_sent_again_with_other_content_is_not_counted_a_second_time(rigs, days, slots):
-    """The learner's topics are restored from before the user came; his contexts and clicks are others then."""
+    """The learner's topics are restored from before the user came; their contexts and clicks are others then."""
     system = rigs.make_system(slot={"lifetime_slots": slots, "after_interactions": 2}, release={"window_slots": 100})
     shuffler = rigs.ShufflerRig(system)
     sent = []

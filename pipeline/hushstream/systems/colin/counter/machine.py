@@ -1,7 +1,7 @@
 """The counter role: rewards in clear come in, noised running sums go out (its own zone).
 
 A step is a batch of rewards that a count, a seal or log time closed. Within it each user's rewards are one leaf
-of his own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
+of their own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
 record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
 else happens, so what is released does not depend on how the partitions of learners raced.
 
@@ -11,7 +11,7 @@ new noise, at its full price (PRIVACY rule 7), or nothing more is released if th
 at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
 draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Distrusts`).
 
-A user who is forgotten leaves no exact sum here; what was released of him stands, and no later release names him.
+A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
 
 Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so and the one after it opens
 an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
@@ -108,7 +108,7 @@ class CounterMachine(ReopeningRole[str]):
         self.seals = PhaseEnds(system.config.partitions.learner)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self.taken = np.zeros(system.nodes, dtype=np.int64)
-        """How many rewards of each user have counted: his allowance."""
+        """How many rewards of each user have counted: their allowance."""
         self.noised_sums = system.noised_sums(key, b"", 0, partition)
 
     @property
@@ -191,7 +191,7 @@ class CounterMachine(ReopeningRole[str]):
             self._rewards(fields, record, gathered)
 
     def _erase(self, node: int, gathered: Gathered) -> None:
-        """Drop a user's open rows and his exact sums; nothing of him counts, or is released, from here on."""
+        """Drop a user's open rows and exact sums; nothing of them counts, or is released, from here on."""
         if not 0 <= node < self.system.nodes:
             raise Refused(Refusal.UNKNOWN_USER)
         kept = [rows.without(node) for rows in self.pending]

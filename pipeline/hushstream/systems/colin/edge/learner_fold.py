@@ -107,7 +107,7 @@ class CollaborativeFold(AwaitingFold["CollaborativeLearnerMachine", OpenRow]):
         self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
 
     def _give_up(self, user: str) -> None:
-        """Drop his open rows and his sums; he is answered as before, and nothing is learned from him again."""
+        """Drop a user's open rows and sums; they are answered as before, and nothing is learned from them again."""
         machine = self._machine
         node = machine.system.graph.index.get(user)
         if node is None:

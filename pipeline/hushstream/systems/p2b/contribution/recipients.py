@@ -7,8 +7,8 @@ the same bytes.
 
 The configuration's digest covers the first key, so an agent that pinned it trusts that key and no other. Each later
 key is signed (Ed25519, RFC 8032) with a key that only the holder of the sealing key before it can derive. So nobody
-who did not hold the first can put another in its place; who did hold one of them can, as long as his key would be
-believed: destroying it does not take back what he may have signed.
+who did not hold the first can put another in its place; who did hold one of them can, as long as their key would be
+believed: destroying it does not take back what they may have signed.
 """
 
 from __future__ import annotations

@@ -14,18 +14,18 @@ encoding is injective; otherwise HMAC-SHA256 would have to collide). Then they a
 is written is the same bytes again: a repeat, which the shuffler drops by the slot's id. Different messages never share
 a key, so no pair of a key and a nonce serves two messages, and every nonce may be zero. This is the argument of SIV
 (Rogaway and Shrimpton 2006): with the content inside the derivation, a journal that was rolled back and gave a slot
-another content still takes another key. Two users never share a key, since each one's key is derived for him alone.
+another content still takes another key. Two users never share a key, since each one's key is derived for them alone.
 
 **What it gives.** To parties without the shuffler's sealing key or the user's key, a sealed slot is 80 bytes that tell
 a report from null no better than chance, whatever the content; all have one size. The ephemeral public key is a
 function of the content, but under a secret key (the user's), so it cannot be recomputed for a guessed content.
 
 **What it does not give.** Anyone can seal to a public key, so it does not say who wrote a slot: a malicious client
-voids his own bound alone. There is no forward secrecy: whoever gets the shuffler's sealing key later opens the slots
-that he kept, and whoever gets an edge key tests guesses of their content. It says nothing of when a slot came. And on
+voids their own bound alone. There is no forward secrecy: whoever gets the shuffler's sealing key later opens the slots
+that they kept, and whoever gets an edge key tests guesses of their content. It says nothing of when a slot came. And on
 a broker that also carries contexts and clicks in clear (a `hosted` deployment) it hides nothing from the broker's
-operator: he can compute what the slots hold. One operator who reads both sides, contexts and clicks here and opened
-slots there, puts user and slot together by what they hold, and no shuffler helps against him. Against that the two
+operator: they can compute what the slots hold. One operator who reads both sides, contexts and clicks here and opened
+slots there, puts user and slot together by what they hold, and no shuffler helps against them. Against that the two
 sides need clusters or operators of their own; sealing is what lets an `edge` deployment's slots cross a broker that
 nobody trusts.
 

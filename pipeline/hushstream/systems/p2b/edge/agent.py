@@ -5,7 +5,7 @@ stated number of decisions. What a slot holds is private; that it came, and when
 so which interaction a slot reports is drawn *before* it happens, from the user's key alone, and a slot whose
 interaction has no reward yet holds null.
 
-A slot's report id is a pseudorandom function of the user's key and the slot's number in his life, and of nothing else.
+A slot's report id is a pseudorandom function of the user's key and the slot's number in their life, and nothing else.
 The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So of
 all copies of a state that were ever gone on from, one content is counted for each number: a user is in at most
 ``lifetime_slots`` reports, and an older copy refills nothing. An id that followed from the content too, or from the
@@ -220,7 +220,7 @@ class EdgeAgent:
         return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
-        """How far apart two arms score for everybody who has no state of his own."""
+        """How far apart two arms score for everybody who has no state of their own."""
         policy = self.terms.policy
         return policy.score_gap(policy.shared(self.line).state, context, arm, other)
 
@@ -289,8 +289,8 @@ class EdgeAgent:
         """The agent that `dump` described.
 
         An older copy numbers slots that were sent before anew, with other content. The shuffler counts none of those,
-        so they cost the user nothing, and the shuffler's zone alone sees them. What he does until he has come past them
-        goes unreported, and his quota begins where the copy stood. The state alone cannot show its age: keep
+        so they cost the user nothing, and the shuffler's zone alone sees them. What they do until they are past those
+        goes unreported, and their quota begins where the copy stood. The state alone cannot show its age: keep
         `allowance` where a backup does not reach, and give it here.
 
         Args:

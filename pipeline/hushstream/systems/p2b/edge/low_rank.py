@@ -1,4 +1,4 @@
-"""A user's LinUCB state as the shared model plus his own few updates, and the kernel for both forms.
+"""A user's LinUCB state as the shared model plus their own few updates, and the kernel for both forms.
 
 A step of Sherman-Morrison takes one outer product off an arm's block ``(A^-1, theta)``: that of ``u`` with
 ``w = (u, s)``, where ``v = A^-1 x``, ``c = 1/sqrt(1 + x'v)``, ``u = c v`` and ``s = c (theta'x - r)`` (see
@@ -36,7 +36,7 @@ from hushstream.learners.linucb import Bools, Float32, LinUCB, LinUCBState
 Arms: TypeAlias = npt.NDArray[np.intp]
 
 ROWS_AT_LEAST = 16
-"""A user of a small model has so many rows before he becomes dense, if that saves memory at all."""
+"""A user of a small model has so many rows before they become dense, if that saves memory at all."""
 
 _HEADER = struct.Struct("<4sBxxxIII")
 _MAGIC = b"HLUF"

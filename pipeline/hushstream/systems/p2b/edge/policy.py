@@ -45,7 +45,7 @@ class SharedPolicy(Protocol):
         """Make a published model the newest of its line."""
 
     def begin(self, line: str) -> tuple[int, LearnerState]:
-        """A new user's own state upon the newest model of his line, and that model's version."""
+        """A new user's own state upon the newest model of their line, and that model's version."""
 
     def end(self, line: str, version: int) -> None:
         """A user's own state is given up; ``version`` is what `begin` gave."""
@@ -69,7 +69,7 @@ class SharedPolicy(Protocol):
         """The code of a context (d,)."""
 
     def dump_own(self, state: LearnerState) -> bytes:
-        """What a user learned himself, without the model that he started from."""
+        """What a user learned alone, without the model that they started from."""
 
     def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
         """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""

@@ -22,8 +22,8 @@ class SharedModel(Generic[State]):
 class SharedModels(Generic[State]):
     """Shared models by line and version.
 
-    A user's state is the model that he started from and what he learned since, so a version stays for as long
-    as some user stands on it, in memory or not: his bytes name it and do not repeat it.
+    A user's state is the model that they started from and what they learned since, so a version stays for as long
+    as some user stands on it, in memory or not: their bytes name it and do not repeat it.
     """
 
     __slots__ = ("_held", "_newest", "_users")
@@ -69,7 +69,7 @@ class SharedModels(Generic[State]):
         return state
 
     def let_go(self, line: str, version: int) -> None:
-        """One user fewer stands on a model; the last one takes it with him."""
+        """One user fewer stands on a model; the last one takes it along."""
         place = (line, version)
         self._users[place] -= 1
         if not self._users[place]:

@@ -20,7 +20,7 @@ HISTOGRAM_TOLERANCE = 1e-3
 
 
 class OlderState(HushstreamError):
-    """A user's state lies behind what he is known to have spent: it comes from an older copy."""
+    """A user's state lies behind what they are known to have spent: it comes from an older copy."""
 
 
 class Choice(NamedTuple):
@@ -60,12 +60,12 @@ class Slot:
 
 
 class Allowance(NamedTuple):
-    """What stays of a user whose state is given up, so that nothing that he has spent comes back.
+    """What stays of a user whose state is given up, so that nothing that they have spent comes back.
 
     Attributes:
-        decided: decisions in his life, which say when a slot falls due.
+        decided: decisions in their life, which say when a slot falls due.
         due, sent: slots that fell due, and that were taken.
-        period, used: the last period of his quota, and contexts in it.
+        period, used: the last period of their quota, and contexts in it.
     """
 
     decided: int = 0

@@ -1,4 +1,4 @@
-"""One user of a learner in packed form: his whole state, or what stays of him when that is given up."""
+"""One user of a learner in packed form: their whole state, or what stays of them when that is given up."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def pack_allowance(allowance: Allowance) -> bytes:
 
 
 def unpack_agent(value: bytes) -> dict[str, Any] | None:
-    """What `EdgeAgent.load` takes; None if only his allowance is left.
+    """What `EdgeAgent.load` takes; None if only their allowance is left.
 
     Raises:
         HushstreamError: other or damaged bytes.

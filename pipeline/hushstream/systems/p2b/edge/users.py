@@ -1,7 +1,7 @@
 """The users of a learner partition: the warm ones in memory, the cold ones as bytes in a store.
 
-Which users are warm changes no decision: a user goes out as the bytes of his whole state and comes back from
-them, and what he is decided with next is the same. What expires is decided by log time alone.
+Which users are warm changes no decision: a user goes out as the bytes of their whole state and comes back from
+them, and what they are decided with next is the same. What expires is decided by log time alone.
 
 A store is given by whoever drives the machine. One that is `durable` keeps what it is given from snapshot to
 snapshot, and a snapshot then holds no user at all; with the default, in memory, a snapshot holds them all.
@@ -30,7 +30,7 @@ _PORTION_USERS = 64
 
 
 class _AsCut(NamedTuple):
-    """A user as he was at a cut: his packed state, if the store does not have it, and whether decisions wait."""
+    """A user as they were at a cut: their packed state, if the store does not have it, and whether decisions wait."""
 
     seen_ms: int
     value: bytes | None
@@ -40,7 +40,7 @@ class _AsCut(NamedTuple):
 class UsersCut:
     """The users of a partition as they were at one moment, on their way into a snapshot.
 
-    Each is looked at in his turn, or before he changes (`meet`) if that comes first.
+    Each is looked at in turn, or before they change (`meet`) if that comes first.
 
     Attributes:
         waiting: those whose decisions wait for feedback.
@@ -56,7 +56,7 @@ class UsersCut:
         self.kept: list[tuple[str, bytes]] = []
 
     def meet(self, agent: EdgeAgent) -> None:
-        """Keep an agent as he is, if he was not met since the cut."""
+        """Keep an agent as it is, if it was not met since the cut."""
         if agent not in self._met:
             self._met[agent] = self._as_is(agent)
 
@@ -90,7 +90,7 @@ class Users:
 
     Warm users lie in generations: whoever is met joins the young one, and when that has grown to half of the
     limit, the older one leaves: as many of it are spilled after each fold as the young one grew. So a user is at
-    rest only when about half the limit of others came since he was met, a user who is met costs one look into a
+    rest only when about half the limit of others came since they were met, a user who is met costs one look into a
     dictionary, and no fold pays for many others.
     """
 
@@ -116,7 +116,7 @@ class Users:
         """How large the young generation was after the last fold."""
         self._tracks = limit is not None or self.store.durable
         self._changed: set[EdgeAgent] = set()
-        """Who differs from what the store has of him; followed only where something is ever spilled."""
+        """Who differs from what the store has of them; followed only where something is ever spilled."""
         self._owed: dict[bytes, StoredUser] = {}
         """What stays of users, for which the store had no room."""
         self._cut: UsersCut | None = None
@@ -159,7 +159,7 @@ class Users:
         return agent
 
     def give_up(self, user: str) -> EdgeAgent | None:
-        """Drop a user's state and keep what he has spent; None when he has no state."""
+        """Drop a user's state and keep what they have spent; None when they have no state."""
         agent = self.get(user)
         if agent is None:
             return None
@@ -173,7 +173,7 @@ class Users:
         """The oldest slot that a user owes whose state was given up; its content is null.
 
         Raises:
-            HushstreamError: he owes none.
+            HushstreamError: they owe none.
         """
         key = self.name(user)
         value = self._resting(key)
@@ -234,7 +234,7 @@ class Users:
         return True
 
     def cut(self) -> UsersCut:
-        """Begin to write everybody as he is now, for a snapshot; `end_cut` ends it, also where it is given up."""
+        """Begin to write everybody as they are now, for a snapshot; `end_cut` ends it, also where it is given up."""
         self._keep([])
         self.store.cut()
         self._cut = UsersCut(self, self._leaving | self._old | self._young)

@@ -183,7 +183,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     def _decide_publicly(
         self, agent: EdgeAgent, event_id: str, context: NDArray[np.float32], mask: NDArray[np.bool_] | None
     ) -> None:
-        """Answer a user who asks for more than his share: not from his clicks, and without learning from them."""
+        """Answer a user who asks for more than their share: not from their clicks, and without learning from them."""
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
         if self._journaled is not None:
@@ -254,7 +254,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             machine.lift.forget(lift_user(machine.user_key(user)))
 
     def _settle(self, user: str) -> None:
-        """A user whose state was given up meanwhile still owes his slot: with null in it."""
+        """A user whose state was given up meanwhile still owes their slot: with null in it."""
         machine = self._machine
         agent = machine.agents.get(user)
         slot = machine.agents.take_owed(user) if agent is None else agent.take_slot()

@@ -33,7 +33,7 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, enco
 
     The partition follows from the id likewise, the log's key is null, and all records have one size; how they travel
     (no headers, one client id, one producer) is the driver's part. What nobody can hide here is when a batch of slots
-    came: whoever reads contexts as well knows whose slots were due then, and his own part of the answer is the size of
+    came: whoever reads contexts as well knows whose slots were due then, and their part of the answer is the size of
     that group. For public data the same interactions follow in clear, for the non-private arm of an experiment.
     """
     ordered = sorted(taken, key=lambda item: item.slot.report_id)

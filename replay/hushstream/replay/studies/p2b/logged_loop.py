@@ -118,7 +118,7 @@ class LoggedLoop:
         return self.played
 
     async def _phase(self, client: Client, arm: str, rows: Sequence[int] | NDArray[np.integer], line: str) -> None:
-        """Play rows in the order of the log; a user's next row waits for his last."""
+        """Play rows in the order of the log; a user's next row waits for their last."""
         self.played.decided[arm] = np.full(len(self._log), -1, dtype=np.int64)
         started = time.perf_counter()
         last: dict[int, asyncio.Task[None]] = {}

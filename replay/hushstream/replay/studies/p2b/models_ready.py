@@ -35,7 +35,7 @@ async def await_models(client: Client, lines: set[str], partitions: int, context
 
 
 async def _await_model(client: Client, line: str, partition: int, partitions: int, context: ArrayLike) -> None:
-    """Ask for a user who does nothing else until his learner holds the model.
+    """Ask for a user who does nothing else until their learner holds the model.
 
     Several windows give several versions: the model counts as complete when `STEADY_POLLS` answers in a row came
     from the same version.

@@ -38,14 +38,14 @@ from hushstream.systems.colin.relation import Relation
 EPSILON = 2.0
 FEATURES, EVENTS, ABREAST = 2, 4, 25
 RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
-"""Two users, each tied to himself twice as much as to the other."""
+"""Two users, each tied to themselves twice as much as to the other."""
 
 EXPOSURE = Exposure.of(RELATION, FEATURES, EVENTS, FEATURES**0.5, 1.0)
 CLAIM = Cost(epsilon_micro(EPSILON))
 """What the paper states."""
 
 SURE = 2.5
-"""The attacker says yes where the likelihood ratio is above e to this: the surer, the larger the epsilon he proves."""
+"""The attacker says yes where the likelihood ratio is above e to this: the surer, the larger the epsilon they prove."""
 
 
 def audit_paper_tree() -> Run:

@@ -41,7 +41,7 @@ SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np
     "k-norm": Reading.length_score,
     "gaussian": Reading.linear_score,
 }
-"""How an attacker weighs what he read, by the law of the noise."""
+"""How an attacker weighs what they read, by the law of the noise."""
 
 
 def collaborative(

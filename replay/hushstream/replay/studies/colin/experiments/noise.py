@@ -128,7 +128,7 @@ def _level(noise: Float64) -> float:
 
 
 def _in_turn(of_users: Float64) -> Float64:
-    """(T, N, d) of (N, T/N, d): after event t, user t mod N has one more leaf; before his first, zeros."""
+    """(T, N, d) of (N, T/N, d): after event t, user t mod N has one more leaf; before their first, zeros."""
     users, leaves, dimension = of_users.shape
     spread = np.zeros((leaves * users, users, dimension))
     for user in range(users):

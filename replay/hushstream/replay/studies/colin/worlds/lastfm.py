@@ -6,8 +6,8 @@ components of the graph are clusters of their own, the rest is cut by spectral c
 which has the same normalised-cut objective). W: w_ij is the number of friendships between clusters i and j (within
 a cluster for i = j), each column divided by its sum. The graph for GOBLin has these numbers off the diagonal.
 
-Each round draws a person of the cluster with one artist that he listened to (every such pair is equally likely) and
-24 artists that he did not listen to, in random order. The reward is 1 for the artist listened to, else 0: it is
+Each round draws a person of the cluster with one artist that they listened to (every such pair is equally likely) and
+24 artists that they did not listen to, in random order. The reward is 1 for the artist listened to, else 0: it is
 known exactly. Artists without tags have no features and are left out.
 """
 
@@ -121,7 +121,7 @@ class LastfmWorld:
         return np.asarray(np.diff(self.pair_start) / len(self.pairs), dtype=np.float64)
 
     def _not_heard(self, users: IntArray, round_index: int, people: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Draw arms - 1 different artists for each person, none that he listened to, (n, arms - 1)."""
+        """Draw arms - 1 different artists for each person, none that they listened to, (n, arms - 1)."""
         first, end = self.heard_start[people], self.heard_start[people + 1]
         left = len(self.pool) - (end - first)
         draws = Draws(self.seed, "others")

@@ -6,7 +6,7 @@ plus Gaussian noise, clipped to [0, 1] (the paper's rewards can leave it, its pr
 
 W by the paper's recipe: w_ij is the inner product of theta_i and theta_j; edges below a threshold are deleted;
 each column is divided by its sum. The paper states neither the threshold nor sigma nor d. Here the threshold is a
-quantile of the users' inner products (``edge_quantile``), and a user's tie to himself is never deleted. The graph
+quantile of the users' inner products (``edge_quantile``), and a user's tie to themselves is never deleted. The graph
 for GOBLin has an edge of weight 1 for every pair that is left.
 
 The paper says how features and parameters are drawn, but not in a way that gives its figures (a random policy

@@ -150,7 +150,7 @@ def slots_pair(system: P2BSystem, reading: Reading, epsilon: float) -> Pair:
 def audit_lift(system: P2BSystem) -> Run:
     """The lift: all that one user was shown and rewarded with, against none of it.
 
-    Both groups have such a user. He makes more decisions than are counted, all rewarded, before the first release.
+    Both groups have such a user. They make more decisions than are counted, all rewarded, before the first release.
     """
     lift, levels = system.config.lift, system.config.release.levels
     tree = lift_tree(lift, levels)

@@ -46,7 +46,7 @@ class SoakSizes:
 
     Attributes:
         users: distinct users.
-        visits, interactions: visits of each user, and his interactions in each.
+        visits, interactions: visits of each user, and their interactions in each.
         dimension, arms: of the learner.
         resident: users in memory, the others at rest on disk; None keeps all in memory.
         cap_bytes: what the process may take.
@@ -85,7 +85,7 @@ class Soak:
 
 
 def run_soak(sizes: SoakSizes, progress: Callable[[str], None]) -> Soak:
-    """Give every user his interactions.
+    """Give every user their interactions.
 
     Raises:
         BenchFailed: the process grew beyond the cap.
@@ -221,7 +221,7 @@ class _Feed:
         self._clicks: list[InputRecord] = []
 
     def interact(self, users: list[str]) -> None:
-        """Decide once for each user; what he was shown is rewarded in the next batch."""
+        """Decide once for each user; what they were shown is rewarded in the next batch."""
         number, self._batch = self._batch, self._batch + 1
         ids = [f"e{number}-{row}" for row in range(len(users))]
         contexts = self._contexts[self._rng.integers(0, _CONTEXTS, len(users))]
