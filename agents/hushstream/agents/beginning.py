@@ -86,6 +86,8 @@ class Beginning:
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if (await reader.end_offsets([journal]))[journal] == 0:
+            # A genesis is the last thing to come: beside a state or marks of another journal it would begin a second
+            # life, in which every budget and every allowance is full again.
             self._require_new(journal, local, newest)
             if self.marks is not None:
                 self.marks.require(standing, partition, None, 0)

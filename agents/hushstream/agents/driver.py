@@ -254,6 +254,7 @@ class PartitionDriver:
         await self._places.acquire()
         append = None
         if step.journal is not None:
+            # 1. Write ahead, in the order of the folds: a record that overtook its predecessor would be off the chain.
             self._sequence += 1
             self._appended.append(time.monotonic())
             append = await self._writer.append(step.journal, self._sequence)
@@ -269,6 +270,8 @@ class PartitionDriver:
             if isinstance(work, Reached):
                 work.journal_offset, work.record = self._journal_offset, self._record
             elif work.append is not None:
+                # 2. Wait until it counts: released before, what a worker without the partition made would stand beside
+                # what its new owner makes of the same input.
                 self._journal_offset = await self._writer.confirm(work.append) + 1
                 self._appended.popleft()
                 self._record = record_digest(work.append.value)
@@ -284,9 +287,12 @@ class PartitionDriver:
             while not self._release.empty():
                 waiting.append(self._release.get_nowait())
             steps = [work for work in waiting if isinstance(work, _Work)]
+            # 3. Raise the mark: if the journal lost these records after the outputs left, nothing else would tell, and
+            # the same windows would be released again over other data.
             await self._mark([work for work in steps if work.step.releases or work.step.turns])
             for work in waiting:
                 if isinstance(work, _Work):
+                    # 4. Release.
                     outputs = (*work.step.releases, *work.step.dead_letters)
                     work.acknowledgements = [await send(output) for output in outputs]
                 self._finish.put_nowait(work)
@@ -305,8 +311,11 @@ class PartitionDriver:
         while True:
             work = await self._finish.get()
             if isinstance(work, Reached):
+                # A recovery takes all that a snapshot contains as released: saved before, it would hide what was not.
                 work.all_before.set_result(work.journal_offset)
                 continue
+            # 5. Commit when all of it is acknowledged: a recovery sends again what lies above the committed mark alone,
+            # so what was committed and then lost on its way would never come.
             await asyncio.gather(*work.acknowledgements)
             self._tools.observe("released", self.partition, work.sequence)
             if work.commit is not None:

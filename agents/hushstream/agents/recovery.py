@@ -93,8 +93,10 @@ class Recovery:
         async with LogReader(self.settings) as reader:
             if cached is not None and self.snapshots.behind(partition):
                 cached = None
-            # Before the journal's end: it holds every record that a mark names by then.
+            # 1. Marks, before the journal's end: by then it holds every record that they name. Read after it, a mark
+            # that another owner raised meanwhile would have a sound journal refused.
             standing = Standing() if self.marks is None else await self.marks.read(partition, reader, commits)
+            # 2. A state that the journal leads to: one of a lost branch would go on where nobody else does.
             if cached is not None and not await self.beginning.keeps(cached, reader):
                 logger.warning("partition %d: went on without what this worker has in memory", partition)
                 cached = None
@@ -104,11 +106,13 @@ class Recovery:
             held.released = max(held.released, min(released, held.sequence))
             mark = max(released, held.released)
             held.replayed = held.resent = 0
+            # 3. The tail, compared record by record: changed inputs must stop us before what follows from them is sent.
             unsent = await self._follow(held, reader, mark, standing)
             if self.marks is not None and held.sequence and not standing.knows(held.journal):
                 # Another owner may have begun it since the marks were read; marks first, then the journal's end.
                 standing = await self.marks.read(partition, reader, commits)
                 unsent += await self._follow(held, reader, mark, standing)
+            # 4. Only then send: from an older copy of the journal, what was released would leave again over other data.
             await self._hold_to_marks(held, standing)
             await self._send(held, unsent)
             held.released = held.sequence

@@ -160,6 +160,7 @@ class PublishedStates:
             with path.open("wb") as file:
                 why = await self._read_parts(partition, found, reader, file)
             if not why:
+                # Only what is whole takes the place of what was here, so a crash before leaves that as it was.
                 await asyncio.to_thread(self.snapshots.install, partition, path)
         finally:
             path.unlink(missing_ok=True)
@@ -235,6 +236,7 @@ class PublishedStates:
             OSError, KafkaError: it could not be.
         """
         last, seal = self._last[partition], self.seal(partition)
+        # 1. Not over the newest publication: where this one is broken off half-way, that one must still be whole.
         name, slot = os.urandom(NAME_BYTES), (last.slot + 1) % SLOTS
         hasher, size, number, first = _hasher(), 0, 0, 0
         pieces = self.snapshots.pieces(partition, snapshot, PART_BYTES)
@@ -246,8 +248,10 @@ class PublishedStates:
             hasher.update(piece)
             size, number = size + len(piece), number + 1
             await asyncio.sleep(len(piece) / (_BURST * self.settings.state_bytes_per_second))
+        # 2. Empty what this slot had more of: a compacted topic would keep it for ever, with users erased since in it.
         for gone in range(number, last.slots[slot]):
             await self._send(partition, slot_key(slot, gone), b"")
+        # 3. The head last: one that is there says that all its parts are.
         slots = [number if other == slot else parts for other, parts in enumerate(last.slots)]
         head = Head(
             slot, snapshot.sequence, snapshot.folded, snapshot.journal_offset, snapshot.genesis,

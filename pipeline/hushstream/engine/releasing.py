@@ -290,7 +290,9 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         """What was gathered counts for certain."""
 
     def _feed(self, record: InputRecord, gathered: Gathered) -> Closed | None:
+        # Refused records are in the range, too: a replay must see that they are what they were.
         self.running = extend_digest(self.key, self.running, record)
+        # Log time first, or a record that comes after the end would be counted in what ends before it.
         closed = self.on_time(record.timestamp_ms)
         try:
             name, fields = codec.decode(record.value, self.expects)
@@ -314,6 +316,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
     # One release.
 
     def _make(self, closed: Closed, high: int, turned_to: bytes) -> Made:
+        # 0. Answer a doubt: asked before, this release would be on the charge, and under the noise, that are doubted.
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.redraw()
