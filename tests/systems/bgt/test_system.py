@@ -21,7 +21,7 @@ from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.contents import bgt_contents
-from hushstream.systems.bgt.system import KIND, declare
+from hushstream.systems.bgt.system import ERASURE, KIND, declare
 
 SEEDS = (1, 2, 3)
 NONCE = bytes(range(32))
@@ -106,6 +106,7 @@ def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, t
     text = str(statement_of(prepare(tmp_path, films.make_config())).as_json())
     assert "rater workers see ratings in clear" in text
     assert "their slots are null from then on" in text
+    assert "sealed on state-rater" in " ".join(ERASURE.waits), "a published state outlives the next snapshot"
     assert "null-slot" in text
 
 
