@@ -99,7 +99,7 @@ def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(f
     contents = bgt_contents(films.make_config())
     assert {content.topic: content.zone for content in contents} == {one.topic: declared[one.topic] for one in contents}
     quiet = set(declared) - {content.topic for content in contents}
-    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger")) for name in quiet)
+    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger", "state-")) for name in quiet)
 
 
 def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):
