@@ -96,6 +96,7 @@ async def test_a_state_folder_that_takes_nothing_is_seen_and_so_is_the_room_on_i
     usage = shutil.disk_usage(folder.parent)
     assert calm["snapshot_age_seconds"] == 0
     assert stale["state_disk_free_ratio"] == pytest.approx(usage.free / usage.total, abs=0.05)
+    assert stale["state_disk_free_ratio"] in [whole / 100 for whole in range(101)], "it tells no size of a state"
     assert stale["fetch_age_seconds"] == 0
 
 

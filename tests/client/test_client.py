@@ -15,6 +15,7 @@ from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from patience import patience
@@ -42,6 +43,22 @@ async def test_an_answer_says_arm_propensity_policy_and_version(log):
     assert (decision.event_id, decision.user, decision.policy, decision.model_version) == ("e1", "ann", "model", 0)
     assert decision.propensity == 0.2
     assert log.stopped
+
+
+async def test_an_answer_from_another_partition_is_another_users_and_is_kept_from_who_asked(log, monkeypatch):
+    monkeypatch.setattr(log, "partitions", lambda: 2)
+    users = {partition_of(f"user-{number}", 2): f"user-{number}" for number in range(20)}
+    async with Client(log) as client:
+        waiting = asyncio.create_task(client.decide("e1", users[1], X, timeout=None))
+        await settle()
+        # The same name for an event of somebody at home in partition 0, whose records `log` delivers.
+        log.rig.context("e1", users[0], np.array(X))
+        log.work()
+        await settle()
+        assert log.journaled == 2, "that event was answered"
+        assert not waiting.done(), "the arm tells of the clicks of the user whose event it is"
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 async def test_without_an_answer_in_time_the_baseline_is_given_and_marked(log):

@@ -11,6 +11,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
+from hushstream.engine.published_state import NAME_BYTES, StateSeal
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async
@@ -97,6 +98,19 @@ def test_verify_says_of_an_erased_export_that_it_is_erased_and_not_changed(playe
     assert found.ok
     assert found.totals[Status.ERASED] == 3
     assert found.of("decisions")[Status.UNCHECKABLE] > 0
+
+
+def test_no_sealed_state_of_an_erased_export_can_be_opened_again(played: Any, tmp_path: Path) -> None:
+    system, log, _ = played
+    state = all_machines(system, KEYS)[0].snapshot() + CANARY.encode()
+    seal = StateSeal(system.config.deployment, "learner", 0, KEYS.ring("edge"))
+    log.append("state-learner", 0, seal.pack(os.urandom(NAME_BYTES), 0, state))
+    forgotten(played)
+    export_copy(LogCopy.of(log), system, tmp_path / "copy")
+    assert erase_export(tmp_path / "copy", system, CANARY) == 3
+    (kept,) = open_export(tmp_path / "copy").part(("state-learner", 0)).records
+    assert kept.value == ERASED
+    assert verify_export(tmp_path / "copy", system, KEYS).ok
 
 
 def test_what_he_wrote_after_the_tombstone_stays_until_the_next(played: Any, tmp_path: Path, rigs: Any) -> None:

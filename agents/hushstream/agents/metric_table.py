@@ -179,7 +179,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role",),
-        "Share of the disk of the state folder that is free.",
+        "Share of the disk of the state folder that is free, in whole hundredths.",
     ),
     MetricSpec(
         "hushstream_partition_dark_seconds",

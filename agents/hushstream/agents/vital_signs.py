@@ -162,8 +162,11 @@ def _stepped(seconds: float) -> float:
 
 
 def _free(folder: Path) -> float:
-    """Share of the disk that is free, of a folder or of the next one above it that is there."""
+    """Share of the disk that is free, in whole hundredths, of a folder or of the next one above it that is there.
+
+    The size of the state follows from content, so this may not tell it to the byte.
+    """
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     found = shutil.disk_usage(folder)
-    return found.free / found.total
+    return found.free * 100 // found.total / 100

@@ -351,15 +351,16 @@ class Client:
         for head, answers in reader.read(offset, value):
             self._circuits.setdefault(partition, Circuit()).heard()
             for answer in answers:
-                self._answered(answer)
+                self._answered(partition, answer)
             passed = self._passed_over(partition)
             passed.covered(head)
             for event_id in passed.refused():
                 self._fail(event_id, _refused())
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, partition: int, answer: Answer) -> None:
         question = self._waiting.get(answer.event_id)
-        if question is None:
+        # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
+        if question is None or self._partition(question.user) != partition:
             return
         self._drop(answer.event_id)
         decision = answer.to(question.user)

@@ -205,7 +205,8 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     """Replace every record of an export that names a user, batches that do included; returns how many.
 
     Only what has a log time up to that of their last tombstone: what came since is of an account that they began again,
-    and goes with a tombstone of its own. The tombstone stays: it is what tells `verify` an erasure from a change.
+    and goes with a tombstone of its own. Published states, which say of nobody whom they hold, are all replaced, and not
+    counted. The tombstone stays: it is what tells `verify` an erasure from a change.
 
     Raises:
         DamagedExport: not a complete export.
@@ -222,12 +223,16 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     passed_on = system.erasure.passed_on
     named = [topic.name for topic in _naming(system, party)]
     last_of = {name: _EVER_MS if name in passed_on else until_ms for name in named}
+    # A sealed state names nobody, and may hold this user: no state of the export is kept.
+    states = {topic.name for topic in system.topics if topic.holds_state and topic.party in ("", party)}
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0
     for source, part in logs.parts.items():
         last_ms = last_of.get(source[0], 0)
         records = [_without(r, user, system) if r.timestamp_ms <= last_ms else r for r in part.records]
         number += sum(new is not old and not new.value for new, old in zip(records, part.records, strict=True))
+        if source[0] in states:
+            records = [record._replace(value=ERASED) for record in part.records]
         erased[source] = PartitionCopy(part.low, part.high, records)
     _replace(directory, LogCopy(erased, logs.quiet), system)
     return number

@@ -21,7 +21,7 @@ from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.contents import bgt_contents
-from hushstream.systems.bgt.system import KIND, declare
+from hushstream.systems.bgt.system import ERASURE, KIND, declare
 
 SEEDS = (1, 2, 3)
 NONCE = bytes(range(32))
@@ -99,13 +99,14 @@ def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(f
     contents = bgt_contents(films.make_config())
     assert {content.topic: content.zone for content in contents} == {one.topic: declared[one.topic] for one in contents}
     quiet = set(declared) - {content.topic for content in contents}
-    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger")) for name in quiet)
+    assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger", "state-")) for name in quiet)
 
 
 def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):
     text = str(statement_of(prepare(tmp_path, films.make_config())).as_json())
     assert "rater workers see ratings in clear" in text
     assert "their slots are null from then on" in text
+    assert "sealed on state-rater" in " ".join(ERASURE.waits), "a published state outlives the next snapshot"
     assert "null-slot" in text
 
 

@@ -95,7 +95,10 @@ ERASURE = Erasure(
         "no allowance is refilled",
         "event ids in the predictions journal, which names no user; an event id should not name one either",
     ),
-    waits=("the user's ratings in the rater's data directory, under a tag: until the next snapshot",),
+    waits=(
+        "the user's ratings in the rater's data directory, under a tag: until the next snapshot; sealed on "
+        "state-rater: five days",
+    ),
     names=_names,
 )
 
