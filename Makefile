@@ -15,7 +15,7 @@ quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # The product is broken line by line; what is named for each line must fail (tests/mutants/mutants.toml).
 mutants: $(VENV)/.installed-dev

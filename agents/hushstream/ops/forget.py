@@ -205,8 +205,8 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     """Replace every record of an export that names a user, batches that do included; returns how many.
 
     Only what has a log time up to that of their last tombstone: what came since is of an account that they began again,
-    and goes with a tombstone of its own. Published states, which say of nobody whom they hold, are all replaced, and not
-    counted. The tombstone stays: it is what tells `verify` an erasure from a change.
+    and goes with a tombstone of its own. Published states, which say of nobody whom they hold, are all replaced, and
+    not counted. The tombstone stays: it is what tells `verify` an erasure from a change.
 
     Raises:
         DamagedExport: not a complete export.

@@ -139,6 +139,17 @@ def test_an_outcome_counts_once_whatever_record_it_comes_in(shops, rig):
     assert rig.machine.counter.taken == 15
 
 
+def test_an_outcome_is_known_again_however_many_others_came_since(shops, rig):
+    rows = shops.some_rewards(4, 10)
+    rig.outcomes(0, rows)
+    rig.fold()
+    for other in range(150_000):
+        rig.machine.known.add((other + 1).to_bytes(16, "little"))
+    rig.outcomes(0, rows)
+    assert rig.fold().counts["repeated_rewards"] == 10
+    assert rig.machine.counter.taken == 10
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -31,25 +31,22 @@ from numpy.typing import NDArray
 from hushstream.engine.chain import Identity
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
+from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.one_input import START
-from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
+from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_form
 from hushstream.engine.spending import Asked
-from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 from hushstream.systems.colin.topics import COUNTER_ZONE
-
-REMEMBERED_IDS = 100_000
-"""How many ids of batches are known again, so that what is sent twice counts once."""
 
 _KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
 _INPUT = "rewards"
@@ -76,13 +73,13 @@ class CounterMachine(ReopeningRole[str]):
 
     form: ClassVar[Form] = releasing_form(
         "a counter's state",
-        7,
+        8,
         "CounterState",
         leaf="long",
         leaves="bytes",
         open_since_ms="long",
         **SEALS,
-        known=KNOWN,
+        known="bytes",
         taken="bytes",
         batches="bytes",
         nodes="bytes",
@@ -106,7 +103,8 @@ class CounterMachine(ReopeningRole[str]):
         self.pending: list[Rows] = []
         self.open_since_ms = 0
         self.seals = PhaseEnds(system.config.partitions.learner)
-        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
+        self.known = KnownIds()
+        """Ids of batches for life: who dies after a release sends again whatever others have sent since."""
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         """How many rewards of each user have counted: their allowance."""
         self.noised_sums = system.noised_sums(key, b"", 0, partition)
@@ -202,7 +200,7 @@ class CounterMachine(ReopeningRole[str]):
 
     def _rewards(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
         batch_id = fields["batch_id"].hex()
-        if batch_id in self.known or batch_id in gathered.ids:
+        if fields["batch_id"] in self.known or batch_id in gathered.ids:
             gathered.counts[Outcome.REPEATED_REWARDS] += 1
             return
         try:
@@ -225,7 +223,7 @@ class CounterMachine(ReopeningRole[str]):
     def settle(self, gathered: Gathered) -> None:
         """See `ReleasingRole.settle`: their ids are known again."""
         for batch_id in gathered.ids:
-            self.known.put(batch_id, None)
+            self.known.add(bytes.fromhex(batch_id))
 
     # One step.
 
@@ -304,7 +302,7 @@ class CounterMachine(ReopeningRole[str]):
             "leaves": self.leaves,
             "open_since_ms": self.open_since_ms,
             **dump_seals(self.seals),
-            "known": [identity for identity, _ in self.known.items()],
+            "known": self.known.dump(),
             "taken": self.taken.astype("<i8").tobytes(),
             "batches": self._events,
             "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
@@ -316,7 +314,7 @@ class CounterMachine(ReopeningRole[str]):
     def load_own(self, state: Mapping[str, Any]) -> None:
         self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
         restore_seals(self.seals, dict(state))
-        self.known = known_again(state["known"], self.known.capacity)
+        self.known = KnownIds.load(state["known"])
         self.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
         self.batches = int.from_bytes(state["batches"], "little")
         rows = (state["nodes"], state["features"], state["rewards"])

@@ -24,8 +24,9 @@ import numpy as np
 from hushstream.engine.chain import Identity
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
+from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import KNOWN, SEALS, dump_seals, known_again, restore_seals
+from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
@@ -33,7 +34,6 @@ from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_form
 from hushstream.engine.spending import Asked
 from hushstream.engine.state_parts import record as avro_record
-from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.topics import of_party
@@ -46,9 +46,6 @@ from hushstream.systems.pdap.outcomes import Outcomes, Release
 from hushstream.systems.pdap.reasons import BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.records import parse_outcomes, release_parts
 from hushstream.systems.pdap.topics import COUNTER_ZONE
-
-REMEMBERED_NAMES = 100_000
-"""How many names of outcomes are known again, so that what is sent twice counts once."""
 
 COUNT, SEAL = "count", "seal"
 
@@ -71,10 +68,10 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     form: ClassVar[Form] = releasing_form(
         "a counter of blocks' state",
-        1,
+        2,
         "BlockCounterState",
         **SEALS,
-        known=KNOWN,
+        known="bytes",
         counter=avro_record("Counter", **COUNTER),
     )
 
@@ -89,7 +86,8 @@ class BlockCounterMachine(ReopeningRole[str]):
         self.vendor = vendor
         self.number = system.homes[vendor] if vendor else 0
         self.seals = PhaseEnds(system.origins)
-        self.known: BoundedMap[None] = BoundedMap(REMEMBERED_NAMES)
+        self.known = KnownIds()
+        """Names of outcomes for life: who dies after a release sends again whatever others have sent since."""
         self.counter = Counter(system.config, system.noise(key, b"", 0, self.number))
 
     @property
@@ -159,11 +157,11 @@ class BlockCounterMachine(ReopeningRole[str]):
     def _first_times(self, outcomes: Outcomes, gathered: Gathered) -> Int64:
         """The rows whose names were not met before: an outcome counts once."""
         first = []
-        for row, name in enumerate(map(bytes.hex, map(bytes, outcomes.names))):
-            if name in self.known or name in gathered.ids:
+        for row, name in enumerate(map(bytes, outcomes.names)):
+            if name in self.known or name.hex() in gathered.ids:
                 gathered.counts[Outcome.REPEATED_REWARDS] += 1
             else:
-                gathered.ids[name] = None
+                gathered.ids[name.hex()] = None
                 first.append(row)
         return np.array(first, dtype=np.int64)
 
@@ -180,7 +178,7 @@ class BlockCounterMachine(ReopeningRole[str]):
     def settle(self, gathered: Gathered) -> None:
         """See `ReleasingRole.settle`: their names are known again."""
         for name in gathered.ids:
-            self.known.put(name, None)
+            self.known.add(bytes.fromhex(name))
 
     # One window.
 
@@ -258,10 +256,9 @@ class BlockCounterMachine(ReopeningRole[str]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        known = [name for name, _ in self.known.items()]
-        return {**dump_seals(self.seals), "known": known, "counter": self.counter.dump()}
+        return {**dump_seals(self.seals), "known": self.known.dump(), "counter": self.counter.dump()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
         restore_seals(self.seals, dict(state))
-        self.known = known_again(state["known"], self.known.capacity)
+        self.known = KnownIds.load(state["known"])
         self.counter.load(state["counter"])

@@ -1,13 +1,14 @@
-"""Every report id that was ever counted in a partition, so that none is counted twice.
+"""Every id that was ever counted in a partition, so that nothing is counted twice.
 
 There is no moment from which on an id may be forgotten: an edge that is taken back to an older copy numbers its slots
-anew however late that is. So ids are kept for the life of a deployment, 8 bytes of each: a snapshot holds 0.8 MB of
-them for 100,000 slots and 8 MB for a million, memory a quarter more, and up to four times that while ids are merged.
+anew however late that is, and a role that died between its release and its commit sends again whatever others sent
+meanwhile. So ids are kept for the life of a deployment, 8 bytes of each: a snapshot holds 0.8 MB of
+them for 100,000 ids and 8 MB for a million, memory a quarter more, and up to four times that while ids are merged.
 
 **Half an id is enough.** It is never too little for privacy: equal ids have equal halves, so a repeat is always
-found. It may take a new id for a known one. Ids are pseudorandom, so among n of them any two halves agree with a
+found. It may take a new id for a known one. Ids are digests under a key, so among n of them any two halves agree with a
 chance of at most n^2 / 2^65 (the union bound over n(n - 1)/2 pairs of 64-bit values): 2.8e-8 in all for a million
-slots of a partition. What is lost then is one slot, whatever it holds: ids do not depend on content.
+ids of a partition. What is lost then is one slot or reward, whatever it holds: ids do not depend on content.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bisect import bisect_left
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.p2b.shuffler.errors import ShufflingError
+from hushstream.schemas.errors import HushstreamError
 
 ID_BYTES = 16
 
@@ -74,14 +75,14 @@ class KnownIds:
         """The set that `dump` wrote.
 
         Raises:
-            ShufflingError: not such bytes.
+            HushstreamError: not such bytes.
         """
         count = int.from_bytes(dumped[:_COUNT_BYTES], "little")
         if len(dumped) != _COUNT_BYTES + count * _HALF.itemsize:
-            raise ShufflingError(f"ids: expected {count} of {_HALF.itemsize} bytes, got {len(dumped)} bytes")
+            raise HushstreamError(f"ids: expected {count} of {_HALF.itemsize} bytes, got {len(dumped)} bytes")
         merged = np.frombuffer(dumped, _HALF, offset=_COUNT_BYTES)
         if (merged[1:] <= merged[:-1]).any():
-            raise ShufflingError("ids: expected them in ascending order, got another one")
+            raise HushstreamError("ids: expected them in ascending order, got another one")
         known = cls()
         known._keep(merged)
         return known

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.systems.p2b.shuffler.errors import ShufflingError
-from hushstream.systems.p2b.shuffler.known_ids import ID_BYTES, KnownIds
+from hushstream.engine.known_ids import ID_BYTES, KnownIds
+from hushstream.schemas.errors import HushstreamError
 
 # Few and many halves of a run, with those at both ends.
 halves = st.one_of(st.integers(0, 40), st.integers(2**64 - 40, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -69,8 +69,8 @@ def test_a_loaded_set_goes_on():
 @pytest.mark.parametrize("halves", [(1, 1), (2, 1)])
 def test_what_no_set_wrote_is_refused(halves):
     dumped = (2).to_bytes(8, "little") + b"".join(half.to_bytes(8, "little") for half in halves)
-    with pytest.raises(ShufflingError, match="ascending"):
+    with pytest.raises(HushstreamError, match="ascending"):
         KnownIds.load(dumped)
     for broken in (b"", dumped[:-1], dumped + b"\0"):
-        with pytest.raises(ShufflingError, match="ids: expected"):
+        with pytest.raises(HushstreamError, match="ids: expected"):
             KnownIds.load(broken)
