@@ -102,3 +102,21 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path:
         with pytest.raises(HushstreamError, match="label_many: expected"):
             asyncio.run(client.label_many(["a", "b"], ["u", "v"], [0, 0], labels))
     assert not any(len(held) for _, held in log.partitions())
+
+
+def test_an_answer_is_taken_from_the_home_of_who_asked_alone(tmp_path: Path) -> None:
+    """Elsewhere an event of the same name is another user's."""
+    _, log = played(tmp_path / "one", at_once)
+    place = next(place for place in PLACES if OWNERS[place] * HOMES // NODES == 1)
+    journals = {home: log.slice("predictions", home, 0).records for home in range(HOMES)}
+
+    async def heard(home: int) -> bool:
+        client = RecordClient(DirectEventLog(MemoryLog(), None, HOMES, "predictions"), NODES, STREAM.dimension)  # type: ignore[arg-type]
+        client._ask(NAMES[place], "ann", home)
+        for partition, records in journals.items():
+            for record in records:
+                client._on_predictions(partition, record.offset, record.value)
+        return client._waiting[NAMES[place]].answer.done()
+
+    assert not asyncio.run(heard(0))
+    assert asyncio.run(heard(1))

@@ -76,7 +76,8 @@ class RatingClient:
         self._config = config
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
-        self._waiting: dict[str, asyncio.Future[Predicted]] = {}
+        # By home partition, too: an event of the same name elsewhere is another user's.
+        self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
@@ -157,18 +158,19 @@ class RatingClient:
             raise HushstreamError(f"items: expected 1 to {MAX_PREDICTED}, got {len(numbers)}")
         lowest = np.full(len(numbers), self._config.scale.lowest)
         ratings_of(np.zeros(len(numbers), dtype=np.int64), numbers, lowest, self._config, 1)
-        if event_id in self._waiting:
+        asked = (self._home(user), event_id)
+        if asked in self._waiting:
             raise HushstreamError("event_id: expected a new one, got one that is being answered")
         packed = numbers.astype("<i4").tobytes()
         fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
-        answer = self._waiting[event_id] = asyncio.get_running_loop().create_future()
+        answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
-            await self._log.append("ratings", self._home(user), codec.encode("RatingQuery", fields, self._generation))
+            await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
         finally:
-            self._waiting.pop(event_id, None)
+            self._waiting.pop(asked, None)
 
     def _home(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
@@ -179,7 +181,7 @@ class RatingClient:
             counts = np.frombuffer(fields["counts"], "<i4")
             parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
             for event_id, values in zip(fields["event_ids"], parts, strict=False):
-                answer = self._waiting.get(event_id)
+                answer = self._waiting.get((partition, event_id))
                 if answer is not None and not answer.done():
                     answer.set_result(Predicted(event_id, values, fields["model_version"]))
 

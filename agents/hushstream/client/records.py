@@ -70,6 +70,7 @@ class Prediction:
 
 class _Question(NamedTuple):
     user: str
+    home: int
     answer: asyncio.Future[Prediction]
 
 
@@ -169,9 +170,9 @@ class RecordClient:
             "values": rows.values.astype("<i4").tobytes(),
             "after_phase": after_phase,
         }
-        fresh = self._ask(event_id, user)
+        home = self._home(node)
+        fresh = self._ask(event_id, user, home)
         if fresh:
-            home = self._home(node)
             offset = await self._log.append("records", home, codec.encode("Record", fields, self._generation))
             self._sent(home, event_id, offset)
         (found,) = await self._answers([event_id], [node], timeout)
@@ -208,7 +209,7 @@ class RecordClient:
             raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
         for event_id, user, node in zip(event_ids, users, nodes, strict=True):
             self._require(event_id, user, node)
-        fresh = [self._ask(event_id, user) for event_id, user in zip(event_ids, users, strict=True)]
+        fresh = [self._ask(*one) for one in zip(event_ids, users, map(self._home, nodes), strict=True)]
         asked = np.flatnonzero(fresh)
         for home, places in self._by_home([nodes[place] for place in asked.tolist()]):
             for part in _parts(asked[places], rows.lengths):
@@ -218,12 +219,12 @@ class RecordClient:
                     self._sent(home, event_ids[place], offset)
         return await self._answers(event_ids, nodes, timeout)
 
-    def _ask(self, event_id: str, user: str) -> bool:
+    def _ask(self, event_id: str, user: str, home: int) -> bool:
         """Wait for an answer; whether nobody did yet."""
         question = self._waiting.get(event_id)
         if question is None:
-            self._waiting[event_id] = _Question(user, asyncio.get_running_loop().create_future())
-        elif question.user != user:
+            self._waiting[event_id] = _Question(user, home, asyncio.get_running_loop().create_future())
+        elif (question.user, question.home) != (user, home):
             raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")
         return question is None
 
@@ -351,7 +352,8 @@ class RecordClient:
             labels = np.frombuffer(fields["predicted"], np.int8).tolist()
             for event_id, label in zip(fields["event_ids"], labels, strict=True):
                 question = self._waiting.get(event_id)
-                if question is not None and not question.answer.done():
+                # An event of this name elsewhere is another user's: only in one partition do its workers see to that.
+                if question is not None and question.home == partition and not question.answer.done():
                     question.answer.set_result(Prediction(event_id, label, fields["model_version"]))
             passed = self._passed_over(partition)
             passed.covered(fields["head"])
