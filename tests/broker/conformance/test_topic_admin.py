@@ -1,5 +1,7 @@
 """Creating, describing and deleting topics."""
 
+import asyncio
+
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AioNewTopic
@@ -16,6 +18,8 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka.protocol import admin as messages
+
+from patience import Patience
 
 
 def create_request(name: str, partitions: int = 1, validate_only: bool = False, **configs: str):
@@ -147,7 +151,10 @@ async def test_aiokafka_administers_topics(bootstrap, unique):
     await client.start()
     settings = {"retention.ms": "1000"}
     await client.create_topics([AioNewTopic(name, 2, 1, topic_configs=settings)])
-    assert name in await client.list_topics()
+    waiting = Patience(10.0)  # a broker answers before its own metadata have the topic
+    while name not in await client.list_topics():
+        assert not waiting.over
+        await asyncio.sleep(0.05)
     answers = await client.describe_configs([AioConfigResource(AioConfigResourceType.TOPIC, name)])
     described = {entry[0]: entry[1] for entry in answers[0].resources[0][4]}
     assert described["retention.ms"] == "1000"
