@@ -184,10 +184,11 @@ class KafkaEventLog:
                 f"check the deployment's name, or create its topics with `hushstream topics apply`"
             )
         self._partitions = len(await self._producer.partitions_for(name))
-        await self._check_partitions()
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
+        # Only now: of a topic that may not be read there is nothing to be counted.
+        await self._check_partitions()
         assigned = [TopicPartition(topic, partition) for topic in answers for partition in range(self._partitions)]
         if not assigned:
             return
