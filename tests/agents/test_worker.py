@@ -218,6 +218,26 @@ async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench: Any, 
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
 
 
+async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_not(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    made = harness.Deployment(
+        bench, "clinging", f"{machines.__file__}:clinging", {"targets": 1}, machines.counting(targets=1),
+        {("events", 0): EVENTS}, 1,
+    )  # fmt: skip
+    async with made as run:
+        worker = await run.start(snapshot_interval_seconds=3600)
+        await run.folded_all()
+        worker.kill(signal.SIGTERM)
+        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        assert "everything is handed over, ending without it" in worker.log.read_text()
+        again = await run.start()
+        await run.taken_up(again)
+        assert "(0 replayed" in again.log.read_text(), "the state was saved before"
+        again.kill(signal.SIGKILL)
+        await run.audit()
+
+
 async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: Any, harness: Any, machines: Any) -> None:
     made = deployment(bench, harness, machines, "race")
     made.with_genesis = False

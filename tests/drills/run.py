@@ -35,9 +35,11 @@ sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
 import local  # noqa: E402
 from bomb import gzip_bomb, produce  # noqa: E402
 
+from hushstream.agents.logs import LogReader  # noqa: E402
 from hushstream.client import connect  # noqa: E402
 from hushstream.client.client import Client  # noqa: E402
 from hushstream.client.kafka import KafkaEventLog  # noqa: E402
+from hushstream.ops.connection import Connection  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
 from hushstream.schemas.batches import encode_context_batch  # noqa: E402
 from hushstream.schemas.errors import HushstreamError  # noqa: E402
@@ -55,6 +57,8 @@ partitions: {{learner: {PARTITIONS}, shuffler: 1}}
 EARLIER_RECORDS = 24_000
 """Contexts that are decided before the first fault, so that a recovery has something to do."""
 PACE_SECONDS = 0.1
+PUBLISHED_SECONDS = 15.0
+"""Of small states that change all the time, several are published by then."""
 GIVEN_UP_SECONDS = 60.0
 COMMAND = Path(sys.executable).with_name("hushstream")
 
@@ -268,12 +272,15 @@ async def disk_full(scene: Scene) -> str:
 
 async def retention(scene: Scene) -> str:
     await scene.second.end()
-    await asyncio.sleep(5)
+    connection = Connection(scene.bootstrap, f"{NAME}.")
+    async with LogReader(connection.settings()) as reader:
+        ends = await reader.end_offsets([(topic, p) for topic in ("contexts", "clicks") for p in range(PARTITIONS)])
+    # Retention takes what is days old: all of it was folded, and lies in a state that was published since.
+    await asyncio.sleep(PUBLISHED_SECONDS)
     admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
     await admin.start()
     try:
-        inputs = [TopicPartition(scene.topic(t), p) for t in ("contexts", "clicks") for p in range(PARTITIONS)]
-        places = dict.fromkeys(inputs, RecordsToDelete(-1))
+        places = {TopicPartition(scene.topic(t), p): RecordsToDelete(end) for (t, p), end in ends.items()}
         await admin.delete_records(places)
     finally:
         await admin.close()

@@ -11,7 +11,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.app import make_app
+from hushstream.agents.client_end import EndInTime, or_exit, wait_for_ever
 from hushstream.agents.collection import collect_in_steps, collect_whole
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
@@ -85,6 +86,7 @@ class RoleWorker:
         *,
         observe: Observe = observe_nothing,
         reporting: Reporting | None = None,
+        end_in_time: EndInTime = wait_for_ever,
     ) -> None:
         """Prepare; `run` does the work.
 
@@ -95,12 +97,14 @@ class RoleWorker:
             observe: called at each named step (decoded, folded, journal_sent, journal_acked, marking, marked,
                 released, committed, snapshot) with the partition and the journal's sequence number.
             reporting: what to show of the machines.
+            end_in_time: what bounds the end of the stream client, once everything is handed over.
         """
         self._settings = settings
         self._make_machine = make_machine
         self._topics = topics
         self._observe = observe
         self._reporting = reporting or Reporting()
+        self._end_in_time = end_in_time
         self._stop = asyncio.Event()
         self._stopping = self._asked = False
         self._seat = Seat(settings.datadir, settings.group)
@@ -184,6 +188,10 @@ class RoleWorker:
         self._stopping = True
         if self._failure is None or isinstance(self._failure, DatadirUnusable):
             await self._homes.give_up(snapshot=self._failure is None)
+        with self._end_in_time(self._failure):
+            await self._leave(started, standing)
+
+    async def _leave(self, started: asyncio.Task[None], standing: Sequence[asyncio.Task[None]]) -> None:
         self._homes.cancel()
         for task in standing:
             task.cancel()
@@ -329,7 +337,7 @@ async def _run_until_signal(
     observe: Observe,
     reporting: Reporting | None,
 ) -> None:
-    worker = RoleWorker(settings, make_machine, topics, observe=observe, reporting=reporting)
+    worker = RoleWorker(settings, make_machine, topics, observe=observe, reporting=reporting, end_in_time=or_exit)
     running = asyncio.ensure_future(worker.run())
 
     def on_signal() -> None:

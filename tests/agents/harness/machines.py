@@ -6,10 +6,14 @@ Values are JSON. Each factory takes the arguments of a run and gives (make_machi
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import faust
+
+from hushstream.agents import client_end
 from hushstream.agents.preflight import RoleTopics
 from hushstream.engine.machine import (
     Awaited,
@@ -374,6 +378,17 @@ def declaration(name: str, cleanup: str = "delete") -> Topic:
 def counting(deployment: str = "test", targets: int = 2) -> Making:
     topics = made_topics(("events",), "counting", ("counts", "dead"))
     return Maker(lambda partition: Counting(partition, deployment, targets)), topics
+
+
+def clinging(deployment: str = "test", targets: int = 2) -> Making:
+    """Counting, in a process whose stream client never ends: its last wait holds the event loop."""
+
+    async def stop(app: Any) -> None:
+        threading.Event().wait()
+
+    faust.App.stop = stop
+    client_end.END_SECONDS = 1.0
+    return counting(deployment, targets)
 
 
 def joining(deployment: str = "test") -> Making:

@@ -38,6 +38,7 @@ from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.schemas import codec
+from patience import patience
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -97,7 +98,7 @@ class Workers:
     def stop(self) -> dict[str, int]:
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
-        return {role: process.wait(STOP_SECONDS) for role, process in self.processes.items()}
+        return {role: process.wait(patience(STOP_SECONDS)) for role, process in self.processes.items()}
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,11 @@ async def played(
         await _send_bad_records(kafka, name, system.partitions)
         pages = await asyncio.to_thread(workers.pages)
     finally:
-        codes = await asyncio.to_thread(workers.stop)
-        for role in system.role_names:
-            print((folder / f"{role}.log").read_text()[-1500:])
+        try:
+            codes = await asyncio.to_thread(workers.stop)
+        finally:
+            for role in system.role_names:
+                print((folder / f"{role}.log").read_text()[-1500:])
     logs = await copy_async(admin, system.partitions)
     await export_async(admin, system, folder / "export")
     yield Played(system, keys, folder, logs, pages, codes, result.decisions)
