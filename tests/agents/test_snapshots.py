@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import stat
 from pathlib import Path
 
@@ -38,6 +39,27 @@ def test_a_new_one_replaces_the_old_and_leaves_no_temporary_file(store: Snapshot
     store.save(3, Snapshot(8, 10, b"g", b"s"))
     assert store.load(3) == Snapshot(8, 10, b"g", b"s")
     assert [p.name for p in store.path(3).parent.iterdir()] == ["3.snapshot"]
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_save_and_what_one_writes_stays(
+    store: SnapshotStore,
+) -> None:
+    store.save(3, SNAPSHOT)
+    folder = store.path(3).parent
+    left, written, other = (folder / name for name in (".3.1.tmp", ".3.2.tmp", ".4.1.tmp"))
+    left.write_bytes(b"users")
+    other.write_bytes(b"of another partition")
+    with written.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        store.save(3, SNAPSHOT)
+        assert sorted(folder.iterdir()) == sorted([store.path(3), written, other])
+
+
+def test_a_state_that_is_gathered_has_no_name_on_disk(store: SnapshotStore) -> None:
+    with store.incoming() as file:
+        file.write(b"users")
+        file.flush()
+        assert list(store.path(0).parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("position", [0, 30, 60, -1])

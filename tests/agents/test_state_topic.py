@@ -368,10 +368,10 @@ async def test_users_at_rest_go_with_a_state(partition: Partition, monkeypatch: 
     first = next(pieces)
     users.cut()
     worker.snapshots.save(0, replace(snapshot, sequence=4))
-    path = other.snapshots.incoming(0)
-    path.write_bytes(first + b"".join(pieces))
     other.snapshots.users(0).put([StoredUser(b"x" * 16, 1, b"of another state")])
-    other.snapshots.install(0, path)
+    with other.snapshots.incoming() as file:
+        file.write(first + b"".join(pieces))
+        other.snapshots.install(0, file)
     assert other.snapshots.load(0) == snapshot
     assert sorted(other.snapshots.users(0).unseen_since(1 << 60)) == sorted(put), "as they were at that snapshot"
     with pytest.raises(UsersLost):

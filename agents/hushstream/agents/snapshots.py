@@ -8,16 +8,19 @@ zeros.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import logging
 import os
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.settings import WorkerSettings
@@ -141,26 +144,24 @@ class SnapshotStore:
         users = self._users[partition].saved_with(content) if partition in self._users else iter(())
         return _cut(chain((len(content).to_bytes(_LENGTH_BYTES, "little"), content), map(_pack_user, users)), at_most)
 
-    def incoming(self, partition: int) -> Path:
-        """Where a state that comes from somewhere else is gathered; a new file that its owner alone can read."""
+    def incoming(self) -> BinaryIO:
+        """Where a state that comes from somewhere else is gathered: a file without a name, gone with the process."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._directory / f".{partition}.{os.getpid()}.incoming"
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
-        return path
+        return cast(BinaryIO, tempfile.TemporaryFile(dir=self._directory))
 
-    def install(self, partition: int, path: Path) -> None:
+    def install(self, partition: int, file: BinaryIO) -> None:
         """Put a gathered stream of bytes, which is known to be whole, in the place of the snapshot.
 
         Raises:
             OSError: it could not be written; the old one is as it was.
             UsersLost: users lie with it, and another owner has written them meanwhile.
         """
-        with path.open("rb") as file:
-            content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
-            if partition in self._users:
-                self._users[partition].install(content, _read_users(file))
-            else:
-                self._write(partition, content)
+        file.seek(0)
+        content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        if partition in self._users:
+            self._users[partition].install(content, _read_users(file))
+        else:
+            self._write(partition, content)
 
     def drop(self, partition: int) -> None:
         """Begin without the snapshot of a partition, and the users with it, of which there is a copy elsewhere."""
@@ -187,11 +188,21 @@ class SnapshotStore:
         temporary = self._directory / f".{partition}.{os.getpid()}.tmp"
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self.path(partition))
+            os.replace(temporary, self.path(partition))
         force_folder(self._directory)
+        self._remove_half_written(partition)
+
+    def _remove_half_written(self, partition: int) -> None:
+        """Of processes that were killed: it would hold users for ever who are forgotten since."""
+        for path in self._directory.glob(f".{partition}.*.tmp"):
+            with suppress(BlockingIOError, FileNotFoundError), path.open("rb") as file:
+                # Who still writes holds the lock.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def _cut(chunks: Iterable[bytes], at_most: int) -> Iterator[bytes]:

@@ -155,15 +155,11 @@ class PublishedStates:
         Raises:
             OSError: the cache could not be written.
         """
-        path = self.snapshots.incoming(partition)
-        try:
-            with path.open("wb") as file:
-                why = await self._read_parts(partition, found, reader, file)
+        with self.snapshots.incoming() as file:
+            why = await self._read_parts(partition, found, reader, file)
             if not why:
                 # Only what is whole takes the place of what was here, so a crash before leaves that as it was.
-                await asyncio.to_thread(self.snapshots.install, partition, path)
-        finally:
-            path.unlink(missing_ok=True)
+                await asyncio.to_thread(self.snapshots.install, partition, file)
         if why:
             self.distrust(partition)
         return why
