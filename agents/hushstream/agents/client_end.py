@@ -1,9 +1,9 @@
 """How long the stream client may take to end, once a worker has handed everything over.
 
+uvloop waits half a minute for a broker to answer the end of a TLS connection, which Apache Kafka now and then does not;
 Faust's services wait without limit for tasks that they cancel once, and for their fetch thread with the event loop
-held; a task that was about to be done can miss its one cancellation. Then a worker that has drained, saved and
-committed would stand there until somebody kills it, and its partitions with it: a group waits for a member whose
-heartbeats go on.
+held. A worker that has drained, saved, committed and left its group would stand there meanwhile, until whoever restarts
+it loses patience and kills it.
 """
 
 from __future__ import annotations
