@@ -18,6 +18,7 @@ from hushstream.agents.quiet import Quiet, quieten
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.unopened import unopened
 from hushstream.client.client import Client
+from hushstream.client.following import AnswersFollowed
 from hushstream.engine.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declaration import System
 from hushstream.schemas import codec
@@ -69,12 +70,13 @@ class KafkaEventLog:
         self._replacing = asyncio.Lock()
         self._replaced: set[asyncio.Task[None]] = set()
         self._consumer: AIOKafkaConsumer | None = None
+        self._answers: AnswersFollowed | None = None
         self._reader: asyncio.Task[None] | None = None
         self._partitions = 0
         self._quiet = Quiet(_log)
 
     async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
-        """Connect, and deliver decisions from now on.
+        """Connect; from now on, decisions of each partition are delivered that something is asked in.
 
         Raises:
             AccessDenied: the client's access rules are missing.
@@ -111,7 +113,9 @@ class KafkaEventLog:
             await self.stop()
             raise
         if self._topics.answers is not None:
-            self._reader = asyncio.create_task(self._read(on_decisions))
+            answers = physical(self._prefix, self._topics.answers)
+            self._answers = AnswersFollowed(self._consumer, answers, on_decisions, self._quiet)
+            self._reader = asyncio.create_task(self._answers.run())
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append to a logical topic; returns the offset that the broker acknowledged.
@@ -121,6 +125,9 @@ class KafkaEventLog:
         """
         if self._producer is None:
             raise HushstreamError("client: expected it to be started (use `async with`), it is not")
+        if self._answers is not None and topic == self._topics.asked:
+            # Before the question is there: its answer may follow within a millisecond.
+            await self._answers.follow(partition)
         producer = self._producer
         try:
             future = await producer.send(physical(self._prefix, topic), value, partition=partition)
@@ -172,7 +179,7 @@ class KafkaEventLog:
             await self._producer.stop()
         if self._consumer is not None:
             await self._consumer.stop()
-        self._reader = self._producer = self._consumer = None
+        self._answers = self._reader = self._producer = self._consumer = None
 
     async def _assign(self) -> None:
         assert self._consumer is not None
@@ -189,15 +196,8 @@ class KafkaEventLog:
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         # Only now: of a topic that may not be read there is nothing to be counted.
         await self._check_partitions()
-        assigned = [TopicPartition(topic, partition) for topic in answers for partition in range(self._partitions)]
-        if not assigned:
-            return
-        self._consumer.assign(assigned)
-        if self._digest is not None:
-            await self._require_configuration(assigned, self._digest)
-        await self._consumer.seek_to_end(*assigned)
-        for partition in assigned:
-            await self._consumer.position(partition)
+        if answers and self._digest is not None:
+            await self._require_configuration(answers[0], self._digest)
 
     async def _check_partitions(self) -> None:
         """Refuse topics of which one was given more partitions: of those the others have none."""
@@ -212,15 +212,17 @@ class KafkaEventLog:
                     f"that were added"
                 )
 
-    async def _require_configuration(self, journals: list[TopicPartition], digest: bytes) -> None:
-        """Hold the first record of the journals that have one against the configuration that we go by."""
+    async def _require_configuration(self, topic: str, digest: bytes) -> None:
+        """Hold the first record of one of the journals that have one against the configuration that we go by."""
         assert self._consumer is not None
+        journals = [TopicPartition(topic, partition) for partition in range(self._partitions)]
         begun = [place for place, end in (await self._consumer.end_offsets(journals)).items() if end > 0]
         if not begun:
             return
-        await self._consumer.position(begun[0])  # it is at the end now, and will not be moved there behind us
+        self._consumer.assign(begun[:1])
         self._consumer.seek(begun[0], (await self._consumer.beginning_offsets(begun))[begun[0]])
         found = await self._consumer.getmany(begun[0], timeout_ms=round(_GENESIS_SECONDS * 1000), max_records=1)
+        self._consumer.unsubscribe()  # or it would fetch what follows
         for record in found.get(begun[0], ()):
             name, fields = codec.decode(record.value)
             if name == "Genesis" and fields["config_digest"] != digest:
@@ -228,19 +230,6 @@ class KafkaEventLog:
                     f"client: expected the configuration of deployment {fields['deployment']} as its workers have it, "
                     f"got another; read it from the folder that they were started with"
                 )
-
-    async def _read(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
-        assert self._consumer is not None
-        while True:
-            try:
-                batches = await self._consumer.getmany(timeout_ms=1000)
-            except KafkaError as error:
-                self._quiet.warning("client: reading decisions failed (%s), trying again", type(error).__name__)
-                await asyncio.sleep(0.5)
-                continue
-            for partition, records in batches.items():
-                for record in records:
-                    on_decisions(partition.partition, record.offset, record.value)
 
 
 def connect(

@@ -1,0 +1,105 @@
+"""Reads a deployment's answers for one client: the partitions that it has asked in, and no others.
+
+A client that read all partitions would receive what every other process of the application was answered, too: the
+traffic would grow with the number of processes, at one rate of questions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.quiet import Quiet
+from hushstream.schemas.errors import HushstreamError
+
+POLL_MILLISECONDS = 100
+"""How long a first question of a partition may wait for the fetch that is under way."""
+
+_RETRY_SECONDS = 0.5
+
+
+class AnswersFollowed:
+    """The partitions of one topic that are read, each from its end at the moment it was first asked for."""
+
+    def __init__(
+        self, consumer: AIOKafkaConsumer, topic: str, deliver: Callable[[int, int, bytes], None], quiet: Quiet
+    ) -> None:
+        """Follow nothing yet.
+
+        Args:
+            consumer: started, without a group; nobody else may use it while `run` does.
+            topic: the broker's name of the topic.
+            deliver: is given partition, offset and value of each record, in log order.
+            quiet: is told of a broker that is away.
+        """
+        self._consumer = consumer
+        self._topic = topic
+        self._deliver = deliver
+        self._quiet = quiet
+        self._next: dict[int, int] = {}
+        self._wanted: dict[int, asyncio.Future[None]] = {}
+        self._asked = asyncio.Event()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those that are read."""
+        return frozenset(self._next)
+
+    async def follow(self, partition: int) -> None:
+        """Read a partition from now on; returns when nothing that is appended to it later can be missed.
+
+        Raises:
+            HushstreamError: nothing is read any more.
+        """
+        if partition in self._next:
+            return
+        known = self._wanted.setdefault(partition, asyncio.get_running_loop().create_future())
+        self._asked.set()
+        # Others may wait for the same partition.
+        await asyncio.shield(known)
+
+    async def run(self) -> None:
+        """Deliver until cancelled; a broker that is away is waited for."""
+        try:
+            while True:
+                try:
+                    await self._turn()
+                except (KafkaError, ConnectionError, TimeoutError) as error:
+                    self._quiet.warning("client: reading answers failed (%s), trying again", type(error).__name__)
+                    await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            for waiting in self._wanted.values():
+                waiting.set_exception(HushstreamError("client: expected answers to be read, the client was closed"))
+                waiting.exception()  # Known to be there, also when nobody waits any more.
+
+    async def _turn(self) -> None:
+        if self._wanted:
+            await self._widen()
+        if self._next:
+            await self._fetch()
+        else:
+            self._asked.clear()
+            await self._asked.wait()
+
+    async def _widen(self) -> None:
+        """Assign the wanted partitions too; a new assignment knows no positions, so each is sought again."""
+        new = list(self._wanted)
+        ends = await self._consumer.end_offsets([self._at(partition) for partition in new])
+        self._next.update({place.partition: end for place, end in ends.items()})
+        self._consumer.assign([self._at(partition) for partition in self._next])
+        for partition, offset in self._next.items():
+            self._consumer.seek(self._at(partition), offset)
+        for partition in new:
+            self._wanted.pop(partition).set_result(None)
+
+    async def _fetch(self) -> None:
+        for place, records in (await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
+            for record in records:
+                self._next[place.partition] = record.offset + 1
+                self._deliver(place.partition, record.offset, record.value)
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._topic, partition)

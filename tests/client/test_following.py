@@ -1,0 +1,76 @@
+"""A client reads the answers of the partitions that it asks in: none is missed there, and no other is fetched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from hushstream.agents.deployment import parse_config, prepare
+from hushstream.broker import EmbeddedBroker
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async
+from hushstream.schemas.errors import HushstreamError
+from patience import Patience
+
+pytestmark = pytest.mark.asyncio
+
+PARTITIONS = 6
+SHOP = {
+    "deployment": "small",
+    "arms": 3,
+    "context": {"dimension": 3},
+    "expected_slots": 9,
+    "encoder": {"codes": 4},
+    "partitions": {"learner": PARTITIONS},
+}
+
+
+async def test_an_answer_is_delivered_however_soon_it_follows_and_others_are_not_fetched(tmp_path):
+    system = prepare(tmp_path / "shop", parse_config(SHOP))
+    async with EmbeddedBroker() as broker:
+        await apply_async(Connection(broker.bootstrap, "small."), system)
+        answering = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+        await answering.start()
+        log, delivered = KafkaEventLog(broker.bootstrap, "small."), defaultdict(list)
+        await log.start(lambda partition, offset, value: delivered[partition].append((offset, value)))
+        sent = defaultdict(list)
+        try:
+            for turn in range(3):
+                for partition in range(PARTITIONS):
+                    # In even partitions this client asks, and more of them each turn while answers come in the others.
+                    if partition % 2 == 0 and partition <= 2 * turn:
+                        await log.append("contexts", partition, b"a question")
+                    for number in range(20):
+                        value = b"%d %d" % (turn, number)
+                        found = await answering.send_and_wait("small.decisions", value, partition=partition)
+                        if partition % 2 == 0 and partition <= 2 * turn:
+                            sent[partition].append((found.offset, value))
+            waiting = Patience(60)
+            while {p: rows[-1] for p, rows in sent.items()} != {p: rows[-1] for p, rows in delivered.items()}:
+                assert not waiting.over, delivered
+                await asyncio.sleep(0.05)
+        finally:
+            await answering.stop()
+            await log.stop()
+    assert set(sent) == {0, 2, 4}
+    assert delivered == sent, "each once, in order, from the first question on"
+
+
+async def test_who_waits_for_answers_of_a_client_that_is_closed_is_told(tmp_path, monkeypatch):
+    system = prepare(tmp_path / "shop", parse_config(SHOP))
+    async with EmbeddedBroker() as broker:
+        await apply_async(Connection(broker.bootstrap, "small."), system)
+        log = KafkaEventLog(broker.bootstrap, "small.")
+        await log.start(lambda *_: None)
+        never = asyncio.Event()
+        monkeypatch.setattr(log._consumer, "end_offsets", lambda places: never.wait())
+        asking = asyncio.create_task(log.append("contexts", 0, b"a question"))
+        while not log._answers._wanted:  # noqa: ASYNC110 - it is a task of this loop that does it
+            await asyncio.sleep(0)
+        await log.stop()
+        with pytest.raises(HushstreamError, match="the client was closed"):
+            await asking
