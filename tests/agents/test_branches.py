@@ -67,7 +67,7 @@ class Role:
         self.journal = "decisions" if learner else "journal-shuffler"
         self.outputs = ("reports", "lift", "ledger-edge") if learner else ("crowds", "ledger")
         self.marks = f"marks-{self.zone}"
-        self.lines = 1 + system.line_count if learner else 1
+        self.tracks = 1 + system.track_count if learner else 1
 
     def __call__(self, partition: int) -> Any:
         if self.name == "learner":
@@ -95,8 +95,8 @@ class Cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._producer.bootstrap)
         await admin.start()
         try:
-            # As many partitions as a learner has lines of models.
-            await admin.create_topics([NewTopic(self.prefix + t, self.role.lines, 1) for t in dict.fromkeys(topics)])
+            # As many partitions as a learner has tracks of models.
+            await admin.create_topics([NewTopic(self.prefix + t, self.role.tracks, 1) for t in dict.fromkeys(topics)])
         finally:
             await admin.close()
         return self

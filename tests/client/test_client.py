@@ -226,12 +226,12 @@ async def test_an_impossible_reward_is_refused_and_not_sent(log, reward):
 
 
 async def test_the_eligible_arms_and_the_line_reach_the_learner(log):
-    async with Client(log, line="cold") as client:
+    async with Client(log, track="cold") as client:
         decision = await asked(client, log, "e1", "ann", X, eligible=[4], baseline=4)
         assert decision.arm == 4
-        await asked(client, log, "e2", "bob", X, line="private")
-    lines = [codec.decode(record.value)[1]["line"] for record in log.rig.logs["contexts", 0]]
-    assert lines == ["cold", "private"]
+        await asked(client, log, "e2", "bob", X, track="private")
+    tracks = [codec.decode(record.value)[1]["line"] for record in log.rig.logs["contexts", 0]]
+    assert tracks == ["cold", "private"]
 
 
 async def test_the_client_closes_with_questions_open(log):

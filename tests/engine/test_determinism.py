@@ -84,7 +84,7 @@ def put_batch(rig, rigs, contexts):
     ids, users, codes, masks, baselines, sound = zip(*map(context_fields, contexts), strict=True)
     vectors = np.stack([rigs.point(code) * (1 if good else 2) for code, good in zip(codes, sound, strict=True)])
     masks = [mask or bytes([0b11111]) for mask in masks]
-    value = encode_context_batch(ids, users, vectors, line="private", eligible=masks, baselines=np.array(baselines))
+    value = encode_context_batch(ids, users, vectors, track="private", eligible=masks, baselines=np.array(baselines))
     rig.put("contexts", value)
 
 
@@ -128,9 +128,9 @@ def cuts_of(slices, cut):
 @pytest.fixture(scope="module", params=["centroid", "onehot"])
 def deployment(rigs, request):
     system = small(rigs, request.param)
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 3))
-    return system, [line.genesis, *line.journal]
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 3))
+    return system, [track.genesis, *track.journal]
 
 
 def content(seen):

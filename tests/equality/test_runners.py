@@ -2,7 +2,7 @@
 
 Second form: a closed loop on the direct runner and on the stream gives the same, offsets aside. There are two
 learner and two shuffler partitions: crowds reach the aggregator in either order, so crowds are compared by
-their window id, and of each model line the last version, which holds them all.
+their window id, and of each model track the last version, which holds them all.
 
 First form: what a live stream published is recomputed from its logs, role by role.
 """

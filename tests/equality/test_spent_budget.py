@@ -47,7 +47,7 @@ async def users_go_on(log: EventLog) -> int:
     async def act(client: Client, user: int) -> int:
         for number in range(ROUNDS):
             context = world.contexts(np.array([user]), number)[0]
-            decision = await client.decide(f"u{user}:{number}", f"u{user}", context, line="cold", timeout=60.0)
+            decision = await client.decide(f"u{user}:{number}", f"u{user}", context, track="cold", timeout=60.0)
             reward = world.rewards(np.array([user]), number, np.array([decision.arm]))[0]
             await client.reward(f"u{user}:{number}", f"u{user}", decision.arm, float(reward))
         return ROUNDS

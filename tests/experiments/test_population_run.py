@@ -36,7 +36,7 @@ from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
-LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+TRACKS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
 
 
 def _config(**release) -> P2BConfig:
@@ -96,7 +96,7 @@ def _by_machines(system, world, edge, shuffler):
         for index in range(ROUNDS):
             one = np.array([user])
             context = world.contexts(one, index)[0]
-            decision = await client.decide(f"{name}:{index}", name, context, line=LINES[arm], timeout=None)
+            decision = await client.decide(f"{name}:{index}", name, context, track=TRACKS[arm], timeout=None)
             earned[index] = world.rewards(one, index, np.array([decision.arm]))[0]
             await client.reward(f"{name}:{index}", name, decision.arm, earned[index])
 
@@ -112,7 +112,7 @@ def _by_machines(system, world, edge, shuffler):
 
     asyncio.run(both_phases())
     policy = machines[0].terms.policy
-    return rewards, {line: policy.shared(LINES[line]).state for line in ARMS[1:]}
+    return rewards, {track: policy.shared(TRACKS[track]).state for track in ARMS[1:]}
 
 
 @pytest.mark.parametrize(

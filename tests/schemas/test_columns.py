@@ -56,7 +56,7 @@ def test_events_batches_and_seals_keep_their_order_around_bad_records():
     found = gather_contexts(
         log(
             event("a", context=X * 2),
-            encode_context_batch(["b", "c", "d"], ["v"] * 3, contexts, line="cold", baselines=[1, 2, -1]),
+            encode_context_batch(["b", "c", "d"], ["v"] * 3, contexts, track="cold", baselines=[1, 2, -1]),
             b"garbage",
             seal,
             event("e", eligible=b"\x01\x02", baseline=9, after_click=4),
@@ -68,7 +68,7 @@ def test_events_batches_and_seals_keep_their_order_around_bad_records():
     )
     assert found.event_ids == ["a", "b", "d", "e"]
     assert found.users == ["u", "v", "v", "u"]
-    assert found.lines == ["private", "cold", "cold", "private"]
+    assert found.tracks == ["private", "cold", "cold", "private"]
     assert found.contexts.tolist() == [(X * 2).tolist(), X.tolist(), (X + 1).tolist(), X.tolist()]
     assert found.eligible == [b"", b"", b"", b"\x01\x02"]
     assert found.baselines == [-1, 1, -1, 9]
@@ -111,8 +111,8 @@ def test_nothing_gives_empty_columns():
         (event(user=""), Reason.EMPTY_ID),
         (event(event_id="x" * 129), Reason.ID_TOO_LONG),
         (event(user="é" * 65), Reason.ID_TOO_LONG),
-        (event(line=""), Reason.BAD_LINE),
-        (event(line="l" * 129), Reason.BAD_LINE),
+        (event(line=""), Reason.BAD_TRACK),
+        (event(line="l" * 129), Reason.BAD_TRACK),
         (event(eligible=b"\x01\x00\x00"), Reason.WRONG_MASK_LENGTH),
         (event(eligible=b"\x01\x04"), Reason.UNKNOWN_ARM),
         (event(eligible=b"\x00\x00"), Reason.NO_ELIGIBLE_ARM),
@@ -144,7 +144,7 @@ def test_the_longest_ids_and_a_full_mask_are_accepted():
         ({"eligible": b"\x01\x01\x01"}, Reason.COLUMNS_DISAGREE),
         ({"baselines": bytes(4)}, Reason.COLUMNS_DISAGREE),
         ({"after_clicks": bytes(8)}, Reason.COLUMNS_DISAGREE),
-        ({"line": ""}, Reason.BAD_LINE),
+        ({"line": ""}, Reason.BAD_TRACK),
     ],
 )
 def test_a_batch_that_is_bad_as_a_whole_is_one_reject(change, reason):
@@ -178,7 +178,7 @@ context_rows = st.lists(
 
 def context_table(found: ContextColumns) -> list[tuple[Any, ...]]:
     vectors = [row.tobytes() for row in found.contexts]
-    columns = (found.event_ids, found.users, found.lines, vectors, found.eligible)
+    columns = (found.event_ids, found.users, found.tracks, vectors, found.eligible)
     return list(zip(*columns, found.baselines, found.after_clicks, strict=True))
 
 

@@ -58,10 +58,10 @@ class SyncClient:
         eligible: Sequence[int] | None = None,
         baseline: int | None = None,
         timeout: float | None = 5.0,
-        line: str | None = None,
+        track: str | None = None,
     ) -> Decision:
         """See `Client.decide`."""
-        return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, line))
+        return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, track))
 
     def shown(self, event_id: str, user: str, arm: int) -> None:
         """See `Client.shown`."""

@@ -80,7 +80,7 @@ class DecisionRole(ABC):
         arms: how many arms there are.
         key: of the edge zone.
         chain: of the journal.
-        models: readers of the lines of published models.
+        models: readers of the tracks of published models.
         read: up to which offset each input was folded.
         past: what was decided for the latest events.
         settle_ms: how long, in log time, what falls due must settle.
@@ -108,7 +108,7 @@ class DecisionRole(ABC):
             system: the deployment.
             partition: of contexts and clicks.
             key: of the edge zone.
-            models: readers of the lines of published models, by line.
+            models: readers of the tracks of published models, by track.
             early: where feedback waits for its context.
             remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.

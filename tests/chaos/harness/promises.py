@@ -162,10 +162,10 @@ def _add(window: _Window, system: Any, content: bytes) -> None:
 
 
 async def _aggregator(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]]) -> None:
-    for line, values in audit.journals.items():
+    for track, values in audit.journals.items():
         models = [codec.decode(value)[1] for value in values[1:]]
         assert [model["version"] for model in models] == list(range(1, len(models) + 1))
-        if line == 0:
+        if track == 0:
             totals = PrivateTotals(frozen.system.core)
             distinct: BoundedMap[None] = BoundedMap(1000)
             for fields in _decoded_if("Crowd", (value for _, value in frozen.logs["crowds", 0])):

@@ -264,7 +264,7 @@ class LearnerRig(Rig):
     def knows(self, user: str = "ann") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Gram (K, D, D) and moment (K, D) of a user's own learner."""
         agent = self.machine.agents[user]
-        state = agent.state or self.machine.terms.policy.shared(agent.line).state
+        state = agent.state or self.machine.terms.policy.shared(agent.track).state
         gram = np.linalg.inv(state.inverse.astype(np.float64))
         return gram, np.einsum("kij,kj->ki", gram, state.theta)
 
@@ -300,12 +300,12 @@ class ShufflerRig(Rig):
 
 
 class AggregatorRig(Rig):
-    """An aggregator of one line."""
+    """An aggregator of one model track."""
 
-    def __init__(self, system: P2BSystem | None = None, line: int = 0) -> None:
+    def __init__(self, system: P2BSystem | None = None, track: int = 0) -> None:
         self.system = make_system() if system is None else system
-        self.source = ("crowds" if line == 0 else "interactions", line)
-        super().__init__(AggregatorMachine(self.system, line))
+        self.source = ("crowds" if track == 0 else "interactions", track)
+        super().__init__(AggregatorMachine(self.system, track))
 
     def give(self, values: Iterable[bytes]) -> Seen:
         for value in values:

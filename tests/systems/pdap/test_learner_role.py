@@ -211,8 +211,8 @@ def test_outcomes_and_seals_go_to_the_one_counter_or_to_that_of_their_home_and_t
 
 def test_what_names_another_vendor_is_refused(shops):
     rig = shops.VendorLearnerRig(vendor="two")
-    for number, line in enumerate(("two", "one", "three", "private")):
-        rig.context(f"e{number}", line=line)
+    for number, track in enumerate(("two", "one", "three", "private")):
+        rig.context(f"e{number}", line=track)
     seen = rig.fold()
     assert [answer.event_id for answer in seen.answers] == ["e0"]
     assert seen.reasons == ["unknown_line"] * 3
@@ -252,9 +252,9 @@ def script(shops, rig, seed):
     values = iter(shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(2)]))
     for number in range(25):
         way, event = draw.integers(10), f"e{number}"
-        line = ("one", "two", "three")[draw.choice(3, p=[0.8, 0.1, 0.1])]
+        track = ("one", "two", "three")[draw.choice(3, p=[0.8, 0.1, 0.1])]
         if way < 6:
-            rig.context(event, draw.random(2).tolist(), line=line)
+            rig.context(event, draw.random(2).tolist(), line=track)
             arm = int(draw.integers(7))
             rig.shown(event, arm)
             rig.reward(event, arm, float(draw.choice([0.0, 1.0, 0.5])))

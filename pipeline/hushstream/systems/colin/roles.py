@@ -24,8 +24,8 @@ def _counter(system: CollaborativeSystem, home: int, keys: RoleKeys) -> CounterM
     return CounterMachine(system, home, keys.own, keys.ring)
 
 
-def _aggregator(system: CollaborativeSystem, line: int, keys: RoleKeys) -> CollaborativeAggregatorMachine:
-    return CollaborativeAggregatorMachine(system, line)
+def _aggregator(system: CollaborativeSystem, track: int, keys: RoleKeys) -> CollaborativeAggregatorMachine:
+    return CollaborativeAggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -82,7 +82,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

@@ -25,8 +25,8 @@ def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
 
 
-def _aggregator(system: P2BSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system, line)
+def _aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -92,7 +92,7 @@ AGGREGATOR = Role(
     inputs=("crowds", "interactions"),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

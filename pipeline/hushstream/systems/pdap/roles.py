@@ -26,8 +26,8 @@ def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> 
     return BlockCounterMachine(system, keys.own, keys.ring, party)
 
 
-def _aggregator(system: PdapSystem, line: int, keys: RoleKeys) -> PdapAggregatorMachine:
-    return PdapAggregatorMachine(system, line)
+def _aggregator(system: PdapSystem, track: int, keys: RoleKeys) -> PdapAggregatorMachine:
+    return PdapAggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: PdapLearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -82,7 +82,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

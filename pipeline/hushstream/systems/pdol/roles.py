@@ -27,8 +27,8 @@ def _gossip_gauges(machine: GossipMachine, now_seconds: float) -> Mapping[str, f
     return budget_gauges("record", machine.spending, machine.refused)
 
 
-def _aggregator(system: PdolSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system, line)
+def _aggregator(system: PdolSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, track)
 
 
 def _node_gauges(machine: NodeMachine, now_seconds: float) -> Mapping[str, float]:
@@ -61,7 +61,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

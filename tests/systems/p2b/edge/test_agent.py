@@ -43,9 +43,9 @@ def test_it_imports_numpy_and_stages_and_nothing_else():
 
 @pytest.fixture
 def make(rigs):
-    def agent(seed: int = 1, line: str = "private", **changes):
+    def agent(seed: int = 1, track: str = "private", **changes):
         return EdgeAgent(
-            rigs.make_system(**changes).edge_terms(), rigs.seeded_key(seed, "edge").derive("user", "ann"), line
+            rigs.make_system(**changes).edge_terms(), rigs.seeded_key(seed, "edge").derive("user", "ann"), track
         )
 
     return agent

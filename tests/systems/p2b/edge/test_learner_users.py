@@ -65,9 +65,9 @@ def system(rigs, request):
 
 @pytest.fixture
 def models(rigs, system):
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 3))
-    return [line.genesis, *line.journal]
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 3))
+    return [track.genesis, *track.journal]
 
 
 def rig_with(rigs, system, models):

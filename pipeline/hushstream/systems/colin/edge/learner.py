@@ -25,7 +25,7 @@ from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.engine.spending import Spending
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
+from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.edge import learner_state as collaborative_state
 from hushstream.systems.colin.edge.learner_fold import CollaborativeFold, OpenRow
 from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters
@@ -39,7 +39,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
-        models = [ModelReader(system, 0, LINE, "CollaborativeModel")]
+        models = [ModelReader(system, 0, TRACK, "CollaborativeModel")]
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
         # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))

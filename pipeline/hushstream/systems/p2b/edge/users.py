@@ -150,11 +150,11 @@ class Users:
         if self._tracks:
             self._changed.add(agent)
 
-    def begin(self, user: str, line: str) -> EdgeAgent:
+    def begin(self, user: str, track: str) -> EdgeAgent:
         """A new agent; it goes on with what an earlier one of this user has spent."""
         value = self._resting(self.name(user))
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, self.user_key(user), line, spent)
+        agent = EdgeAgent(self._terms, self.user_key(user), track, spent)
         self.adopt(user, agent)
         return agent
 

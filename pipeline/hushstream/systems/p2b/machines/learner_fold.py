@@ -18,7 +18,7 @@ from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.p2b.deployment import LINES
+from hushstream.systems.p2b.deployment import TRACKS
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
@@ -51,7 +51,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     def _adopt(self, reader: ModelReader, record: OnChain) -> None:
         machine = self._machine
         model = decode_model(machine.system, record.fields)
-        machine.terms.policy.adopt(reader.line, model.version, model.gram, model.moment)
+        machine.terms.policy.adopt(reader.track, model.version, model.gram, model.moment)
 
     # Clicks.
 
@@ -129,7 +129,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], machine.arms)
             if agent is None:
-                agent = machine.agents.begin(user, columns.lines[row])
+                agent = machine.agents.begin(user, columns.tracks[row])
         if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
@@ -176,8 +176,8 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             return late
         if agent is None and not self._machine.is_home_of(columns.users[row]):
             return Refusal.FOREIGN_USER
-        if agent is None and columns.lines[row] not in self._machine.system.lines_for_users:
-            return Refusal.LINE_NOT_ALLOWED if columns.lines[row] in LINES else Refusal.UNKNOWN_LINE
+        if agent is None and columns.tracks[row] not in self._machine.system.tracks_for_users:
+            return Refusal.TRACK_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_TRACK
         return self._bad_baseline(decoded, row)
 
     def _decide_publicly(

@@ -25,7 +25,7 @@ from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
 from hushstream.systems.p2b.running import RunningSums, open_running, require_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
@@ -155,7 +155,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
-            Output("crowds", LINES.index("private"), self.chain.encode("Crowd", release.crowd)),
+            Output("crowds", TRACKS.index("private"), self.chain.encode("Crowd", release.crowd)),
             Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 

@@ -1,7 +1,7 @@
 """The closed loop: a population that talks to the stream as an application would, through the client alone.
 
 Phase 0: contributors start cold, interact, and each owes one slot; the phase is sealed. Phase 1: other users
-are played once for each model line, as distinct users with the same contexts and the same coin for every arm,
+are played once for each model track, as distinct users with the same contexts and the same coin for every arm,
 so that what differs between the arms of the comparison is where they started.
 """
 
@@ -24,7 +24,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD
 
 ARMS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
-"""Arms of the comparison and the model line from which their users start."""
+"""Arms of the comparison and the model track from which their users start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,37 +112,37 @@ class ClosedLoop:
         async with Client(log) as client:
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
             await client.seal(0)
-            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
-            await await_models(client, lines, log.partitions(), self._blocked.context(0, 0))
+            tracks = {ARMS[arm] for arm in plan.arms} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._blocked.context(0, 0))
             evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
             await asyncio.gather(*(self._phase(client, arm, evaluated, ARMS[arm], "phase 1") for arm in plan.arms))
         self.played.seconds = time.perf_counter() - self._started
         return self.played
 
-    async def _phase(self, client: Client, arm: str, users: Sequence[int], line: str, what: str) -> None:
+    async def _phase(self, client: Client, arm: str, users: Sequence[int], track: str, what: str) -> None:
         rounds = self._world.rounds
         self.played.rewards[arm] = np.zeros((len(users), rounds))
         self.played.chosen[arm] = np.zeros((len(users), rounds), dtype=np.int32)
-        await asyncio.gather(*(self._user(client, arm, row, user, line, what) for row, user in enumerate(users)))
+        await asyncio.gather(*(self._user(client, arm, row, user, track, what) for row, user in enumerate(users)))
 
-    async def _user(self, client: Client, arm: str, row: int, user: int, line: str, what: str) -> None:
+    async def _user(self, client: Client, arm: str, row: int, user: int, track: str, what: str) -> None:
         name = f"{arm}-{user}"
         async with self._gate:
             for round_index in range(self._world.rounds):
                 await self._wait_for_turn()
-                reward, chosen = await self._interact(client, name, user, round_index, line)
+                reward, chosen = await self._interact(client, name, user, round_index, track)
                 self.played.rewards[arm][row, round_index] = reward
                 self.played.chosen[arm][row, round_index] = chosen
                 self._done += 1
                 if self._progress is not None:
                     self._progress(self._done, self._total, what)
 
-    async def _interact(self, client: Client, name: str, user: int, round_index: int, line: str) -> tuple[float, int]:
+    async def _interact(self, client: Client, name: str, user: int, round_index: int, track: str) -> tuple[float, int]:
         event_id = f"{name}:{round_index}"
         context = self._blocked.context(user, round_index)
         eligible = self._blocked.eligible(user, round_index)
         asked = time.perf_counter()
-        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, line=line)
+        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, track=track)
         if self.played.decisions % 16 == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         self.played.decisions += 1

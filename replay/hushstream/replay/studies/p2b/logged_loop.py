@@ -6,7 +6,7 @@ teaches nothing (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.l
 thinning).
 
 Phase 0: some users act, start cold, and each owes one slot; the phase is sealed. Phase 1: the rows of all other users
-are played once for each model line, as distinct users.
+are played once for each model track, as distinct users.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ class LoggedLoop:
             contributing, evaluated = self._phases
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
             await client.seal(0)
-            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
-            await await_models(client, lines, log.partitions(), self._log.contexts[0])
+            tracks = {ARMS[arm] for arm in plan.arms} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._log.contexts[0])
             async with _tasks() as tasks:
                 for arm in plan.arms:
                     tasks.create_task(self._phase(client, arm, evaluated, ARMS[arm]))
         self.played.seconds = time.perf_counter() - started
         return self.played
 
-    async def _phase(self, client: Client, arm: str, rows: Sequence[int] | NDArray[np.integer], line: str) -> None:
+    async def _phase(self, client: Client, arm: str, rows: Sequence[int] | NDArray[np.integer], track: str) -> None:
         """Play rows in the order of the log; a user's next row waits for their last."""
         self.played.decided[arm] = np.full(len(self._log), -1, dtype=np.int64)
         started = time.perf_counter()
@@ -127,23 +127,23 @@ class LoggedLoop:
                 await self._until_due(row, rows[0], started)
                 await self._gate.acquire()
                 user = int(self._users[row])
-                last[user] = tasks.create_task(self._row(client, arm, int(row), line, last.get(user)))
+                last[user] = tasks.create_task(self._row(client, arm, int(row), track, last.get(user)))
 
-    async def _row(self, client: Client, arm: str, row: int, line: str, before: asyncio.Task[None] | None) -> None:
+    async def _row(self, client: Client, arm: str, row: int, track: str, before: asyncio.Task[None] | None) -> None:
         # Rows take their place in order, so the one that is waited for holds a place already: no deadlock.
         try:
             if before is not None:
                 await before
-            await self._interact(client, arm, row, line)
+            await self._interact(client, arm, row, track)
         finally:
             self._gate.release()
 
-    async def _interact(self, client: Client, arm: str, row: int, line: str) -> None:
+    async def _interact(self, client: Client, arm: str, row: int, track: str) -> None:
         log = self._log
         user, event_id = f"{arm}-{self._users[row]}", f"{arm}-{row}"
         eligible = None if log.eligible is None else np.flatnonzero(log.eligible[row]).tolist()
         decision = await client.decide(
-            event_id, user, log.contexts[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, line=line
+            event_id, user, log.contexts[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
         )
         self.played.decided[arm][row] = decision.arm
         self.played.decisions += 1

@@ -49,8 +49,8 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
     return TallyMachine(system, home, keys.own, keys.ring)
 
 
-def _board(system: PollSystem, line: int, keys: RoleKeys) -> BoardMachine:
-    return BoardMachine(system, line)
+def _board(system: PollSystem, track: int, keys: RoleKeys) -> BoardMachine:
+    return BoardMachine(system, track)
 
 
 def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
@@ -81,7 +81,7 @@ ROLES = (
         inputs=("tallies",),
         journal="standings",
         writes=("dead-letters-board",),
-        homes="lines",
+        homes="tracks",
         make=_board,
         gauges=version_gauges,
         private_work=False,
@@ -116,7 +116,7 @@ def declare(core: PollSystem) -> System:
         digest=core.digest,
         roles=ROLES,
         topics=TOPICS,
-        counts={"ballots": core.config.homes, "lines": 1},
+        counts={"ballots": core.config.homes, "tracks": 1},
         promises=Promises(core.guarantee),
         budgets=(budget_of(core.config),),
         ledgers={"spent-on-votes": core.terms},

@@ -56,7 +56,7 @@ def played_windows(
             role.restart(*role.kept)
         else:
             role.restart()
-    crowds = [record for p in range(system.line_count) for record in role.published("crowds", "Crowd", p)]
+    crowds = [record for p in range(system.track_count) for record in role.published("crowds", "Crowd", p)]
     return means(((crowd["window_id"], crowd_sums(system, crowd)) for crowd in crowds), len(windows))
 
 

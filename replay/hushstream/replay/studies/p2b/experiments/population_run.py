@@ -15,7 +15,7 @@ What differs from the machines of `hushstream.roles`:
 * several windows are cut in the order of users' numbers; the stream cuts them in the order of keyed report ids.
   Users are exchangeable, so both are windows of random users.
 
-The non-private line learns from every slot's interaction in clear; where the private line samples (probability
+The non-private track learns from every slot's interaction in clear; where the private track samples (probability
 p), it learns from a share p of them.
 """
 
