@@ -19,7 +19,7 @@ from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 
-SMALL = {"limit": 60, "world": {"rounds": 3}, "set": {"encoder.codes": 4}, "arm": ("cold", "warm_private")}
+SMALL = {"limit": 60, "world": {"rounds": 3}, "set": {"encoder.codes": 4}, "condition": ("cold", "warm_private")}
 RECORDS = {
     "label": "bought",
     "positive": "yes",
@@ -115,7 +115,7 @@ def test_a_result_prints_as_a_few_lines_that_name_headline_promise_and_marks(pla
 
 def test_rows_are_the_same_data_frame_in_pandas_and_polars(played):
     rows, others = played.to_pandas(), played.to_polars()
-    assert list(rows.columns) == others.columns == ["arm", "round", "users", "mean", "ci95"]
+    assert list(rows.columns) == others.columns == ["condition", "round", "users", "mean", "ci95"]
     assert rows.to_dict("records") == others.to_dicts()
     assert len(rows) == 6
 
@@ -155,7 +155,7 @@ def test_options_are_given_by_name_alone_and_one_that_a_system_lacks_is_refused(
 @pytest.mark.parametrize("made", [pandas.DataFrame, polars.DataFrame])
 def test_a_log_in_memory_is_judged_as_its_file_is(made, tmp_path):
     polars.DataFrame(_decisions()).write_csv(tmp_path / "log.csv")
-    options = {"mapping": DECISIONS, "arm": "cold", "verify": False}
+    options = {"mapping": DECISIONS, "condition": "cold", "verify": False}
     of_file = evaluate(str(tmp_path / "log.csv"), **options)
     of_frame = evaluate(made(_decisions()), **options)
     assert of_frame.to_pandas().equals(of_file.to_pandas())

@@ -63,9 +63,9 @@ def test_every_user_gets_the_same_decisions_and_rewards(run: Any) -> None:
     ours, theirs = decisions(run.direct), decisions(run.stream)
     assert ours == theirs
     assert len(ours) == run.direct.played.decisions
-    for arm, chosen in run.direct.played.chosen.items():
-        np.testing.assert_array_equal(chosen, run.stream.played.chosen[arm])
-        np.testing.assert_array_equal(run.direct.played.rewards[arm], run.stream.played.rewards[arm])
+    for condition, chosen in run.direct.played.chosen.items():
+        np.testing.assert_array_equal(chosen, run.stream.played.chosen[condition])
+        np.testing.assert_array_equal(run.direct.played.rewards[condition], run.stream.played.rewards[condition])
 
 
 def test_warm_users_started_from_the_complete_model_on_both_runners(run: Any) -> None:

@@ -105,7 +105,7 @@ def evaluate(
     from_: int = 0,
     speed: float | None = None,
     in_flight: int = 512,
-    arm: str | Sequence[str] | None = None,
+    condition: str | Sequence[str] | None = None,
     least_propensity: float | None = None,
     set: Mapping[str, Any] | None = None,
     data_dir: str | Path | None = None,
@@ -126,7 +126,7 @@ def evaluate(
         from_: contributors' rows before this one were played already.
         speed: multiple of logged time; by default as fast as possible.
         in_flight: rows under way at the same time.
-        arm: only these arms of the comparison.
+        condition: only these conditions of the comparison.
         least_propensity: lower bound of the logging policy's propensities; by default the log's least.
         set: values of the configuration.
         data_dir: a local folder in place of downloads.
@@ -154,7 +154,7 @@ def evaluate(
         "config": nested(set or {}, "set"),
         "data_dir": path(data_dir),
         "verify": verify,
-        **({} if arm is None else {"arms": names(arm)}),
+        **({} if condition is None else {"conditions": names(condition)}),
     }
     found = judge(options, progress)
     return Result(details=found, view=found.view(), shown=found.table, document=found.as_json, written=found.write)

@@ -22,7 +22,7 @@ class Own(TypedDict, total=False):
 
     Attributes:
         contributors, evaluated: p2b: users of the two phases.
-        arm: p2b: which arms of the comparison.
+        condition: p2b: which conditions of the comparison.
         pace: p2b: interactions a second.
         in_flight: p2b: users that act at the same time.
         from_: p2b: contributors below this were played before.
@@ -37,7 +37,7 @@ class Own(TypedDict, total=False):
 
     contributors: int
     evaluated: int
-    arm: str | Sequence[str]
+    condition: str | Sequence[str]
     pace: float
     in_flight: int
     from_: int
@@ -76,7 +76,7 @@ def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise HushstreamError(f"run: expected options of {study.system} ({', '.join(known)}); got {', '.join(unknown)}")
-    return {known[name]: names(value) if name == "arm" else value for name, value in given.items()}
+    return {known[name]: names(value) if name == "condition" else value for name, value in given.items()}
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
