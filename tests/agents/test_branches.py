@@ -374,7 +374,7 @@ async def lift(rigs: Any, producer: Any, tmp_path: Path) -> Cluster:
 
 
 async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
-    """Decisions of eight users, and the lift that a seal releases; its noised sums less the exact ones."""
+    """Decisions of eight users, and the lift that a phase end releases; its noised sums less the exact ones."""
     rig, rigs = worker.rig, worker.cluster.role.rigs
     for number in range(8):
         user = f"user-{number}"
@@ -383,7 +383,7 @@ async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
         rig.fold()
     rig.wait(6)
     rig.decide(f"{prefix}:tick", "tick", rigs.point(0), baseline=2)
-    rig.seal()
+    rig.end_phase()
     record = rig.fold().records("lift", "Lift")[-1]
     await worker.publish()
     return np.frombuffer(record["sums"], "<i8") - rig.machine.lift._counter.exact

@@ -297,11 +297,11 @@ def test_a_worker_without_its_key_says_how_to_make_one(cli, refused, config, tmp
     assert "live data needs key files" in live
 
 
-def test_a_zones_key_is_rotated_and_a_sealed_epoch_retired_for_good(cli, refused, tmp_path):
+def test_a_zones_key_is_rotated_and_an_ended_epoch_retired_for_good(cli, refused, tmp_path):
     folder = tmp_path / "keys"
     cli("keys", "generate", folder, "--zone", "counter")
     first = cli("keys", "check", folder, "--zone", "counter", "--json").json[0]
-    assert "expected a sealed epoch that is kept (none), got 0" in refused(
+    assert "expected an ended epoch that is kept (none), got 0" in refused(
         "keys", "retire", "counter", folder, "--epoch", "0"
     )
     turned = cli("keys", "rotate", "counter", folder, "--json").json

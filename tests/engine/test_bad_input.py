@@ -166,12 +166,12 @@ def test_a_bad_slot_is_a_dead_letter_and_the_window_closes_without_it(rigs, name
     assert (letter["zone"], letter["topic"], letter["offset"]) == ("shuffler", "reports", 3)
 
 
-def test_a_seal_of_an_unknown_partition_or_configuration_closes_nothing(rigs):
+def test_a_phase_end_of_an_unknown_partition_or_configuration_closes_nothing(rigs):
     rig = rigs.ShufflerRig()
     rig.slot(0)
-    rig.seal(origin=7)
-    rig.seal(digest=bytes(range(16)))
-    rig.seal(phase=-1)
+    rig.end_phase(origin=7)
+    rig.end_phase(digest=bytes(range(16)))
+    rig.end_phase(phase=-1)
     seen = rig.fold()
     assert seen.reasons == ["unknown_origin", "other_configuration", "unknown_origin"]
     assert not rig.crowds(seen)
@@ -226,7 +226,7 @@ def test_malformed_interactions_are_refused_and_change_no_sum(rigs, fields):
     assert rig.machine.totals.dump() != before
 
 
-def test_a_seal_of_no_learner_partition_publishes_no_raw_model(rigs):
+def test_a_phase_end_of_no_learner_partition_publishes_no_raw_model(rigs):
     rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), track=1)
     values = [
         codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": rig.system.digest})

@@ -25,7 +25,7 @@ class Round:
 
     clicks: list = field(default_factory=list)
     contexts: list = field(default_factory=list)
-    seal: bool = False
+    phase_end: bool = False
     seconds: float = 0.0
     pause: float = 0.0
 
@@ -99,8 +99,8 @@ def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None
             put_batch(rig, rigs, part.contexts)
         else:
             put_contexts(rig, rigs, part.contexts, part.pause)
-        if part.seal:
-            rig.seal(0)
+        if part.phase_end:
+            rig.end_phase(0)
         for slices in cuts_of(rig.arrived(), cut):
             rig.take(slices)
             if after_each is not None:
@@ -218,7 +218,7 @@ def put_shuffle(rig, items):
     for number, report, kind, seconds in items:
         rig.wait(seconds)
         if kind == "seal":
-            rig.seal(phase)
+            rig.end_phase(phase)
             phase += 1
         elif kind == "tick":
             rig.tick()

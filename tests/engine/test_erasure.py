@@ -72,7 +72,7 @@ class World:
         self.events = 0
 
     def play(self, rounds):
-        """Some rounds of two users, ended by a seal, in the middle of which a step is open."""
+        """Some rounds of two users, ended by a phase end, in the middle of which a step is open."""
         for number in range(rounds):
             for user in ("ann", "bob"):
                 reward = float(self.anns.random()) if user == "ann" else 1.0
@@ -84,8 +84,8 @@ class World:
         return self.end()
 
     def end(self):
-        """Seal, and let the counter read what the learner sent; gives the new releases."""
-        self.learner.seal(self.events)
+        """End a phase, and let the counter read what the learner sent; gives the new releases."""
+        self.learner.end_phase(self.events)
         return self.passed_on(self.learner.fold())
 
     def forget(self):
@@ -218,7 +218,7 @@ def test_he_is_answered_as_before_and_nothing_is_learned_from_him(related, mode)
         assert arm == twin.decide(f"e{number}", features=features)
         rig.shown(f"e{number}", arm)
         rig.reward(f"e{number}", arm)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert rig.seen.counts[JoinOutcome.LATE_REWARD] == 6
     assert rig.rows() == []
@@ -237,7 +237,7 @@ def test_what_has_left_stays_and_what_was_open_does_not_leave(related):
         if not together:
             rig.fold()
         forget(rig)
-        rig.seal()
+        rig.end_phase()
         rig.fold()
         assert [(node, reward) for node, _, reward in rig.rows()] == [(ANN, 0.25), (BOB, 0.75)]
         kinds = [codec.decode(output.value)[0] for output in rig.seen.releases("rewards")]
@@ -259,7 +259,7 @@ def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
     for number in range(3):
         rig.interact(f"a{number}", "ann")
         rig.interact(f"b{number}", "bob")
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     forget(rig)
     state = rig.machine.snapshot()
@@ -268,7 +268,7 @@ def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
     restored.restore(state)
     assert restored.snapshot() == state
     rig.interact("later", "ann")
-    rig.seal(1)
+    rig.end_phase(1)
     rig.fold()
     fresh = rig.fresh()
     assert rig.replayed(fresh).outputs == rig.seen.outputs
@@ -284,13 +284,13 @@ def test_his_open_rows_are_dropped_and_a_step_of_his_alone_is_none(related):
     rig.rewards(0, [(ANN, rows[0], 1.0), (BOB, rows[1], 1.0)])
     rig.rewards(1, [(ANN, rows[2], 1.0)])
     rig.put("rewards", erasure(rig.system))
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     (release,) = rig.released(seen)
     assert np.frombuffer(release["nodes"], "<i4").tolist() == [BOB]
     assert seen.counts["forgotten"] == 1
     rig.rewards(2, [(ANN, rows[0], 1.0)])
-    rig.seal(1)
+    rig.end_phase(1)
     seen = rig.fold()
     assert rig.released(seen) == []
     assert seen.counts["allowance_spent"] == 1
@@ -316,7 +316,7 @@ def test_an_erasure_inside_an_open_step_replays_and_is_in_a_snapshot(related):
     restored.restore(state)
     assert restored.snapshot() == state
     rig.rewards(9, related.some_rewards(9, 12))
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert rig.replayed(rig.fresh()).outputs == rig.seen.outputs
     rest = rig.slice(InputRange("rewards", 0, restored.position, len(rig.logs["rewards", 0])))

@@ -104,7 +104,7 @@ def _by_machines(system, world, edge, shuffler):
         async with Client(DirectEventLog(log, driver, 1)) as client:
             spent = np.zeros((CONTRIBUTORS, ROUNDS))
             await asyncio.gather(*(play(client, user, "cold", spent[user]) for user in range(CONTRIBUTORS)))
-            await client.seal(0)
+            await client.end_phase(0)
             await asyncio.sleep(0)
             await asyncio.gather(
                 *(

@@ -81,11 +81,11 @@ def test_a_decision_never_shown_teaches_nothing(rig):
     assert rig.machine.agents["ann"].state is None
 
 
-def test_a_wait_ends_by_the_log_time_of_a_seal_too(rig):
+def test_a_wait_ends_by_the_log_time_of_a_phase_end_too(rig):
     arm = rig.decide("e1")
     rig.shown("e1", arm)
     rig.wait(6)
-    rig.seal()
+    rig.end_phase()
     assert rig.fold().counts["expired_as_zero"] == 1
 
 

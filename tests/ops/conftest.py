@@ -156,13 +156,13 @@ def deploy(name: str, foreign: bool) -> Deployment:
             if foreign:
                 foreign_records(log, system)
             await asyncio.gather(*(play(client, user, 3, ROUNDS, "private") for user in range(USERS // 2)))
-            await client.seal(0)
+            await client.end_phase(0)
             tracks = ("private", "nonprivate")
             players = (play(client, user, 0, ROUNDS, tracks[user % 2]) for user in range(USERS // 2, USERS))
             await asyncio.gather(*players)
             if foreign:
                 foreign_records(log, system)
-            await client.seal(1)
+            await client.end_phase(1)
 
     asyncio.run(main())
     return Deployment(system, log)

@@ -269,7 +269,7 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
     at_home = {partition_of(user, 2): user for user in ("ann", "bob")}
     for number, rig in enumerate(rigs):
         rig.interact(f"e{number}", at_home[number])
-        rig.seal()
+        rig.end_phase()
         rig.fold()
     found = budget.read(copy_of("ledger", *rigs), declare_colin(system))
     price = system.promises().releases.price
@@ -287,7 +287,7 @@ def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(r
     rig = rigs.LearnerRig(system)
     codes = []
     for phase in range(3):
-        rig.seal(phase)
+        rig.end_phase(phase)
         rig.fold()
         codes.append(budget.read(copy_of("ledger-edge", rig), declare_p2b(system)).exit_code)
     assert codes == [0, EXHAUSTED, EXHAUSTED]

@@ -34,7 +34,7 @@ RELEASES = {
 
 
 class Played:
-    """A direct deployment in which two users had rounds, each shown and rewarded, and each ended by a seal."""
+    """A direct deployment in which two users had rounds, each shown and rewarded, and each ended by a phase end."""
 
     def __init__(self, related: Any, mode: str) -> None:
         graph = related.make_graph(USERS, [(*USERS, 1.0)])

@@ -211,7 +211,7 @@ class Client:
             raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
 
-    async def seal(self, phase: int) -> None:
+    async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
 
         Sent to all partitions, behind everything this client has had acknowledged.

@@ -71,9 +71,9 @@ class SyncClient:
         """See `Client.reward`."""
         self._run(self._client.reward(event_id, user, arm, reward))
 
-    def seal(self, phase: int) -> None:
-        """See `Client.seal`."""
-        self._run(self._client.seal(phase))
+    def end_phase(self, phase: int) -> None:
+        """See `Client.end_phase`."""
+        self._run(self._client.end_phase(phase))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         if not self._thread.is_alive():

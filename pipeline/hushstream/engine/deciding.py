@@ -85,7 +85,7 @@ class DecisionRole(ABC):
         past: what was decided for the latest events.
         settle_ms: how long, in log time, what falls due must settle.
         due: (log time of a decision, event or user) of all that settles later, oldest first.
-        now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
+        now_ms: the highest log time of a context or phase end so far; a lower one counts as this one.
         last_click_ms: log time of the youngest click folded.
         float_ties: see `Machine.float_ties`.
         epoch: of the noise of what is released from here.

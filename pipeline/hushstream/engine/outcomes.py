@@ -34,7 +34,7 @@ class Outcome(StrEnum):
     NOT_SHOWN = "not_shown"
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
-    SEAL = "seal"
+    PHASE_END = "seal"
     FORGOTTEN = "forgotten"
     EXPIRED = "expired"
     TICK = "tick"
@@ -58,7 +58,7 @@ _SLOT_PUBLIC = (
     Outcome.DIVERGED,
     Outcome.MODEL,
     Outcome.MODEL_ADOPTED,
-    Outcome.SEAL,
+    Outcome.PHASE_END,
     Outcome.TICK,
 )
 """They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""

@@ -144,7 +144,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     @abstractmethod
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closed | None:
-        """Take a seal; what closes with it.
+        """Take a phase end; what closes with it.
 
         Raises:
             Refused: it comes from nobody who ends phases here.
@@ -309,7 +309,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
             return None
         if name == "Seal":
             closed = self.on_phase_end(fields, gathered)
-            gathered.counts[Outcome.SEAL] += 1
+            gathered.counts[Outcome.PHASE_END] += 1
             return closed
         return self.on_record(name, fields, record, gathered)
 

@@ -278,7 +278,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
 
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """Seal the current key epoch of a zone: restarted workers turn to the next with their next release."""
+    """End the current key epoch of a zone: restarted workers turn to the next with their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:
@@ -322,11 +322,11 @@ def keys_publish(
 @keys_app.command(name="retire")
 def keys_retire(
     zone: ZoneName,
-    epoch: Annotated[int, typer.Option(help="A sealed epoch; it and all before it lose their keys for ever.")],
+    epoch: Annotated[int, typer.Option(help="An ended epoch; it and all before it lose their keys for ever.")],
     folder: KeyDirectory = Path(KEYS),
     json: AsJson = False,
 ) -> None:
-    """Destroy the keys of a sealed epoch and before: nobody can derive those releases again, nor verify them."""
+    """Destroy the keys of an ended epoch and before: nobody can derive those releases again, nor verify them."""
     ring = retire(key_path(folder, zone), epoch)
     if json:
         print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})

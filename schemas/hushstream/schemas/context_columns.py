@@ -28,8 +28,8 @@ from hushstream.schemas.rows import (
 _CONTEXTS = frozenset({"Context", "ContextBatch", "Seal", "Forget"})
 
 
-class SealMark(NamedTuple):
-    """A seal among contexts: ``position`` rows of the columns come before it."""
+class PhaseEndMark(NamedTuple):
+    """A phase end among contexts: ``position`` rows of the columns come before it."""
 
     position: int
     offset: int
@@ -66,14 +66,14 @@ class ContextColumns:
     offsets: list[int]
     rows: list[int]
     timestamps_ms: list[int]
-    seals: list[SealMark]
+    phase_ends: list[PhaseEndMark]
     forgets: list[ForgetMark]
     rejects: list[Reject]
     """In log order."""
 
 
 def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> ContextColumns:
-    """Read contexts, batches of contexts, seals and erasures of one partition.
+    """Read contexts, batches of contexts, phase ends and erasures of one partition.
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
@@ -93,7 +93,7 @@ def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> 
         elif name == "ContextBatch":
             batch(offset, timestamp_ms, fields)
         elif name == "Seal":
-            gatherer.seal(offset, timestamp_ms, fields)
+            gatherer.end_phase(offset, timestamp_ms, fields)
         else:
             gatherer.forget(offset, timestamp_ms, fields)
     return gatherer.columns()
@@ -114,8 +114,8 @@ class _ContextGatherer:
         "_full",
         "_mask_bytes",
         "_offsets",
+        "_phase_ends",
         "_rows",
-        "_seals",
         "_timestamps_ms",
         "_tracks",
         "_users",
@@ -139,7 +139,7 @@ class _ContextGatherer:
         self._offsets: list[int] = []
         self._rows: list[int] = []
         self._timestamps_ms: list[int] = []
-        self._seals: list[SealMark] = []
+        self._phase_ends: list[PhaseEndMark] = []
         self._forgets: list[ForgetMark] = []
         self.rejects: list[Reject] = []
 
@@ -261,9 +261,9 @@ class _ContextGatherer:
         stride = self._mask_bytes
         return [eligible[start : start + stride] for start in range(0, n * stride, stride)]
 
-    def seal(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-        self._seals.append(
-            SealMark(
+    def end_phase(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        self._phase_ends.append(
+            PhaseEndMark(
                 len(self._event_ids),
                 offset,
                 fields["phase"],
@@ -299,7 +299,7 @@ class _ContextGatherer:
             self._offsets,
             self._rows,
             self._timestamps_ms,
-            self._seals,
+            self._phase_ends,
             self._forgets,
             sorted(self.rejects),
         )
@@ -310,7 +310,7 @@ class _ContextGatherer:
             Reject(self._offsets[row], self._rows[row], Reason.NOT_FINITE) for row in np.flatnonzero(~keep)
         ]
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
-        self._seals = [mark._replace(position=before[mark.position]) for mark in self._seals]
+        self._phase_ends = [mark._replace(position=before[mark.position]) for mark in self._phase_ends]
         self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
         kept = keep.tolist()
         for name in _ROW_LISTS:

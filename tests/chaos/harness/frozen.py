@@ -83,7 +83,7 @@ class Frozen:
 
 
 def configuration() -> P2BConfig:
-    """Windows that close on a count, on log time and on seals; several periods; short memories."""
+    """Windows that close on a count, on log time and on phase ends; several periods; short memories."""
     return P2BConfig(
         deployment="chaos",
         arms=ARMS,
@@ -128,8 +128,8 @@ class _Population:
                 users = [(f"user-{phase}-{i}", tracks[i % len(tracks)]) for i in range(USERS_PER_PHASE)]
                 rounds = ROUNDS if phase < PHASES else ROUNDS // 2
                 await asyncio.gather(*(self._act(client, user, track, rounds) for user, track in users))
-                if phase < PHASES:  # what comes after the last seal leaves windows open
-                    await client.seal(phase)
+                if phase < PHASES:  # what comes after the last phase end leaves windows open
+                    await client.end_phase(phase)
 
     async def _act(self, client: Client, user: str, track: str, rounds: int) -> None:
         home = partition_of(user, LEARNERS)
@@ -213,7 +213,7 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
     other = bytes(range(16))
     if topic == "reports":
         slot = {"report_id": other, "period": bytes(8), "config_digest": frozen.system.digest, "content": bytes(32)}
-        seal = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+        phase_end = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
         return [
             *values[10:30:4],
             b"",
@@ -221,7 +221,7 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
             codec.encode("SlotReport", {**slot, "config_digest": other}),
             codec.encode("SlotReport", {**slot, "content": b"\xff" * 32}),
             codec.encode("SlotReport", {**slot, "content": b"\x01" + bytes(31)}),  # of a period long past
-            codec.encode("Seal", seal),
+            codec.encode("Seal", phase_end),
             codec.encode("Tick", {"config_digest": frozen.system.digest}),
         ]
     if topic == "crowds":

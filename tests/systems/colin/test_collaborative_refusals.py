@@ -92,7 +92,7 @@ def test_an_event_of_another_user_is_refused(related, rig):
 def test_feedback_that_cannot_be_is_refused_and_the_row_is_as_without_it(related, rig, reward, arm):
     rig.interact("e", reward=None)
     rig.reward("e", arm, reward)
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     assert len(seen.reasons) == 1
     assert [row[2] for row in rig.rows(seen)] == [0.0]

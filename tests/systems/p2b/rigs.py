@@ -238,7 +238,7 @@ class LearnerRig(Rig):
     def reward(self, event_id: str, arm: int, reward: float = 1.0, user: str = "ann") -> int:
         return self._feedback("reward", event_id, arm, reward, user)
 
-    def seal(self, phase: int = 0, after_click: int = -1) -> int:
+    def end_phase(self, phase: int = 0, after_click: int = -1) -> int:
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put("contexts", codec.encode("Seal", fields))
 
@@ -288,7 +288,7 @@ class ShufflerRig(Rig):
         }
         return self.put("reports", codec.encode("SlotReport", fields))
 
-    def seal(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
+    def end_phase(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
         fields = {"phase": phase, "origin": origin, "config_digest": digest or self.system.digest, "after_click": -1}
         return self.put("reports", codec.encode("Seal", fields))
 

@@ -90,7 +90,7 @@ class AggregatorMachine(PublishingRole):
         weights = model.weights.astype("<i4").tobytes()
         price = self.system.guarantee().price
         return {
-            "phase": self.seals.complete,
+            "phase": self.phase_ends.complete,
             "dimension": len(model.weights),
             "weights": weights,
             "releases": model.releases,

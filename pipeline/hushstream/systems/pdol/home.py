@@ -70,7 +70,7 @@ class HomeMachine(ABC):
         self.chain = Chain(identity, key, "Predictions")
         self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
         self.position = 0
-        self.sealed_phase = -1
+        self.ended_phase = -1
         """The last phase that ended in this log."""
         self.absent: set[int] = set()
         """Nodes of this home that have left, or have not joined yet."""
@@ -191,7 +191,7 @@ class HomeMachine(ABC):
         return [part for part in parts if part.high > part.low]
 
     def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.held_phase, self.sealed_phase)
+        return ready_slice(part, self.decode(part), self.held_phase, self.ended_phase)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of records; decoded once, though `ready` and `fold` both ask."""

@@ -106,7 +106,7 @@ def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
         rig.reward(f"e{number}", arm, 1.0)
         rig.fold()
         alone.rewarded(f"e{number}", arm, 1.0)
-    rig.seal()
+    rig.end_phase()
     (sent,) = rig.fold().slots
     slot = alone.take_slot()
     assert (slot.report_id, slot.content) == (sent.report_id, sent.content)

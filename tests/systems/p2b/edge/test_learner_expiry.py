@@ -25,7 +25,7 @@ def test_a_user_unseen_for_long_begins_anew_but_his_allowance_does_not(rigs):
     for number in range(20):
         rig.decide(f"more-{number}", "ann")
         rig.wait(20)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert len(rig.seen.slots) == 2
     assert len({slot.report_id for slot in rig.seen.slots}) == 2

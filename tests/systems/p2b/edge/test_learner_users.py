@@ -42,7 +42,7 @@ def play(rig, rigs, events=160, seed=0, after_each=None, gap=2.0):
             rig.fold()
             if after_each is not None:
                 after_each()
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     return rig
 
@@ -317,7 +317,7 @@ def test_erasure_does_not_refill_the_allowance(rigs):
             rig.reward(f"{life}-{number}", rig.decide(f"{life}-{number}", "ann"), 1.0, "ann")
             rig.wait(12)
         forget(rig, "ann")
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert len(rig.seen.slots) == rig.system.config.slot.lifetime_slots == 1
 

@@ -58,7 +58,7 @@ class RaterMachine:
         self.chain = Chain(identity, key, "RatingPredictions")
         self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
         self.position = 0
-        self.sealed = 0
+        self.ended_rounds = 0
         """Rounds that have ended in this log."""
         self.heard = Heard(system)
         self.users = Users(system, key)
@@ -123,7 +123,7 @@ class RaterMachine:
         return [part for part in parts if part.high > part.low]
 
     def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.heard.number, self.sealed, self.heard.ended)
+        return ready_slice(part, self.decode(part), self.heard.number, self.ended_rounds, self.heard.ended)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of ratings; decoded once, though `ready` and `fold` both ask."""
@@ -179,12 +179,12 @@ class RaterMachine:
     # State on disk.
 
     def snapshot(self) -> bytes:
-        place = {**dump_owner(self), "position": self.position, "sealed": self.sealed}
+        place = {**dump_owner(self), "position": self.position, "sealed": self.ended_rounds}
         return self.form.write({**place, **self.heard.dump(), "users": self.users.dump()})
 
     def restore(self, snapshot: bytes) -> None:
         state = self.form.read(snapshot)
         restore_owner(self, state)
-        self.position, self.sealed = state["position"], state["sealed"]
+        self.position, self.ended_rounds = state["position"], state["sealed"]
         self.heard.load(state)
         self.users.load(state["users"])

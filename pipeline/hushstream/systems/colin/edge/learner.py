@@ -4,9 +4,9 @@ A user has no model of their own here: what they see follows from the last publi
 decisions tell others nothing. Its row leaves when the settle time of the decision has passed in log time, or at a
 seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
 as long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
-depends on what was shown alone, and when, and in which record, on the log times of contexts and on seals: a reward,
-or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its context, too
-(`hushstream.engine.shown_feedback`).
+depends on what was shown alone, and when, and in which record, on the log times of contexts and on phase ends: a
+reward, or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its
+context, too (`hushstream.engine.shown_feedback`).
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.

@@ -1,8 +1,8 @@
 """The aggregator role: from crowds to versions of a model, one machine per model track (server zone).
 
 The private track reads crowds: every crowd gives one new version, made from the running totals of all of them.
-The non-private track reads raw interactions, exists for public data only, and publishes when a phase is
-sealed. The models topic is the journal; what is in it is public, so its digests need no key.
+The non-private track reads raw interactions, exists for public data only, and publishes when a phase
+ends. The models topic is the journal; what is in it is public, so its digests need no key.
 """
 
 from __future__ import annotations

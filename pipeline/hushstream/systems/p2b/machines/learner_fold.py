@@ -23,7 +23,7 @@ from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.machines.sending import TakenSlot, seal_outputs, slot_outputs
+from hushstream.systems.p2b.machines.sending import TakenSlot, phase_end_outputs, slot_outputs
 
 if TYPE_CHECKING:
     from hushstream.systems.p2b.machines.learner import LearnerMachine
@@ -220,7 +220,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     def _close_phase(self, phase: int) -> None:
         machine = self._machine
         self._release_lift()
-        self.releases.extend(seal_outputs(machine.system, machine.partition, phase, machine.chain.encode))
+        self.releases.extend(phase_end_outputs(machine.system, machine.partition, phase, machine.chain.encode))
 
     def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
         """Note a decision whose own arm was shown."""
@@ -230,7 +230,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self) -> None:
-        """One more release of the lift's running counts, which the log's time or a seal asks for."""
+        """One more release of the lift's running counts, which the log's time or a phase end asks for."""
         machine = self._machine
         if machine.lift is None or machine.spending is None:
             return

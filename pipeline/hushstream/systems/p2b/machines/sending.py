@@ -1,4 +1,4 @@
-"""What a learner sends beside its decisions: padded slots, forwarded seals, and interactions of public data."""
+"""What a learner sends beside its decisions: padded slots, forwarded phase ends, and interactions of public data."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
     return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 
 
-def seal_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
-    """The seal of a learner partition, for every shuffler and for the track that reads raw interactions."""
+def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
+    """The phase end of a learner partition, for every shuffler and for the track that reads raw interactions."""
     fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
     value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
@@ -68,7 +68,7 @@ def seal_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> 
 def _interaction_outputs(
     system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int, encode: Encode
 ) -> Iterator[Output]:
-    """As many records as it takes: a seal may owe the slots of any number of users at once.
+    """As many records as it takes: a phase end may owe the slots of any number of users at once.
 
     Interactions of two batches may be alike; the digest of the report ids tells a repeat of one from another.
     """

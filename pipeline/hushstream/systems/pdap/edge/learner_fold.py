@@ -119,7 +119,7 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         if machine.early:
             self._claim(event_id)
 
-    # Seals, and rows that leave.
+    # Phase ends, and rows that leave.
 
     def _close_phase(self, phase: int) -> None:
         machine = self._machine

@@ -78,7 +78,7 @@ class PdapAggregatorMachine(PublishingRole):
         return True
 
     def on_phase_end(self) -> bool:
-        self._enter(lambda found: found["phase"] <= self.seals.complete)
+        self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def version_fields(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The closed loop: a population that talks to the stream as an application would, through the client alone.
 
-Phase 0: contributors start cold, interact, and each owes one slot; the phase is sealed. Phase 1: other users
+Phase 0: contributors start cold, interact, and each owes one slot; the phase is ended. Phase 1: other users
 are played once for each model track, as distinct users with the same contexts and the same coin for every arm,
 so that what differs between the conditions of the comparison is where they started.
 """
@@ -105,13 +105,13 @@ class ClosedLoop:
         """Play both phases over a client's log.
 
         Raises:
-            HushstreamError: no model came of the sealed phase in time.
+            HushstreamError: no model came of the ended phase in time.
         """
         plan = self._plan
         self._started = time.perf_counter()
         async with Client(log) as client:
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
-            await client.seal(0)
+            await client.end_phase(0)
             tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
             await await_models(client, tracks, log.partitions(), self._blocked.context(0, 0))
             evaluated = range(plan.contributors, plan.contributors + plan.evaluated)

@@ -5,7 +5,7 @@ policy that was not uniform, its logged reward is sent back; otherwise the decis
 teaches nothing (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the
 thinning).
 
-Phase 0: some users act, start cold, and each owes one slot; the phase is sealed. Phase 1: the rows of all other users
+Phase 0: some users act, start cold, and each owes one slot; the phase is ended. Phase 1: the rows of all other users
 are played once for each model track, as distinct users.
 """
 
@@ -103,14 +103,14 @@ class LoggedLoop:
         """Play both phases over a client's log.
 
         Raises:
-            HushstreamError: no decision, or no model of the sealed phase, came in time.
+            HushstreamError: no decision, or no model of the ended phase, came in time.
         """
         plan = self._plan
         started = time.perf_counter()
         async with Client(log) as client:
             contributing, evaluated = self._phases
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
-            await client.seal(0)
+            await client.end_phase(0)
             tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
             await await_models(client, tracks, log.partitions(), self._log.contexts[0])
             async with _tasks() as tasks:

@@ -1,4 +1,4 @@
-"""Waiting, as an application can, until the learners hold the model of a sealed phase."""
+"""Waiting, as an application can, until the learners hold the model of a phase that ended."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _await_model(client: Client, track: str, partition: int, partitions: i
             return
         if time.perf_counter() > deadline:
             raise HushstreamError(
-                f"model track {track}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
-                f"are the shuffler and the aggregator running?"
+                f"model track {track}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                f"none; are the shuffler and the aggregator running?"
             )
         await asyncio.sleep(POLL_SECONDS)

@@ -298,15 +298,15 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     spending = Spending(system.slot_terms, 0)
     for window, low in enumerate(range(0, len(slots), config.release.window_slots)):
         part = sorted(slots[low : low + config.release.window_slots])
-        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
+        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.PHASE_END
         ids, kept = zip(*part, strict=True)
-        sealed = ClosedWindow(window, closed_by, kept, ids)
+        closed = ClosedWindow(window, closed_by, kept, ids)
         if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
-        release = release_window(system, key, nonce, 0, sealed, running)
+        release = release_window(system, key, nonce, 0, closed, running)
         if not totals.add(release.crowd):
             raise PopulationError("expected every crowd to fit the deployment's domain, got one that does not")
-        released = released.plus(count_released(system, key, nonce, sealed, release))
+        released = released.plus(count_released(system, key, nonce, closed, release))
     return totals.model(), released
 
 
