@@ -40,7 +40,7 @@ def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, rele
 def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
     path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
     values = cli("guarantee", path, "--json").json
-    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["slots"]) == (0.5, 1.5, 3)
+    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["units"]) == (0.5, 1.5, 3)
 
 
 def test_what_the_lift_costs_one_user_is_added_to_what_his_slots_cost(cli, config):
@@ -83,7 +83,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
         assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
-    assert cli("guarantee", path, "--json").json["lifetime"]["slots"] == 2
+    assert cli("guarantee", path, "--json").json["lifetime"]["units"] == 2
 
 
 @pytest.mark.parametrize(

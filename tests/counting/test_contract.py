@@ -293,7 +293,7 @@ class TestGuarantee:
     def test_prices_more_units_of_one_person(self, plan: Plan) -> None:
         one, many = plan.guarantee(), plan.guarantee(units_in_life=7)
         assert many.cost == one.cost
-        assert many.lifetime.slots == 7
+        assert many.lifetime.units == 7
         if isinstance(plan.budget, PureEpsilon):
             assert many.lifetime.cost.epsilon_micro == 7 * one.cost.epsilon_micro
             assert one.replace_one.epsilon_micro == 2 * one.cost.epsilon_micro

@@ -87,7 +87,7 @@ class TestCalibrations:
         promise = guarantee_of(calibration, exposure, noise_at, 2.0)
         assert REPRODUCIBLE in promise.marks
         assert promise.unit == "one reward"
-        assert promise.lifetime.slots == 100
+        assert promise.lifetime.units == 100
         if calibration.key == PAPER:
             assert NOT_PRIVATE in promise.marks
             assert promise.claimed.epsilon_micro == 2_000_000

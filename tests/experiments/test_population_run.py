@@ -186,7 +186,7 @@ def test_each_slot_of_a_longer_life_reports_one_interaction_of_its_own_stretch()
     config = dataclasses.replace(_config(), slot=SlotConfig(2, 3))
     run = run_population(config, _world(seed=2), CONTRIBUTORS, EVALUATED)
     assert run.released.reports == 3 * CONTRIBUTORS
-    assert run.guarantee.lifetime.slots == 3
+    assert run.guarantee.lifetime.units == 3
 
 
 def test_users_differ_between_arms_by_their_start_alone():

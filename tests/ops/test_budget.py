@@ -54,7 +54,7 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     assert found.largest_of_a_unit.epsilon_micro == promised.epsilon_micro
     said = found.as_json()
     assert said["one_unit"]["promised"]["epsilon_micro"] == promised.epsilon_micro
-    assert said["lifetime"]["slots"] == 2
+    assert said["lifetime"]["units"] == 2
     assert said["lifetime"]["epsilon_micro"] == promised.lifetime.cost.epsilon_micro == 2 * promised.epsilon_micro
     assert f"{windows} by slot-sums" in found.as_text()
 

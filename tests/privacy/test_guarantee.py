@@ -98,7 +98,7 @@ def test_a_lifetime_adds_up_over_slots_and_devices_and_never_below_the_sum(make)
         total = slots * devices
         assert lifetime.cost.epsilon_micro == total * one.epsilon_micro
         assert lifetime.cost.delta_units >= total * one.delta_units - total
-        assert (lifetime.slots, lifetime.devices) == (slots, devices)
+        assert (lifetime.units, lifetime.devices) == (slots, devices)
     assert "on each of 3 unlinked devices" in make(lifetime_slots=2, devices=3).as_text()
 
 
