@@ -116,7 +116,7 @@ def test_a_click_before_its_context_waits_and_is_applied(rig):
     assert rig.knows()[1][2].any()
 
 
-def test_parked_clicks_that_must_give_way_become_dead_letters(rigs):
+def test_early_clicks_that_must_give_way_become_dead_letters(rigs):
     rig = rigs.LearnerRig(rigs.make_system(feedback={"early_feedback": 2}))
     rig.shown("e1", 0)
     rig.reward("e1", 0)
@@ -139,7 +139,7 @@ def test_a_click_of_another_user_teaches_nobody(rig):
     assert all(agent.state is None for agent in rig.machine.agents.values())
 
 
-def test_a_parked_click_of_another_user_is_refused_when_the_context_comes(rig):
+def test_an_early_click_of_another_user_is_refused_when_the_context_comes(rig):
     rig.reward("e1", 0, 1.0, user="eve")
     rig.fold()
     rig.context("e1", user="ann")

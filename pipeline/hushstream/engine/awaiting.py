@@ -23,9 +23,9 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
 
 _EARLY: dict[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
-    EarlyOutcome.WAITS: Outcome.PARKED,
+    EarlyOutcome.WAITS: Outcome.EARLY_FEEDBACK,
     EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
+    EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
     EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
 

@@ -68,7 +68,7 @@ class HoldsEarlyFeedback(Protocol):
         """Drop what a user's feedback left here."""
 
     def all(self) -> Iterable[FeedbackRow]:
-        """Everything that waits; parked in this order it waits as it did."""
+        """Everything that waits; taken in this order it waits as it did."""
 
 
 class DecisionRole(ABC):

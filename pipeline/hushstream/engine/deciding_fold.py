@@ -326,7 +326,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         self.counts[Outcome.FORGOTTEN] += 1
 
     def _refuse(self, reason: str, part: InputSlice, offset: int, row: int) -> None:
-        """A dead letter; a record of an earlier batch (a parked click) is known by its place alone."""
+        """A dead letter; a record of an earlier batch (early feedback) is known by its place alone."""
         machine = self._machine
         place = bisect_left(part.records, offset, key=attrgetter("offset"))
         found = place < len(part.records) and part.records[place].offset == offset

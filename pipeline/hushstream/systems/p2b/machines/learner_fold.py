@@ -77,9 +77,9 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
         gave_way = self._machine.early.hold(click)
         if gave_way is None:
-            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            self._refuse(Refusal.TOO_MUCH_EARLY_FEEDBACK, part, click.offset, click.row)
             return
-        self.counts[Outcome.PARKED] += 1
+        self.counts[Outcome.EARLY_FEEDBACK] += 1
         for evicted in gave_way:
             self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
