@@ -10,7 +10,7 @@ is read before the batch's records.
 
 Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
 own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Distrusts`); one that is
-known does in any case. Under a turned key an epoch begins, too, that nobody pays twice for.
+known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
 """
 
 from __future__ import annotations

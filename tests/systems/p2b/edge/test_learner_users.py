@@ -1,4 +1,4 @@
-"""Many users on one learner: at rest, forgotten, over quota; no decision and no slot shows where they were."""
+"""Many users on one learner: spilled, forgotten, over quota; no decision and no slot shows where they were."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def newer_model(rig, models):
 def test_users_at_rest_change_no_byte(rigs, system, models):
     straight = rig_with(rigs, system, models)
     play(straight, rigs, after_each=newer_model(straight, models))
-    resting = rig_with(rigs, system, models)
+    spilling = rig_with(rigs, system, models)
     store = MemoryUserStore()
-    resting.machine.keep_users(store, 2)
+    spilling.machine.keep_users(store, 2)
     most = []
-    add = newer_model(resting, models)
-    play(resting, rigs, after_each=lambda: (add(), most.append(len(resting.machine.agents))))
-    assert same_bytes(straight, resting)
+    add = newer_model(spilling, models)
+    play(spilling, rigs, after_each=lambda: (add(), most.append(len(spilling.machine.agents))))
+    assert same_bytes(straight, spilling)
     assert store.all()
     assert np.median(most) < len(straight.machine.agents)
 

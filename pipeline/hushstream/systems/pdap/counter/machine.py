@@ -10,7 +10,7 @@ Where inputs changed under the journal (`hushstream.engine.releasing`), outcomes
 waiting, and may be released a second time: under noise of the next epoch, which pays its price again. Noise is named by
 all outcomes until then, so a journal that was rolled back meets other noise by itself, or has the same outcomes.
 
-An epoch under a turned key takes what waits, none of which was released.
+An epoch that a key rotation begins takes what waits, none of which was released.
 """
 
 from __future__ import annotations
