@@ -43,7 +43,7 @@ def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config)
     assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["units"]) == (0.5, 1.5, 3)
 
 
-def test_what_the_lift_costs_one_user_is_added_to_what_his_slots_cost(cli, config):
+def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, config):
     path = config(add="lift: {holdout: 0.1, epsilon: 3}\n")
     values = cli("guarantee", path, "--json").json
     assert (values["epsilon"], values["lift"]["epsilon"], values["together"]["epsilon"]) == (1.0, 3.0, 4.0)

@@ -186,7 +186,7 @@ def test_an_event_that_still_waits_keeps_its_answer_when_the_partition_has_forgo
     assert rig.machine.agents["ann"].decided == 1
 
 
-def test_another_users_event_id_is_refused_and_tells_him_nothing(rig):
+def test_another_users_event_id_is_refused_and_tells_them_nothing(rig):
     rig.decide("e1", user="ann")
     rig.context("e1", user="eve")
     seen = rig.fold()

@@ -120,7 +120,7 @@ def test_the_logged_reward_goes_back_exactly_where_the_decision_is_the_logged_ar
     assert "expired_as_zero" not in recording.counts
 
 
-def test_a_users_next_row_waits_for_his_last_reward_and_rows_keep_the_order_of_the_log(tmp_path):
+def test_a_users_next_row_waits_for_their_last_reward_and_rows_keep_the_order_of_the_log(tmp_path):
     log = _log(80, 3)
     contributes = _users_ending_in(log, "13")
     recording = _play(log, LoggedPlan(contributes, np.ones(80, dtype=bool), ("cold",), in_flight=64), tmp_path)

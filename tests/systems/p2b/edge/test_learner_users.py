@@ -202,7 +202,7 @@ def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_he_is_then(rigs, tmp_path, shown):
+def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_they_are_then(rigs, tmp_path, shown):
     rig = rigs.LearnerRig()
     with closing(UserDatabase(tmp_path / "0.users")) as store:
         rig.machine.keep_users(store, 100)

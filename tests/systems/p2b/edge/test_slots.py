@@ -117,7 +117,7 @@ def test_an_unresolved_interaction_gives_null_of_the_same_size(rigs):
 
 
 @pytest.mark.parametrize("lifetime", [1, 2])
-def test_a_user_owes_exactly_his_lifetimes_slots(rigs, lifetime):
+def test_a_user_owes_exactly_their_lifetimes_slots(rigs, lifetime):
     rig = rigs.LearnerRig(rigs.make_system(slot={"lifetime_slots": lifetime}))
     rig.interact("ann", 13)
     rig.end_phase(0)
