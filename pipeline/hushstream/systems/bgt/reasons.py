@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from hushstream.engine.declaration import MetricClass
 from hushstream.engine.outcomes import OUTCOMES, Outcome
+from hushstream.engine.role import MetricClass
 
 
 class BgtOutcome(StrEnum):
