@@ -13,16 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from hushstream.engine.budget import Place
-from hushstream.engine.chain import (
-    Chain,
-    Identity,
-    digest_outputs,
-    digest_records,
-    head_fields,
-    ranges_of,
-)
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.deciding_fold import DecisionFold, Journaled
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hushstream.engine.chain import Chain, Identity, PublicDigester
+from hushstream.engine.chain import Chain, Identity
+from hushstream.engine.digests import PublicDigester
 from hushstream.engine.machine import InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core
 from hushstream.schemas.codec import CodecError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hushstream.engine.chain import Chain, Digester, running_digest
+from hushstream.engine.chain import Chain
+from hushstream.engine.digests import Digester, running_digest
 from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, TopicPartition
 
 START = bytes(16)

@@ -13,14 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import (
-    Chain,
-    Identity,
-    PublicDigester,
-    digest_outputs,
-    extend_digest,
-    head_fields,
-)
+from hushstream.engine.chain import Chain, Identity, head_fields
+from hushstream.engine.digests import PublicDigester, digest_outputs, extend_digest
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hushstream.engine.budget import SpendingTerms, debit_fields
-from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.engine.chain import Chain, Identity, head_fields
+from hushstream.engine.digests import digest_outputs, extend_digest
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation

@@ -25,19 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.budget import Place
-from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import (
-    InputRange,
-    InputSlice,
-    JournalEntry,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters

@@ -15,17 +15,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import (
-    InputRange,
-    InputSlice,
-    JournalEntry,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state_parts import OWNER, dump_owner, record, restore_owner
