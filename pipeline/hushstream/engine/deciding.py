@@ -22,16 +22,14 @@ from hushstream.engine.generations import in_its_generation
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
     Awaited,
-    InputRange,
     InputSlice,
-    JournalEntry,
-    Output,
     ReplayMismatch,
     Step,
     TopicPartition,
 )
 from hushstream.engine.models import ModelReader
 from hushstream.engine.named_clicks import NamedClicks
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.engine.system import DecidingCore
@@ -65,7 +63,7 @@ class HoldsEarlyFeedback(Protocol):
         """Everything that waits; taken in this order it waits as it did."""
 
 
-class DecisionRole(ABC):
+class DecisionRole(OwnsJournal, ABC):
     """The part of `Machine` that follows from two input logs of one partition, and what a learner remembers of them.
 
     Attributes:
@@ -198,21 +196,9 @@ class DecisionRole(ABC):
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
-
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {**self.read, **{reader.topic: reader.position for reader in self.models}}
@@ -220,13 +206,6 @@ class DecisionRole(ABC):
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
         return dict(self.read)
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: a learner needs none."""
-        return None
 
     # Which part of what arrived may be folded.
 

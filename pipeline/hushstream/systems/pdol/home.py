@@ -30,8 +30,9 @@ from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
@@ -49,7 +50,7 @@ from hushstream.systems.pdol.slot import Past, Slot
 _TAG_BYTES = 16
 
 
-class HomeMachine(ABC):
+class HomeMachine(OwnsJournal, ABC):
     """One home of records, on its partition."""
 
     form: ClassVar[Form]
@@ -154,15 +155,9 @@ class HomeMachine(ABC):
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
 
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
     def start(self, genesis: bytes) -> None:
         self.chain.start(genesis, self.keys.retired)
         self.open_noise()
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {self.inputs[0]: self.position, **self.read}
@@ -170,13 +165,6 @@ class HomeMachine(ABC):
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: every batch is journaled."""
         return {self.inputs[0]: self.position}
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
@@ -211,9 +199,6 @@ class HomeMachine(ABC):
         if forked or self.draws_ahead:
             self.epoch.ask(nonce, lives)
         return self.epoch.due
-
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
 
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch that is due."""

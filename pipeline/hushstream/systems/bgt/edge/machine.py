@@ -18,7 +18,8 @@ import numpy as np
 from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state_parts import OWNER, dump_owner, record, restore_owner
@@ -33,7 +34,7 @@ from hushstream.systems.bgt.slots import Float64
 from hushstream.systems.bgt.topics import EDGE_ZONE
 
 
-class RaterMachine:
+class RaterMachine(OwnsJournal):
     """The users of one partition."""
 
     form: ClassVar[Form] = Form.of(
@@ -75,21 +76,9 @@ class RaterMachine:
         """Whether a user's records belong here: elsewhere they would have a second slot in each round."""
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
-
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         heard = self.heard
@@ -102,13 +91,6 @@ class RaterMachine:
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: every batch is journaled."""
         return {self.inputs[0]: self.position}
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: the end of a round waits for that round, and a question for the model that it names."""
