@@ -67,7 +67,7 @@ class Role:
         self.journal = "decisions" if learner else "journal-shuffler"
         self.outputs = ("reports", "lift", "ledger-edge") if learner else ("crowds", "ledger")
         self.marks = f"marks-{self.zone}"
-        self.lines = 1 + system.line_count if learner else 1
+        self.tracks = 1 + system.track_count if learner else 1
 
     def __call__(self, partition: int) -> Any:
         if self.name == "learner":
@@ -95,8 +95,8 @@ class Cluster:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._producer.bootstrap)
         await admin.start()
         try:
-            # As many partitions as a learner has lines of models.
-            await admin.create_topics([NewTopic(self.prefix + t, self.role.lines, 1) for t in dict.fromkeys(topics)])
+            # As many partitions as a learner has tracks of models.
+            await admin.create_topics([NewTopic(self.prefix + t, self.role.tracks, 1) for t in dict.fromkeys(topics)])
         finally:
             await admin.close()
         return self
@@ -374,7 +374,7 @@ async def lift(rigs: Any, producer: Any, tmp_path: Path) -> Cluster:
 
 
 async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
-    """Decisions of eight users, and the lift that a seal releases; its noised sums less the exact ones."""
+    """Decisions of eight users, and the lift that a phase end releases; its noised sums less the exact ones."""
     rig, rigs = worker.rig, worker.cluster.role.rigs
     for number in range(8):
         user = f"user-{number}"
@@ -383,7 +383,7 @@ async def round_of(worker: Worker, prefix: str, reward: float) -> Any:
         rig.fold()
     rig.wait(6)
     rig.decide(f"{prefix}:tick", "tick", rigs.point(0), baseline=2)
-    rig.seal()
+    rig.end_phase()
     record = rig.fold().records("lift", "Lift")[-1]
     await worker.publish()
     return np.frombuffer(record["sums"], "<i8") - rig.machine.lift._counter.exact

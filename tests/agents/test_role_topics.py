@@ -48,7 +48,7 @@ def test_a_role_uses_what_its_machines_read_and_journal(shape: str) -> None:
     for role in system.roles:
         topics, make = role_topics(role, system), role_work(role.name, system, KeySource(seed=SEED)).make_machine
         machines = [make(home) for home in range(system.homes(role))]
-        # A line of an aggregator may take what another does not.
+        # A track of an aggregator may take what another does not.
         assert set(topics.inputs) == {name for machine in machines for name, _ in machine.inputs}
         assert {topics.journal} == {machine.journal[0] for machine in machines}
         assert set(topics.broadcasts) == {name for machine in machines for name, _ in machine.broadcasts}

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import signal
 import threading
-from typing import get_type_hints
 
 import pandas
 import polars
@@ -14,12 +13,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from hushstream.api import evaluate, experiment, run
-from hushstream.api.options import SHARED, Own, own_names
+from hushstream.api.options import SHARED, own_names, own_options
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 
-SMALL = {"limit": 60, "world": {"rounds": 3}, "set": {"encoder.codes": 4}, "arm": ("cold", "warm_private")}
+SMALL = {"limit": 60, "world": {"rounds": 3}, "set": {"encoder.codes": 4}, "condition": ("cold", "warm_private")}
 RECORDS = {
     "label": "bought",
     "positive": "yes",
@@ -115,7 +114,7 @@ def test_a_result_prints_as_a_few_lines_that_name_headline_promise_and_marks(pla
 
 def test_rows_are_the_same_data_frame_in_pandas_and_polars(played):
     rows, others = played.to_pandas(), played.to_polars()
-    assert list(rows.columns) == others.columns == ["arm", "round", "users", "mean", "ci95"]
+    assert list(rows.columns) == others.columns == ["condition", "round", "users", "mean", "ci95"]
     assert rows.to_dict("records") == others.to_dicts()
     assert len(rows) == 6
 
@@ -133,9 +132,10 @@ def test_saving_writes_what_the_command_line_writes(played, tmp_path):
 
 
 @pytest.mark.parametrize("system", ["p2b", "colin", "pdap", "pdol"])
-def test_every_option_of_a_system_has_the_command_lines_name_and_a_type(system):
+def test_every_option_of_a_system_has_the_command_lines_name_and_a_meaning(system):
     study = studies()[system]
-    assert set(own_names(study)) <= set(get_type_hints(Own))
+    assert own_options(system).keys() == own_names(study).keys()
+    assert all(meaning.endswith(".") for meaning in own_options(system).values())
     for field, flag in study.flags.items():
         name = flag.lstrip("-").replace("-", "_")
         assert own_names(study)[{"from": "from_"}.get(name, name)] == field
@@ -155,7 +155,7 @@ def test_options_are_given_by_name_alone_and_one_that_a_system_lacks_is_refused(
 @pytest.mark.parametrize("made", [pandas.DataFrame, polars.DataFrame])
 def test_a_log_in_memory_is_judged_as_its_file_is(made, tmp_path):
     polars.DataFrame(_decisions()).write_csv(tmp_path / "log.csv")
-    options = {"mapping": DECISIONS, "arm": "cold", "verify": False}
+    options = {"mapping": DECISIONS, "condition": "cold", "verify": False}
     of_file = evaluate(str(tmp_path / "log.csv"), **options)
     of_frame = evaluate(made(_decisions()), **options)
     assert of_frame.to_pandas().equals(of_file.to_pandas())

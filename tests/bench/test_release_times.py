@@ -21,10 +21,10 @@ def rows() -> list[BenchRow]:
     release = release_times.release_window
 
     def noted(
-        system: P2BSystem, key: object, nonce: object, partition: int, sealed: ClosedWindow, running: object
+        system: P2BSystem, key: object, nonce: object, partition: int, closed: ClosedWindow, running: object
     ) -> object:
-        RELEASED.append((system, sealed.contents))
-        return release(system, key, nonce, partition, sealed, running)  # type: ignore[arg-type]
+        RELEASED.append((system, closed.contents))
+        return release(system, key, nonce, partition, closed, running)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_times, "SLOTS", (50, 200))

@@ -13,7 +13,7 @@ def quiet(text: str) -> None:
 
 
 @pytest.mark.parametrize("resident", [None, 300])
-def test_every_user_has_his_interactions_and_a_fresh_machine_takes_over(resident: int | None) -> None:
+def test_every_user_has_their_interactions_and_a_fresh_machine_takes_over(resident: int | None) -> None:
     sizes = SoakSizes(users=3000, visits=2, interactions=2, resident=resident, points=4)
     soak = run_soak(sizes, quiet)
     assert (soak.points[-1].users, soak.points[-1].decisions) == (3000, 12_000)

@@ -24,8 +24,8 @@ HOMES = {"learner": 3, "shuffler": 2, "aggregator": 2}
 def crashes(role: str) -> list[tuple[str, int, int]]:
     """(step, home partition, least sequence number): all partitions in turn, later records each time.
 
-    The aggregator's second line publishes at seals alone, so it is hit first, at its second record. It holds no key,
-    and notes nothing.
+    The aggregator's second track publishes at phase ends alone, so it is hit first, at its second record. It holds no
+    key, and notes nothing.
     """
     homes = HOMES[role]
     if role == "aggregator":

@@ -51,7 +51,7 @@ async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
 
 
 def check_windows_are_whole(audit: Any, frozen: Any) -> None:
-    """A window is full, or a seal or log time closed it; and some slots stand behind the last window, unreleased."""
+    """A window is full, or a phase end or log time closed it; and some slots behind the last window are unreleased."""
     full = frozen.system.config.release.window_slots
     for partition, values in audit.journals.items():
         records = [codec.decode(value)[1] for value in values[1:]]

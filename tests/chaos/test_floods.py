@@ -78,8 +78,8 @@ class Flooded:
             self.act(self.honest, number, f"h{number}", against=False)
             for wave in range(self.floods if len(self.attackers) else 0):
                 self.act(self.attackers, number, f"a{number}-{wave}", against=True)
-        seal = {"phase": 0, "origin": -1, "config_digest": bytes(16), "after_click": -1}
-        self.log.append("contexts", 0, codec.encode("Seal", seal))
+        phase_end = {"phase": 0, "origin": -1, "config_digest": bytes(16), "after_click": -1}
+        self.log.append("contexts", 0, codec.encode("Seal", phase_end))
         self.driver.pump()
 
     def act(self, users: np.ndarray, number: int, name: str, *, against: bool) -> None:

@@ -21,7 +21,7 @@ from hushstream.schemas import codec
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 PAID = 4
-"""Windows that a partition's price pays for; journal record n seals window n - 1."""
+"""Windows that a partition's price pays for; journal record n closes window n - 1."""
 
 STEPS = ("folded", "journal_sent", "journal_acked", "released")
 """A window that was refused releases nothing, and is not noted."""

@@ -56,7 +56,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
                 group.create_task(woken(role, stage))
 
 
-async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_snapshot_that_skips_his_others(
+async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_snapshot_that_skips_their_others(
     bench: Any, deployed: Callable[..., Any], frozen: Any, promises: Any, undisturbed: Mapping[str, Any]
 ) -> None:
     """Shrunk from the sweep: `shuffler: stop@folded+1/1`, both owners killed, and a third one on their snapshots."""

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from hushstream.agents.deployment import parse_config
-from hushstream.cli.config_options import _meanings, settings
+from hushstream.cli.config_options import settings
 from hushstream.replay.configurations import nested
+from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kinds
 
 CONFIGURATIONS = {name: kind.config for name, kind in kinds().items()}
@@ -38,9 +39,9 @@ CLASSES = sorted({each for made in CONFIGURATIONS.values() for each in _classes(
 
 @pytest.mark.parametrize("made", CLASSES, ids=lambda made: made.__name__)
 def test_every_field_of_every_configuration_has_a_meaning_and_nothing_else_has(made):
-    meanings = _meanings(made)
-    assert list(meanings) == [one.name for one in fields(made)], inspect.getdoc(made)
-    assert all(len(meaning) > 5 and meaning.endswith(".") for meaning in meanings.values())
+    said = meanings(made)
+    assert list(said) == [one.name for one in fields(made)], inspect.getdoc(made)
+    assert all(len(meaning) > 5 and meaning.endswith(".") for meaning in said.values())
 
 
 @pytest.mark.parametrize("system", CONFIGURATIONS)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from hushstream.agents.deployment import prepare, read_config
-from hushstream.engine.declaration import PUBLIC_DATASET
+from hushstream.engine.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.systems.colin.artefacts import inputs_of
@@ -40,10 +40,10 @@ def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, rele
 def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
     path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
     values = cli("guarantee", path, "--json").json
-    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["slots"]) == (0.5, 1.5, 3)
+    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["units"]) == (0.5, 1.5, 3)
 
 
-def test_what_the_lift_costs_one_user_is_added_to_what_his_slots_cost(cli, config):
+def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, config):
     path = config(add="lift: {holdout: 0.1, epsilon: 3}\n")
     values = cli("guarantee", path, "--json").json
     assert (values["epsilon"], values["lift"]["epsilon"], values["together"]["epsilon"]) == (1.0, 3.0, 4.0)
@@ -83,7 +83,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
         assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
-    assert cli("guarantee", path, "--json").json["lifetime"]["slots"] == 2
+    assert cli("guarantee", path, "--json").json["lifetime"]["units"] == 2
 
 
 @pytest.mark.parametrize(
@@ -297,11 +297,11 @@ def test_a_worker_without_its_key_says_how_to_make_one(cli, refused, config, tmp
     assert "live data needs key files" in live
 
 
-def test_a_zones_key_is_rotated_and_a_sealed_epoch_retired_for_good(cli, refused, tmp_path):
+def test_a_zones_key_is_rotated_and_an_ended_epoch_retired_for_good(cli, refused, tmp_path):
     folder = tmp_path / "keys"
     cli("keys", "generate", folder, "--zone", "counter")
     first = cli("keys", "check", folder, "--zone", "counter", "--json").json[0]
-    assert "expected a sealed epoch that is kept (none), got 0" in refused(
+    assert "expected an ended epoch that is kept (none), got 0" in refused(
         "keys", "retire", "counter", folder, "--epoch", "0"
     )
     turned = cli("keys", "rotate", "counter", folder, "--json").json

@@ -86,7 +86,7 @@ async def play(client: Client, phase: int) -> None:
         decision = await client.decide(event_id, user, features, timeout=patience(WAIT_SECONDS))
         await client.shown(event_id, user, decision.arm)
         await client.reward(event_id, user, decision.arm, 1.0)
-    await client.seal(phase)
+    await client.end_phase(phase)
 
 
 async def released(stream: StreamSession, least: int) -> list[list[int]]:

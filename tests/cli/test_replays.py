@@ -51,9 +51,9 @@ def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(c
     assert "index.html" in written
     document = json.loads((tmp_path / "report" / "results.json").read_text())
     assert document == answer.json
-    for arm in ("cold", "warm_nonprivate", "warm_private"):
-        assert 0 <= document["arms"][arm]["mean"] <= 1
-        assert document["arms"][arm]["ci95"] >= 0
+    for condition in ("cold", "warm_nonprivate", "warm_private"):
+        assert 0 <= document["conditions"][condition]["mean"] <= 1
+        assert document["conditions"][condition]["ci95"] >= 0
     assert set(document["privacy"]) > {"epsilon", "delta", "relation", "unit", "lifetime", "deployment"}
     assert document["counts"]["decided"] > 0
     assert document["throughput"]["events_per_second"] > 0
@@ -61,7 +61,7 @@ def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(c
 
 
 def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, tmp_path):
-    answer = cli("replay", *TINY, "--arm", "cold", "--arm", "warm_private", "--report", tmp_path / "report")
+    answer = cli("replay", *TINY, "--condition", "cold", "--condition", "warm_private", "--report", tmp_path / "report")
     assert answer.code == 0
     assert "cold" in answer.out
     assert "REPRODUCIBLE, NOT PRIVATE" in answer.out
@@ -102,14 +102,14 @@ WORLDS = (
         (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),
         (("colin", "--from", "3", "--pace", "9"), "expected no option --from, which is of p2b; its own are --rounds"),
         (
-            ("colin", "--in-flight", "9", "--arm", "cold"),
+            ("colin", "--in-flight", "9", "--condition", "cold"),
             "no option --in-flight, which is of p2b; its own are",
         ),
         (("p2b", "--rounds", "3"), "replay p2b: expected no option --rounds, which is of colin; its own are --con"),
         (("--limit", "9", "--world", "users=8"), "limit: expected it or users of the world"),
         (("--colour", "red"), "replay p2b: expected no option --colour; its own are --contributors"),
-        (("p2b", "--arm"), "--arm: expected a value, got none"),
-        (("--arm", "hot"), "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
+        (("p2b", "--condition"), "--condition: expected a value, got none"),
+        (("--condition", "hot"), "conditions: expected some of cold, warm_nonprivate, warm_private, got hot"),
         (("--pace", "0"), "expected in_flight and pace above 0"),
         (("--limit", "0"), "users must be in 1..4294967296, got 0"),
         (("--dataset", "tmc2007", "--data-dir", "absent"), "expected its files in absent"),
@@ -138,7 +138,7 @@ def test_users_are_limited_and_both_systems_give_the_same_measures(cli, tmp_path
     colin = cli("replay", "colin", "--limit", "4", "--rounds", "3", *small, "--report", tmp_path / "colin", "--json")
     assert (colin.code, colin.err) == (0, "")
     assert colin.json["users"] == 4
-    assert p2b["arms"]["cold"]["users"] == 6
+    assert p2b["conditions"]["cold"]["users"] == 6
     assert set(colin.json["throughput"]) == set(p2b["throughput"]) > {"decision_seconds_p50", "events_per_second"}
     for same in ("environment", "count_classes", "verify"):
         assert colin.json[same].keys() & p2b[same].keys()
@@ -198,7 +198,7 @@ def test_the_workers_of_a_replay_get_the_settings_too(cli, bootstrap, security, 
     )
     plain = security("allow_plaintext: true\n")
     place = ("--runner", "stream", "--bootstrap", bootstrap, "--security", plain, "--report", tmp_path / "report")
-    answer = cli("replay", *TINY, *place, "--set", "deployment=settled", "--arm", "warm_private", "--json")
+    answer = cli("replay", *TINY, *place, "--set", "deployment=settled", "--condition", "warm_private", "--json")
     assert answer.code == 0, answer
     assert [line[line.index("--security") + 1] for line in started] == [str(plain)] * 3
 
@@ -220,8 +220,14 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == answer.json
     policies = [(row["policy"], row["estimator"]) for row in answer.json["policies"]]
     learning = ("cold", "warm_nonprivate", "warm_private")
-    assert [arm for arm, estimator in policies if estimator == "replay"] == list(learning)
-    assert list(dict.fromkeys(arm for arm, _ in policies)) == [*learning, "random", "popular", "non-private", "logged"]
+    assert [policy for policy, estimator in policies if estimator == "replay"] == list(learning)
+    assert list(dict.fromkeys(policy for policy, _ in policies)) == [
+        *learning,
+        "random",
+        "popular",
+        "non-private",
+        "logged",
+    ]
     assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
     assert set(answer.json["verify"].values()) == {"equal"}
     table = cli(*arguments)

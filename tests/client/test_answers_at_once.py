@@ -18,7 +18,7 @@ from hushstream.client import (
     RequestRefused,
     UnknownArm,
     UnknownEvent,
-    UnknownLine,
+    UnknownTrack,
     UnknownUser,
     connect,
     connect_records,
@@ -47,13 +47,13 @@ PDOL = {"system": "pdol", "deployment": "words", "nodes": 2, "records": {"dimens
 def _deciding(rigs, name):
     """A deployment of each system that decides, and a good question of it."""
     if name == "p2b":
-        return declare_p2b(rigs.make_system()), {"user": "ann", "context": X, "line": "private"}
+        return declare_p2b(rigs.make_system()), {"user": "ann", "context": X, "track": "private"}
     if name == "colin":
         config = parse_config(
             {"system": "colin", "deployment": "small", "arms": 3, "features": {"dimension": 2, "norm": 1.0}}
         )
         core = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
-        return declare_colin(core), {"user": "ann", "context": [0.1] * 6, "line": "private"}
+        return declare_colin(core), {"user": "ann", "context": [0.1] * 6, "track": "private"}
     config = parse_config(
         {
             "system": "pdap",
@@ -62,7 +62,7 @@ def _deciding(rigs, name):
             "dimension": 2,
         }
     )
-    return declare_pdap(PdapSystem.of(config)), {"user": "ann", "context": [0.5, 0.5], "line": "north"}
+    return declare_pdap(PdapSystem.of(config)), {"user": "ann", "context": [0.5, 0.5], "track": "north"}
 
 
 PARTY = {"pdap": "north"}
@@ -79,13 +79,13 @@ WRONG = [
     ("p2b", {"context": [1.1, -0.1, 0.0, 0.0]}, BadContext),
     ("p2b", {"eligible": [99]}, UnknownArm),
     ("p2b", {"baseline": 99}, UnknownArm),
-    ("p2b", {"line": "nowhere"}, UnknownLine),
+    ("p2b", {"track": "nowhere"}, UnknownTrack),
     ("colin", {"context": [0.1] * 4}, BadContext),
     ("colin", {"context": [0.9] * 6}, BadContext),
     ("colin", {"user": "eve"}, UnknownUser),
-    ("colin", {"line": "north"}, UnknownLine),
+    ("colin", {"track": "north"}, UnknownTrack),
     ("pdap", {"context": [0.5, 1.5]}, BadContext),
-    ("pdap", {"line": "west"}, UnknownLine),
+    ("pdap", {"track": "west"}, UnknownTrack),
     ("pdap", {"eligible": [4]}, UnknownArm),
 ]
 

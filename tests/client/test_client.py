@@ -179,14 +179,14 @@ async def test_a_context_names_the_users_own_last_click(log):
     assert log.rig.seen.counts["rewarded"] == 1
 
 
-async def test_a_seal_names_the_last_click_of_the_partition(log):
+async def test_a_phase_end_names_the_last_click_of_the_partition(log):
     async with Client(log) as client:
-        await client.seal(0)
+        await client.end_phase(0)
         decision = await asked(client, log, "e1", "ann", X)
         await client.reward("e1", "ann", decision.arm, 1.0)
-        await client.seal(1)
-    seals = [codec.decode(record.value) for record in log.rig.logs["contexts", 0]]
-    assert [(f["phase"], f["after_click"], f["origin"]) for name, f in seals if name == "Seal"] == [
+        await client.end_phase(1)
+    phase_ends = [codec.decode(record.value) for record in log.rig.logs["contexts", 0]]
+    assert [(f["phase"], f["after_click"], f["origin"]) for name, f in phase_ends if name == "Seal"] == [
         (0, -1, -1),
         (1, 0, -1),
     ]
@@ -226,12 +226,12 @@ async def test_an_impossible_reward_is_refused_and_not_sent(log, reward):
 
 
 async def test_the_eligible_arms_and_the_line_reach_the_learner(log):
-    async with Client(log, line="cold") as client:
+    async with Client(log, track="cold") as client:
         decision = await asked(client, log, "e1", "ann", X, eligible=[4], baseline=4)
         assert decision.arm == 4
-        await asked(client, log, "e2", "bob", X, line="private")
-    lines = [codec.decode(record.value)[1]["line"] for record in log.rig.logs["contexts", 0]]
-    assert lines == ["cold", "private"]
+        await asked(client, log, "e2", "bob", X, track="private")
+    tracks = [codec.decode(record.value)[1]["line"] for record in log.rig.logs["contexts", 0]]
+    assert tracks == ["cold", "private"]
 
 
 async def test_the_client_closes_with_questions_open(log):
@@ -262,7 +262,7 @@ async def test_many_users_over_the_direct_runner_each_get_their_own_answers(rigs
 
     async with Client(DirectEventLog(memory, driver, 2)) as client:
         played = await asyncio.gather(*(live(client, f"user-{n}") for n in range(20)))
-        await client.seal(0)
+        await client.end_phase(0)
         await settle()
     assert np.shape(played) == (20, 3)
     crowds = [codec.decode(record.value)[1] for record in memory.slice("crowds", 0, 0).records]

@@ -60,7 +60,7 @@ def played(folder: Path, play: Play) -> tuple[list[int], MemoryLog]:
         async with RecordClient(DirectEventLog(log, driver, HOMES, "predictions"), NODES, STREAM.dimension) as client:
             for phase in range(2):
                 found += await play(client, range(phase * PHASE, (phase + 1) * PHASE), phase - 1)
-                await client.seal(phase)
+                await client.end_phase(phase)
         return found
 
     return asyncio.run(run()), log

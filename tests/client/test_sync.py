@@ -27,13 +27,13 @@ def client(rigs, memory):
     return SyncClient(Client(DirectEventLog(memory, driver, 1)))
 
 
-def test_a_program_without_a_loop_decides_shows_rewards_and_seals(client, memory, rigs):
+def test_a_program_without_a_loop_decides_shows_rewards_and_ends_phases(client, memory, rigs):
     with client:
         for number in range(3):
             decision = client.decide(f"e{number}", "ann", rigs.point(number))
             client.shown(decision.event_id, "ann", decision.arm)
             client.reward(decision.event_id, "ann", decision.arm, 1.0)
-        client.seal(0)
+        client.end_phase(0)
     kinds = [codec.decode(record.value)[0] for record in memory.slice("reports", 0, 0).records]
     assert kinds == ["SlotReport", "Seal"]
 
@@ -64,4 +64,4 @@ def test_its_thread_ends_with_it(client):
         assert threading.active_count() > before
     assert threading.active_count() == before
     with pytest.raises(HushstreamError, match="expected it to be started"):
-        client.seal(0)
+        client.end_phase(0)

@@ -15,7 +15,7 @@ def rows() -> list[BenchRow]:
     seen: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counters, "BATCHES", 8)
-        patch.setattr(counters, "SEALED_BATCHES", 100)
+        patch.setattr(counters, "BATCHES", 100)
         measured = counters.counter_rows(seen.append, rounds=1)
     assert all(text.startswith("counters: ") for text in seen)
     return measured

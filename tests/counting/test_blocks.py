@@ -82,7 +82,7 @@ def test_each_block_is_a_counter_of_its_own_noise(plan: BlockPlan, key: Key, add
     for blocks, leaves in batches(plan, 150):
         counters.add(blocks, leaves)
         for block in set(blocks.tolist()):
-            alone[block].seal(leaves[blocks == block])
+            alone[block].add_batch(leaves[blocks == block])
         expected = [counter.release().values if counter.leaves else np.zeros(plan.plan.dimension) for counter in alone]
         assert np.array_equal(counters.release(), np.array(expected))
     assert counters.leaves.tolist() == [counter.leaves for counter in alone]

@@ -76,14 +76,14 @@ class TestRelease:
         counter.release().values[:] = 0
         assert counter.release().values.tolist() == first.tolist()
 
-    def test_a_sealed_batch_is_one_leaf(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
+    def test_a_closed_batch_is_one_leaf(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
         events = some_leaves(plan, 48)
-        sealed, summed = plan.open(key, address), plan.open(key, address)
+        closed, summed = plan.open(key, address), plan.open(key, address)
         for low, high in ((0, 16), (16, 21), (21, 21), (21, 48)):
-            sealed.seal(events[low:high])
+            closed.add_batch(events[low:high])
             summed.add(events[low:high].sum(axis=0)[None])
-            assert sealed.release().values.tolist() == summed.release().values.tolist()
-        assert sealed.leaves == 4
+            assert closed.release().values.tolist() == summed.release().values.tolist()
+        assert closed.leaves == 4
 
     def test_before_the_first_leaf_there_is_none(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
         with pytest.raises(BadLeaves, match="at least one leaf"):
@@ -180,9 +180,9 @@ class TestRefusals:
         for take in (counter.add, counter.release_each):
             with pytest.raises(HorizonReached, match="at most 100 leaves, got 99 and 2 more"):
                 take(some_leaves(plan, 2))
-        counter.seal(some_leaves(plan, 2))
+        counter.add_batch(some_leaves(plan, 2))
         with pytest.raises(HorizonReached):
-            counter.seal(some_leaves(plan, 1))
+            counter.add_batch(some_leaves(plan, 1))
         assert counter.release().leaves == 100
 
     def test_sums_that_could_leave_64_bits(self, plan: Plan, key: Key, address: NoiseAddress) -> None:
@@ -191,7 +191,7 @@ class TestRefusals:
         counter.add(half)
         before = counter.release().values.tolist()
         for leaves in (3 * half, np.full_like(half, -(1 << 63)), np.concatenate([half, half, half])):
-            for take in (counter.add, counter.seal, counter.release_each):
+            for take in (counter.add, counter.add_batch, counter.release_each):
                 with pytest.raises(BadLeaves, match=r"within 2\^62") as caught:
                     take(leaves)
                 assert str(1 << 60)[:6] not in str(caught.value)
@@ -211,7 +211,7 @@ class TestRefusals:
             "list": good.tolist(),
         }[wrong]
         counter = plan.open(key, address)
-        for take in (counter.add, counter.seal, counter.release_each):
+        for take in (counter.add, counter.add_batch, counter.release_each):
             with pytest.raises(BadLeaves, match="leaves: expected"):
                 take(bad)
         assert counter.leaves == 0
@@ -293,7 +293,7 @@ class TestGuarantee:
     def test_prices_more_units_of_one_person(self, plan: Plan) -> None:
         one, many = plan.guarantee(), plan.guarantee(units_in_life=7)
         assert many.cost == one.cost
-        assert many.lifetime.slots == 7
+        assert many.lifetime.units == 7
         if isinstance(plan.budget, PureEpsilon):
             assert many.lifetime.cost.epsilon_micro == 7 * one.cost.epsilon_micro
             assert one.replace_one.epsilon_micro == 2 * one.cost.epsilon_micro

@@ -127,7 +127,7 @@ def test_the_closed_form_of_the_error_is_that_of_left(plan: Plan) -> None:
         assert plan.rmse(leaves) ** 2 == pytest.approx(np.sum(left**2) / leaves * plan.noise.variance * fine, rel=1e-6)
 
 
-def test_a_sealed_batch_draws_only_the_nodes_of_its_release() -> None:
+def test_a_closed_batch_draws_only_the_nodes_of_its_release() -> None:
     plan = NegativeDigitTree(budget=PURE, horizon=1 << 20)
     source = UnitNodes(2048, 1)
     counter = replace(plan, dimension=2048).open_on(source)

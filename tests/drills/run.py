@@ -245,7 +245,7 @@ async def bomb(scene: Scene) -> str:
 
 async def garbage(scene: Scene) -> str:
     draw = np.random.default_rng(1)
-    good = encode_context_batch(["a"], ["b"], np.eye(1, DIMENSION), line="private")
+    good = encode_context_batch(["a"], ["b"], np.eye(1, DIMENSION), track="private")
     bad_phase = codec.encode("Seal", {"phase": -3, "origin": -1, "config_digest": bytes(16)})
     kinds = [b"", b"\0", b"\xc3\x01", good[:-1], good + b"x", good[:12], bad_phase, codec.COMPRESSED, bytes(500_000)]
     kinds += [draw.bytes(length) for length in (10, 1000, 900_000)]
@@ -340,7 +340,7 @@ async def history(log: KafkaEventLog) -> None:
         partition = number % PARTITIONS
         users = users_of(partition, "early", 100)
         events = [f"early-{number}-{row}" for row in range(100)]
-        await log.append("contexts", partition, encode_context_batch(events, users, vectors, line="private"))
+        await log.append("contexts", partition, encode_context_batch(events, users, vectors, track="private"))
 
 
 def users_of(partition: int, name: str, count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A context or a seal that names a click waits until that click is folded; one that never can be is refused."""
+"""A context or a phase end that names a click waits until that click is folded; one that never can be is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_click_that_never_comes_is_known_only_by_younger_clicks(rig, kind):
     if kind == "context":
         rig.context("e1", after_click=5)
     else:
-        rig.seal(0, after_click=5)
+        rig.end_phase(0, after_click=5)
     rig.wait(MARGIN_SECONDS)
     rig.shown("other", 0)
     assert rig.fold().reasons == []
@@ -73,7 +73,7 @@ def test_a_click_that_comes_late_but_comes_is_waited_for(rig):
 def test_where_the_log_of_clicks_is_known_to_end_nothing_waits_for_what_lies_beyond(rig):
     rig.context("e1", after_click=10**9)
     rig.context("e2", user="bob", after_click=3)
-    rig.seal(0, after_click=3)
+    rig.end_phase(0, after_click=3)
     rig.context("e3", user="cleo")
     assert not rig.fold().steps
     waited = rig.machine.awaited
@@ -123,9 +123,9 @@ def test_a_context_is_decoded_once_however_long_it_waits_and_whatever_comes_mean
     assert decoded == list(range(41))
 
 
-def test_a_seal_waits_for_the_click_that_it_names(rig):
+def test_a_phase_end_waits_for_the_click_that_it_names(rig):
     arm = rig.interact("ann", 2) and rig.decide("ann:2")
-    rig.seal(0, after_click=2)
+    rig.end_phase(0, after_click=2)
     assert not rig.fold().steps
     rig.reward("ann:2", arm, 1.0)
     seen = rig.fold()

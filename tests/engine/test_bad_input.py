@@ -34,8 +34,8 @@ BAD_CONTEXTS = {
     "mask too long": (context(GOOD, eligible=bytes([1, 0])), "wrong_mask_length"),
     "unknown baseline": (context(GOOD, baseline=5), "unknown_arm"),
     "baseline not eligible": (context(GOOD, baseline=1, eligible=bytes([0b00101])), "baseline_not_eligible"),
-    "unknown line": (context(GOOD, line=MARK), "unknown_line"),
-    "non-private line": (context(GOOD, line="nonprivate"), "line_not_allowed"),
+    "unknown track": (context(GOOD, line=MARK), "unknown_line"),
+    "non-private track": (context(GOOD, line="nonprivate"), "line_not_allowed"),
     "no event id": (context(GOOD, event_id=""), "empty_id"),
     "no user": (context(GOOD, user=""), "empty_id"),
     "long event id": (context(GOOD, event_id=MARK * 10), "id_too_long"),
@@ -166,12 +166,12 @@ def test_a_bad_slot_is_a_dead_letter_and_the_window_closes_without_it(rigs, name
     assert (letter["zone"], letter["topic"], letter["offset"]) == ("shuffler", "reports", 3)
 
 
-def test_a_seal_of_an_unknown_partition_or_configuration_closes_nothing(rigs):
+def test_a_phase_end_of_an_unknown_partition_or_configuration_closes_nothing(rigs):
     rig = rigs.ShufflerRig()
     rig.slot(0)
-    rig.seal(origin=7)
-    rig.seal(digest=bytes(range(16)))
-    rig.seal(phase=-1)
+    rig.end_phase(origin=7)
+    rig.end_phase(digest=bytes(range(16)))
+    rig.end_phase(phase=-1)
     seen = rig.fold()
     assert seen.reasons == ["unknown_origin", "other_configuration", "unknown_origin"]
     assert not rig.crowds(seen)
@@ -211,7 +211,7 @@ def test_an_aggregator_refuses_what_is_no_crowd_of_its_configuration(rigs):
     ],
 )
 def test_malformed_interactions_are_refused_and_change_no_sum(rigs, fields):
-    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), track=1)
     good = {
         "phase": 0,
         "dimension": 4,
@@ -226,8 +226,8 @@ def test_malformed_interactions_are_refused_and_change_no_sum(rigs, fields):
     assert rig.machine.totals.dump() != before
 
 
-def test_a_seal_of_no_learner_partition_publishes_no_raw_model(rigs):
-    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+def test_a_phase_end_of_no_learner_partition_publishes_no_raw_model(rigs):
+    rig = rigs.AggregatorRig(rigs.make_system(public_dataset=True), track=1)
     values = [
         codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": rig.system.digest})
         for phase, origin in ((0, 1), (0, -1), (-1, 0))
@@ -239,18 +239,18 @@ def test_a_seal_of_no_learner_partition_publishes_no_raw_model(rigs):
 
 def test_the_non_private_line_exists_for_public_data_only(rigs):
     with pytest.raises(HushstreamError, match="expected a number below 1, got 1"):
-        rigs.AggregatorRig(rigs.make_system(), line=1)
-    rigs.AggregatorRig(rigs.make_system(public_dataset=True), line=1)
+        rigs.AggregatorRig(rigs.make_system(), track=1)
+    rigs.AggregatorRig(rigs.make_system(public_dataset=True), track=1)
 
 
 def test_a_malformed_model_on_the_chain_is_refused_and_the_next_one_adopted(rigs):
     system = rigs.make_system()
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 1))
-    machine = line.machine
-    bad = machine.chain.append({**codec.decode(line.journal[0])[1], **_next_head(machine), "gram": bytes(8)})
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 1))
+    machine = track.machine
+    bad = machine.chain.append({**codec.decode(track.journal[0])[1], **_next_head(machine), "gram": bytes(8)})
     rig = rigs.LearnerRig(system)
-    for value in (line.genesis, line.journal[0], bad):
+    for value in (track.genesis, track.journal[0], bad):
         rig.put("models", value)
     seen = rig.fold()
     assert seen.reasons == ["malformed_model"]
@@ -267,11 +267,11 @@ def _next_head(machine):
 
 def test_models_that_do_not_continue_their_chain_are_passed_over(rigs):
     system = rigs.make_system()
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 2))
-    first, second = line.journal
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 2))
+    first, second = track.journal
     rig = rigs.LearnerRig(system)
-    for value in (b"junk", line.genesis, second, first, line.genesis, first, second):
+    for value in (b"junk", track.genesis, second, first, track.genesis, first, second):
         rig.put("models", value)
     assert rig.fold().counts["model_adopted"] == 2
     assert rig.machine.terms.policy.shared("private").version == 2

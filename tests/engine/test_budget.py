@@ -88,7 +88,7 @@ def test_more_is_planned_than_fits_and_less_is_done(related, rigs):
     assert "epochs of noise: 9 planned, 2 fit, releases stop there" in system.budgets[0].as_text()
     users = rigs.make_system(slot={"lifetime_slots": 9, "after_interactions": 3}, budget=BudgetConfig(2.5, 1e-6))
     assert users.lifetime_slots == users.edge_terms().lifetime_slots == 2
-    assert users.guarantee().lifetime.slots == 2
+    assert users.guarantee().lifetime.units == 2
     assert users.guarantee().lifetime.cost.fits(BudgetConfig(2.5, 1e-6).limit)
 
 

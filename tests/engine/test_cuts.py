@@ -45,7 +45,7 @@ def rig_of(rigs, related, system, kind):
 
 
 class Script:
-    """What users and the world do, by log time: contexts, views, clicks, seals and models.
+    """What users and the world do, by log time: contexts, views, clicks, phase ends and models.
 
     A click comes at any time about its context: before it, at its deadline to the millisecond, after it, or never. Some
     come of events that never do, and take up the places of those that wait. Some events are asked for again.
@@ -107,7 +107,7 @@ class Script:
                 else:
                     rig.context(event, user, None, eligible=bytes([0b0001]), **fields)
             elif what == "seal":
-                rig.seal(event)
+                rig.end_phase(event)
             else:
                 offset = rig.shown(event, 0, user) if what == "shown" else rig.reward(event, 0, 1.0, user)
                 last_click[user] = offset

@@ -25,7 +25,7 @@ class Round:
 
     clicks: list = field(default_factory=list)
     contexts: list = field(default_factory=list)
-    seal: bool = False
+    phase_end: bool = False
     seconds: float = 0.0
     pause: float = 0.0
 
@@ -84,7 +84,7 @@ def put_batch(rig, rigs, contexts):
     ids, users, codes, masks, baselines, sound = zip(*map(context_fields, contexts), strict=True)
     vectors = np.stack([rigs.point(code) * (1 if good else 2) for code, good in zip(codes, sound, strict=True)])
     masks = [mask or bytes([0b11111]) for mask in masks]
-    value = encode_context_batch(ids, users, vectors, line="private", eligible=masks, baselines=np.array(baselines))
+    value = encode_context_batch(ids, users, vectors, track="private", eligible=masks, baselines=np.array(baselines))
     rig.put("contexts", value)
 
 
@@ -99,8 +99,8 @@ def play(rig, rigs, rounds, models=(), columnar=False, cut=None, after_each=None
             put_batch(rig, rigs, part.contexts)
         else:
             put_contexts(rig, rigs, part.contexts, part.pause)
-        if part.seal:
-            rig.seal(0)
+        if part.phase_end:
+            rig.end_phase(0)
         for slices in cuts_of(rig.arrived(), cut):
             rig.take(slices)
             if after_each is not None:
@@ -128,9 +128,9 @@ def cuts_of(slices, cut):
 @pytest.fixture(scope="module", params=["centroid", "onehot"])
 def deployment(rigs, request):
     system = small(rigs, request.param)
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 3))
-    return system, [line.genesis, *line.journal]
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 3))
+    return system, [track.genesis, *track.journal]
 
 
 def content(seen):
@@ -218,7 +218,7 @@ def put_shuffle(rig, items):
     for number, report, kind, seconds in items:
         rig.wait(seconds)
         if kind == "seal":
-            rig.seal(phase)
+            rig.end_phase(phase)
             phase += 1
         elif kind == "tick":
             rig.tick()

@@ -72,7 +72,7 @@ class World:
         self.events = 0
 
     def play(self, rounds):
-        """Some rounds of two users, ended by a seal, in the middle of which a step is open."""
+        """Some rounds of two users, ended by a phase end, in the middle of which a step is open."""
         for number in range(rounds):
             for user in ("ann", "bob"):
                 reward = float(self.anns.random()) if user == "ann" else 1.0
@@ -84,8 +84,8 @@ class World:
         return self.end()
 
     def end(self):
-        """Seal, and let the counter read what the learner sent; gives the new releases."""
-        self.learner.seal(self.events)
+        """End a phase, and let the counter read what the learner sent; gives the new releases."""
+        self.learner.end_phase(self.events)
         return self.passed_on(self.learner.fold())
 
     def forget(self):
@@ -131,7 +131,7 @@ def played(related, mode, anns_rewards):
     return released[:before], released[before:], at_once, world.states()
 
 
-def test_two_worlds_that_differ_in_his_rewards_are_one_from_the_tombstone_on(related, mode):
+def test_two_worlds_that_differ_in_their_rewards_are_one_from_the_tombstone_on(related, mode):
     first, second = played(related, mode, 1), played(related, mode, 2)
     assert first[0] != second[0], "their rewards are in what was released before"
     assert first[1] == second[1]
@@ -148,14 +148,14 @@ def test_a_user_whose_sums_were_kept_would_be_told_by_the_states(related, mode, 
     assert played(related, mode, 1)[2] != played(related, mode, 2)[2]
 
 
-def test_no_release_after_the_tombstone_names_him_and_the_others_go_on(related, mode):
+def test_no_release_after_the_tombstone_names_them_and_the_others_go_on(related, mode):
     before, after, *_ = played(related, mode, 1)
     assert any(ANN in blocks for blocks in blocks_of(before))
     assert after
     assert all(blocks == [BOB] for blocks in blocks_of(after))
 
 
-def test_his_name_is_in_no_state_and_his_numbers_are_gone(related, mode):
+def test_their_name_is_in_no_state_and_their_numbers_are_gone(related, mode):
     world = World(related, mode, 1)
     world.play(3)
     world.learner.shown("never-decided", 1, "ann")
@@ -170,7 +170,7 @@ def test_his_name_is_in_no_state_and_his_numbers_are_gone(related, mode):
 
 
 @pytest.mark.parametrize("mode", NOISED)
-def test_neither_new_rewards_nor_another_epoch_bring_his_sums_back(related, mode):
+def test_neither_new_rewards_nor_another_epoch_bring_their_sums_back(related, mode):
     world = World(related, mode, 1)
     world.play(3)
     world.forget()
@@ -209,7 +209,7 @@ def related_rows(related, *rows):
 
 
 @pytest.mark.parametrize("mode", ["negative-digit", "learner"])
-def test_he_is_answered_as_before_and_nothing_is_learned_from_him(related, mode):
+def test_they_are_answered_as_before_and_nothing_is_learned_from_them(related, mode):
     rig, twin = (related.RelatedLearnerRig(system_of(related, mode)) for _ in range(2))
     forget(rig)
     for number in range(6):
@@ -218,7 +218,7 @@ def test_he_is_answered_as_before_and_nothing_is_learned_from_him(related, mode)
         assert arm == twin.decide(f"e{number}", features=features)
         rig.shown(f"e{number}", arm)
         rig.reward(f"e{number}", arm)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert rig.seen.counts[JoinOutcome.LATE_REWARD] == 6
     assert rig.rows() == []
@@ -237,14 +237,14 @@ def test_what_has_left_stays_and_what_was_open_does_not_leave(related):
         if not together:
             rig.fold()
         forget(rig)
-        rig.seal()
+        rig.end_phase()
         rig.fold()
         assert [(node, reward) for node, _, reward in rig.rows()] == [(ANN, 0.25), (BOB, 0.75)]
         kinds = [codec.decode(output.value)[0] for output in rig.seen.releases("rewards")]
         assert kinds == ["Rewards", "Erasure", "Seal"]
 
 
-def test_the_counter_is_told_by_the_learner_that_he_is_of(related):
+def test_the_counter_is_told_by_the_learner_of_the_users_home(related):
     rig = related.RelatedLearnerRig()
     assert forget(rig, "nobody-of-the-graph").releases("rewards") == []
     assert [output.value for output in forget(rig).releases("rewards")] == [erasure(rig.system)]
@@ -259,7 +259,7 @@ def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
     for number in range(3):
         rig.interact(f"a{number}", "ann")
         rig.interact(f"b{number}", "bob")
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     forget(rig)
     state = rig.machine.snapshot()
@@ -268,7 +268,7 @@ def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
     restored.restore(state)
     assert restored.snapshot() == state
     rig.interact("later", "ann")
-    rig.seal(1)
+    rig.end_phase(1)
     rig.fold()
     fresh = rig.fresh()
     assert rig.replayed(fresh).outputs == rig.seen.outputs
@@ -278,19 +278,19 @@ def test_an_erasure_replays_and_a_restored_learner_goes_on(related, mode):
 # The counter.
 
 
-def test_his_open_rows_are_dropped_and_a_step_of_his_alone_is_none(related):
+def test_their_open_rows_are_dropped_and_a_step_of_theirs_alone_is_none(related):
     rig = related.CounterRig()
     rows = related.some_features(1, 3).tolist()
     rig.rewards(0, [(ANN, rows[0], 1.0), (BOB, rows[1], 1.0)])
     rig.rewards(1, [(ANN, rows[2], 1.0)])
     rig.put("rewards", erasure(rig.system))
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     (release,) = rig.released(seen)
     assert np.frombuffer(release["nodes"], "<i4").tolist() == [BOB]
     assert seen.counts["forgotten"] == 1
     rig.rewards(2, [(ANN, rows[0], 1.0)])
-    rig.seal(1)
+    rig.end_phase(1)
     seen = rig.fold()
     assert rig.released(seen) == []
     assert seen.counts["allowance_spent"] == 1
@@ -316,14 +316,14 @@ def test_an_erasure_inside_an_open_step_replays_and_is_in_a_snapshot(related):
     restored.restore(state)
     assert restored.snapshot() == state
     rig.rewards(9, related.some_rewards(9, 12))
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert rig.replayed(rig.fresh()).outputs == rig.seen.outputs
     rest = rig.slice(InputRange("rewards", 0, restored.position, len(rig.logs["rewards", 0])))
     assert next(step.journal for step in restored.fold([rest])) == rig.journal[-1]
 
 
-def test_an_epoch_that_noises_all_sums_again_leaves_him_out(related):
+def test_an_epoch_that_noises_all_sums_again_leaves_them_out(related):
     """Inputs that changed after the erasure: the next epoch renoises the sums of those who were not erased."""
     rig = related.CounterRig(system_of(related, "negative-digit", epochs=3), related.SECRET)
     for number in range(3):

@@ -149,8 +149,8 @@ def test_coins_of_two_branches_are_thrown_apart(rigs):
         for last in (Report(0, 0, 1), Report(3, 3, 1)):
             contents = tuple(pack(report) for report in [Report(0, 0, 1)] * 99 + [last])
             ids = tuple(number.to_bytes(16, "big") for number in range(100))
-            sealed = ClosedWindow(window, ClosedBy.SLOTS, contents, ids)
-            crowd = p2b_release.release_window(system, key, bytes(32), 0, sealed).crowd
+            closed = ClosedWindow(window, ClosedBy.SLOTS, contents, ids)
+            crowd = p2b_release.release_window(system, key, bytes(32), 0, closed).crowd
             counts.append(window_sums(rigs, crowd)[0, 0, 0])
         differences.append(counts[0] - counts[1])
     assert max(map(abs, differences)) > 1
@@ -373,7 +373,7 @@ def learner_of(related, **release):
     lost = related.RelatedLearnerRig(related.edge_system(**values), related.SECRET)
     for number in range(3):
         lost.interact(f"before-{number}", related.USERS[number])
-    lost.seal(0)
+    lost.end_phase(0)
     lost.fold()
     sources = [("contexts", 0), ("clicks", 0)]
     return lost, cut(lost, lost.fresh(), len(lost.journal), sources)
@@ -387,7 +387,7 @@ def edge_sums(related, rig, prefix, reward):
         given = reward if not number else 1.0
         arm = rig.interact(event, related.USERS[0], given, features)
         rows.append((0, features[arm].tolist(), given))
-    rig.seal(1)
+    rig.end_phase(1)
     release = rig.fold().records("releases", "Release")[-1]
     return related.arrays_of(release)[1][0], related.lattice_sums(rows)[0]
 
@@ -426,7 +426,7 @@ def test_batches_to_a_counter_are_named_by_their_events_however_they_are_cut(rel
         rig = related.RelatedLearnerRig(related.make_system(), related.SECRET)
         for number in range(6):
             rig.interact(f"{prefix}-{number}", related.USERS[number % 3], 1.0)
-        rig.seal(0)
+        rig.end_phase(0)
         records = rig.fold().records("rewards", "Rewards")
         ids = [int.from_bytes(record["batch_id"], "little") for record in records]
         assert len(set(ids)) == len(ids)
@@ -448,7 +448,7 @@ def test_a_noisy_reward_of_another_event_or_content_has_noise_of_its_own(related
         rig = related.RelatedLearnerRig(system, related.SECRET)
         for number in range(24):
             rig.interact(f"{reward}-{number}", related.USERS[0], reward, np.full((related.ARMS, 3), 0.5, np.float32))
-        rig.seal(0)
+        rig.end_phase(0)
         rig.fold()
         assert not rig.machine.distrust(DOUBT)
         sums = [related.arrays_of(release)[1][0, 0] for release in rig.seen.records("releases", "Release")]
@@ -490,7 +490,7 @@ def lift_rig(rigs):
 
 
 def round_of(rigs, rig, prefix, reward):
-    """Decisions of eight users, released by a seal once their wait is over."""
+    """Decisions of eight users, released by a phase end once their wait is over."""
     for number in range(8):
         user = f"user-{number}"
         arm = rig.decide(f"{prefix}:{user}", user, rigs.point(number), baseline=2)
@@ -498,7 +498,7 @@ def round_of(rigs, rig, prefix, reward):
         rig.fold()
     rig.wait(6)
     rig.decide(f"{prefix}:tick", "tick", rigs.point(0), baseline=2)
-    rig.seal()
+    rig.end_phase()
     record = rig.fold().records("lift", "Lift")[-1]
     return np.frombuffer(record["sums"], "<i8"), rig.machine.lift._counter.exact, record
 
@@ -518,14 +518,14 @@ def test_two_lifts_on_one_genesis_do_not_differ_by_the_exact_difference_of_a_cli
     assert seen[DOUBT] < 1
 
 
-def test_slots_and_seals_that_leave_answer_no_doubt_at_the_edge(rigs, related):
+def test_slots_and_phase_ends_that_leave_answer_no_doubt_at_the_edge(rigs, related):
     """They raise the mark, and debit nothing."""
     _, kept = lift_rig(rigs)
     _, other = learner_of(related)
     for rig in (kept, other):
         rig.machine.distrust(DOUBT, forked=True)
         before = len(rig.journal)
-        rig.seal(7) if rig is other else rig.decide("alone", "zoe", rigs.point(0), baseline=2)
+        rig.end_phase(7) if rig is other else rig.decide("alone", "zoe", rigs.point(0), baseline=2)
         rig.fold()
         assert len(rig.journal) > before
         assert not rig.machine.answers(before)

@@ -29,7 +29,7 @@ def test_a_collaborative_learner_takes_no_reward_of_a_user_of_another_partition(
     rig = related.RelatedLearnerRig(system, related.SECRET, home)
     rig.interact("own", own)
     rig.context("foreign", foreign)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert rig.seen.reasons == ["foreign_user"]
     (release,) = rig.seen.records("releases", "Release")

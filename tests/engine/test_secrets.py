@@ -31,7 +31,7 @@ def played(rigs):
     for user in ("ann", "bob", "cyd", "dan"):
         learner.interact(user, 3)
     learner.put("contexts", b"junk")
-    learner.seal()
+    learner.end_phase()
     learner.fold()
     relay = rigs.ShufflerRig(key=shuffler)
     for output in learner.seen.releases("reports"):
@@ -77,12 +77,12 @@ def test_no_representation_error_or_log_line_holds_key_material(rigs, played, ca
         assert not any(form.decode("latin-1") in text for form in forms(material) for text in texts)
 
 
-def test_report_ids_of_a_user_tell_nobody_who_he_is_without_the_edge_key(rigs):
+def test_report_ids_of_a_user_tell_nobody_who_they_are_without_the_edge_key(rigs):
     ids = []
     for key in (rigs.Key(EDGE), rigs.Key(SHUFFLER)):
         rig = rigs.LearnerRig(key=key)
         rig.interact("ann", 3)
-        rig.seal()
+        rig.end_phase()
         ids.append(rig.fold().slots[0].report_id)
     assert ids[0] != ids[1]
 

@@ -87,7 +87,7 @@ def test_a_reward_decides_about_no_other_event(taken, data):
 
 @given(steps)
 @settings(max_examples=100, deadline=None)
-def test_parked_again_in_the_order_of_a_snapshot_the_places_are_the_same(taken):
+def test_taken_again_in_the_order_of_a_snapshot_the_places_are_the_same(taken):
     _, early = play(taken)
     again = ShownEarlyFeedback(OF_ONE)
     for click in early.all():

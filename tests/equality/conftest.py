@@ -30,8 +30,8 @@ EVALUATED = 10
 ROUNDS = 5
 DIMENSION = 5
 ARMS = 3
-WAIT_FOR_THE_SEAL_SECONDS = 1e6
-"""Slots settle at the seal and at no other time: log time, which the runners do not share, decides nothing."""
+WAIT_FOR_THE_PHASE_END_SECONDS = 1e6
+"""Slots settle at the phase end and at no other time: log time, which the runners do not share, decides nothing."""
 
 RELEASES = {
     "slot-sums": ReleaseConfig("slot-sums", epsilon=1.0, sampling=0.5),
@@ -60,7 +60,7 @@ def system_of(folder: Path, mode: str) -> System:
             context=ContextConfig(DIMENSION),
             expected_slots=CONTRIBUTORS,
             encoder=EncoderConfig(codes=3),
-            slot=SlotConfig(ROUNDS, settle_seconds=WAIT_FOR_THE_SEAL_SECONDS),
+            slot=SlotConfig(ROUNDS, settle_seconds=WAIT_FOR_THE_PHASE_END_SECONDS),
             release=RELEASES[mode],
             partitions=PartitionConfig(learner=2, shuffler=2),
         ),

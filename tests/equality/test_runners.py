@@ -2,7 +2,7 @@
 
 Second form: a closed loop on the direct runner and on the stream gives the same, offsets aside. There are two
 learner and two shuffler partitions: crowds reach the aggregator in either order, so crowds are compared by
-their window id, and of each model line the last version, which holds them all.
+their window id, and of each model track the last version, which holds them all.
 
 First form: what a live stream published is recomputed from its logs, role by role.
 """
@@ -63,9 +63,9 @@ def test_every_user_gets_the_same_decisions_and_rewards(run: Any) -> None:
     ours, theirs = decisions(run.direct), decisions(run.stream)
     assert ours == theirs
     assert len(ours) == run.direct.played.decisions
-    for arm, chosen in run.direct.played.chosen.items():
-        np.testing.assert_array_equal(chosen, run.stream.played.chosen[arm])
-        np.testing.assert_array_equal(run.direct.played.rewards[arm], run.stream.played.rewards[arm])
+    for condition, chosen in run.direct.played.chosen.items():
+        np.testing.assert_array_equal(chosen, run.stream.played.chosen[condition])
+        np.testing.assert_array_equal(run.direct.played.rewards[condition], run.stream.played.rewards[condition])
 
 
 def test_warm_users_started_from_the_complete_model_on_both_runners(run: Any) -> None:

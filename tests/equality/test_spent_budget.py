@@ -1,6 +1,6 @@
 """A budget that is spent stops releases on both runners alike, and nothing else: users go on, windows go on closing.
 
-The price of a counter over windows pays for two; three phases are sealed. There is one learner, so that what it sends
+The price of a counter over windows pays for two; three phases are ended. There is one learner, so that what it sends
 reaches each shuffler in the order of the phases.
 """
 
@@ -40,14 +40,14 @@ PHASES, PAID, SHUFFLERS = 3, 2, 2
 
 
 async def users_go_on(log: EventLog) -> int:
-    """Three phases of users, each sealed; gives how many decisions were answered."""
+    """Three phases of users, each ended; gives how many decisions were answered."""
     world = make_world("synthetic", users=PHASES * USERS, seed=SEED, rounds=ROUNDS, dimension=DIMENSION, arms=ARMS)
     answered = 0
 
     async def act(client: Client, user: int) -> int:
         for number in range(ROUNDS):
             context = world.contexts(np.array([user]), number)[0]
-            decision = await client.decide(f"u{user}:{number}", f"u{user}", context, line="cold", timeout=60.0)
+            decision = await client.decide(f"u{user}:{number}", f"u{user}", context, track="cold", timeout=60.0)
             reward = world.rewards(np.array([user]), number, np.array([decision.arm]))[0]
             await client.reward(f"u{user}:{number}", f"u{user}", decision.arm, float(reward))
         return ROUNDS
@@ -56,7 +56,7 @@ async def users_go_on(log: EventLog) -> int:
         for phase in range(PHASES):
             users = range(phase * USERS, (phase + 1) * USERS)
             answered += sum(await asyncio.gather(*(act(client, user) for user in users)))
-            await client.seal(phase)
+            await client.end_phase(phase)
     return answered
 
 
@@ -105,7 +105,7 @@ def test_as_many_windows_are_released_as_were_paid_for_with_the_same_bytes(runs:
         assert len(ours) == PAID * SHUFFLERS
 
 
-def test_windows_beyond_are_sealed_and_withheld_and_cost_nothing(runs: Any) -> None:
+def test_windows_beyond_are_closed_and_withheld_and_cost_nothing(runs: Any) -> None:
     system, recordings = runs
     price = system.promises.releases.epsilon_micro
     found = []

@@ -122,14 +122,18 @@ def test_tmc2007_is_played_from_a_local_folder(tmp_path, monkeypatch):
         pytest.skip("HUSHSTREAM_DATA is not set: no folder with the real datasets")
     monkeypatch.delenv("HUSHSTREAM_DATA")
     outcome = run_experiment("p2b-fig6", tmp_path, quick=True, data_dir=given)
-    cold = [row for row in outcome.findings.rows if row["arm"] == "cold" and row["plan"] == "one slot in a life"]
+    cold = [row for row in outcome.findings.rows if row["condition"] == "cold" and row["plan"] == "one slot in a life"]
     assert cold[0]["reward"] < cold[-1]["reward"]
 
 
 def test_a_points_rows_hold_what_was_played():
     played = play(_point(), (0, 1, 2))
     cold, nonprivate, sums, tuples = played.rows()
-    assert (cold["arm"], nonprivate["arm"], sums["arm"]) == ("cold", "warm_nonprivate", "warm_private")
+    assert (cold["condition"], nonprivate["condition"], sums["condition"]) == (
+        "cold",
+        "warm_nonprivate",
+        "warm_private",
+    )
     assert sums["reward"] == pytest.approx(played.means[:, 2].mean())
     assert sums["of_cold"] == pytest.approx((played.means[:, 2] / played.means[:, 0]).mean())
     assert sums["epsilon"] == 2.0

@@ -87,7 +87,7 @@ class TestCalibrations:
         promise = guarantee_of(calibration, exposure, noise_at, 2.0)
         assert REPRODUCIBLE in promise.marks
         assert promise.unit == "one reward"
-        assert promise.lifetime.slots == 100
+        assert promise.lifetime.units == 100
         if calibration.key == PAPER:
             assert NOT_PRIVATE in promise.marks
             assert promise.claimed.epsilon_micro == 2_000_000
@@ -220,7 +220,7 @@ class TestRuns:
         assert list(alone) == list(together)
         assert all(np.array_equal(alone[task].regret, together[task].regret) for task in tasks)
 
-    def test_who_keeps_his_own_counter_has_one_run_for_both_places(self):
+    def test_who_keeps_a_counter_of_their_own_has_one_run_for_both_places(self):
         for calibration in CALIBRATIONS:
             both = {
                 canonical(Task(_world(), "colin", calibration.key, noise_at, 1.0)) for noise_at in ("server", "learner")

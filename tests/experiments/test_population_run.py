@@ -16,7 +16,7 @@ from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.p2b.experiments.population_run import (
-    ARMS,
+    CONDITIONS,
     PopulationError,
     interval,
     run_population,
@@ -36,7 +36,7 @@ from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 CONTRIBUTORS, EVALUATED, ROUNDS, SHAPE = 220, 60, 6, 5
-LINES = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+TRACKS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
 
 
 def _config(**release) -> P2BConfig:
@@ -61,10 +61,10 @@ class AgentCoins:
     def __init__(self, edge):
         self._edge = edge
 
-    def ties(self, arm, users, round_index):
+    def ties(self, condition, users, round_index):
         # A multiple of every number of tied arms keeps the remainders of the agents' 128-bit draws.
         every = math.lcm(*range(1, SHAPE + 1))
-        return np.array([self._draw(arm, user, "tie", round_index) % every for user in users], dtype=np.int64)
+        return np.array([self._draw(condition, user, "tie", round_index) % every for user in users], dtype=np.int64)
 
     def targets(self, users, slot, below):
         return np.array([self._draw("cold", user, "slot-target", slot) % below for user in users], dtype=np.int64)
@@ -72,15 +72,15 @@ class AgentCoins:
     def report_ids(self, users, slot):
         return [self._digest("cold", user, "report-id", slot) for user in users]
 
-    def _draw(self, arm, user, purpose, number):
-        return int.from_bytes(self._digest(arm, user, purpose, number), "little")
+    def _draw(self, condition, user, purpose, number):
+        return int.from_bytes(self._digest(condition, user, purpose, number), "little")
 
-    def _digest(self, arm, user, purpose, number):
-        return self._edge.derive("user", f"{arm}-{user}").digest(purpose, number.to_bytes(8, "little"))
+    def _digest(self, condition, user, purpose, number):
+        return self._edge.derive("user", f"{condition}-{user}").digest(purpose, number.to_bytes(8, "little"))
 
 
 def _by_machines(system, world, edge, shuffler):
-    """Rewards by arm, and both published models, from the per-event machines in one process."""
+    """Rewards by condition, and both published models, from the per-event machines in one process."""
     machines = [
         LearnerMachine(system, 0, edge),
         ShufflerMachine(system, 0, shuffler),
@@ -89,14 +89,14 @@ def _by_machines(system, world, edge, shuffler):
     ]
     log = MemoryLog()
     driver = DirectDriver(log, machines, bytes(32))
-    rewards = {arm: np.zeros((EVALUATED, ROUNDS)) for arm in ARMS}
+    rewards = {condition: np.zeros((EVALUATED, ROUNDS)) for condition in CONDITIONS}
 
-    async def play(client, user, arm, earned):
-        name = f"{arm}-{user}"
+    async def play(client, user, condition, earned):
+        name = f"{condition}-{user}"
         for index in range(ROUNDS):
             one = np.array([user])
             context = world.contexts(one, index)[0]
-            decision = await client.decide(f"{name}:{index}", name, context, line=LINES[arm], timeout=None)
+            decision = await client.decide(f"{name}:{index}", name, context, track=TRACKS[condition], timeout=None)
             earned[index] = world.rewards(one, index, np.array([decision.arm]))[0]
             await client.reward(f"{name}:{index}", name, decision.arm, earned[index])
 
@@ -104,15 +104,19 @@ def _by_machines(system, world, edge, shuffler):
         async with Client(DirectEventLog(log, driver, 1)) as client:
             spent = np.zeros((CONTRIBUTORS, ROUNDS))
             await asyncio.gather(*(play(client, user, "cold", spent[user]) for user in range(CONTRIBUTORS)))
-            await client.seal(0)
+            await client.end_phase(0)
             await asyncio.sleep(0)
             await asyncio.gather(
-                *(play(client, CONTRIBUTORS + row, arm, rewards[arm][row]) for arm in ARMS for row in range(EVALUATED))
+                *(
+                    play(client, CONTRIBUTORS + row, condition, rewards[condition][row])
+                    for condition in CONDITIONS
+                    for row in range(EVALUATED)
+                )
             )
 
     asyncio.run(both_phases())
     policy = machines[0].terms.policy
-    return rewards, {line: policy.shared(LINES[line]).state for line in ARMS[1:]}
+    return rewards, {track: policy.shared(TRACKS[track]).state for track in CONDITIONS[1:]}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +131,11 @@ def test_with_the_users_own_coins_a_run_is_the_machines_own(release):
     edge, shuffler = seeded_key(3, "edge"), seeded_key(3, "shuffler")
     rewards, states = _by_machines(system, world, edge, shuffler)
     run = run_population(system, world, CONTRIBUTORS, EVALUATED, 3, coins=AgentCoins(edge), key=shuffler)
-    for arm, state in states.items():
-        start = LinUCBModel(run.models[arm].gram, run.models[arm].moment).state()
+    for condition, state in states.items():
+        start = LinUCBModel(run.models[condition].gram, run.models[condition].moment).state()
         np.testing.assert_array_equal(state.packed, start.packed)
-    for arm in ARMS:
-        assert np.mean(np.abs(rewards[arm] - run.rewards[arm]) > 1e-12) <= 0.01
+    for condition in CONDITIONS:
+        assert np.mean(np.abs(rewards[condition] - run.rewards[condition]) > 1e-12) <= 0.01
 
 
 def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
@@ -139,8 +143,8 @@ def test_cutting_users_into_chunks_changes_nothing(monkeypatch):
     whole = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
     monkeypatch.setattr("hushstream.replay.studies.p2b.experiments.population_run.CHUNK_USERS", 37)
     parts = run_population(system, world, CONTRIBUTORS, EVALUATED, 5)
-    for arm in ARMS:
-        np.testing.assert_array_equal(whole.rewards[arm], parts.rewards[arm])
+    for condition in CONDITIONS:
+        np.testing.assert_array_equal(whole.rewards[condition], parts.rewards[condition])
     np.testing.assert_array_equal(whole.models["warm_private"].moment, parts.models["warm_private"].moment)
 
 
@@ -182,11 +186,11 @@ def test_each_slot_of_a_longer_life_reports_one_interaction_of_its_own_stretch()
     config = dataclasses.replace(_config(), slot=SlotConfig(2, 3))
     run = run_population(config, _world(seed=2), CONTRIBUTORS, EVALUATED)
     assert run.released.reports == 3 * CONTRIBUTORS
-    assert run.guarantee.lifetime.slots == 3
+    assert run.guarantee.lifetime.units == 3
 
 
 def test_users_differ_between_arms_by_their_start_alone():
-    """Without exploration and with rewards that never come nobody learns: all arms then choose alike."""
+    """Without exploration and with rewards that never come nobody learns: all conditions then choose alike."""
     config = dataclasses.replace(_config(epsilon=20.0), learner=LearnerConfig(alpha=0.0))
     world = _world(seed=3, reward_scale=1e-9)
     run = run_population(config, world, CONTRIBUTORS, EVALUATED)
@@ -196,10 +200,10 @@ def test_users_differ_between_arms_by_their_start_alone():
 def test_rows_hold_every_arm_and_round_with_its_interval():
     run = run_population(_config(), _world(seed=2), CONTRIBUTORS, EVALUATED)
     rows = run.rounds()
-    assert [(row["arm"], row["round"]) for row in rows] == [(a, t + 1) for a in ARMS for t in range(ROUNDS)]
+    assert [(row["condition"], row["round"]) for row in rows] == [(a, t + 1) for a in CONDITIONS for t in range(ROUNDS)]
     last = rows[ROUNDS - 1]
     assert last["reward_so_far"] == pytest.approx(run.mean("cold"))
-    summary = run.arms()[0]
+    summary = run.conditions()[0]
     assert summary["reward_low"] < run.mean("cold") < summary["reward_high"]
     assert (last["reward_so_far_low"], last["reward_so_far_high"]) == pytest.approx(
         (summary["reward_low"], summary["reward_high"])
@@ -250,8 +254,8 @@ def test_deployments_run_together_get_what_each_gets_alone():
     together = run_systems(systems, world, CONTRIBUTORS, EVALUATED, 2)
     for system, run in zip(systems, together, strict=True):
         alone = run_population(system, world, CONTRIBUTORS, EVALUATED, 2)
-        for arm in ARMS:
-            np.testing.assert_array_equal(alone.rewards[arm], run.rewards[arm])
+        for condition in CONDITIONS:
+            np.testing.assert_array_equal(alone.rewards[condition], run.rewards[condition])
         assert alone.guarantee == run.guarantee
 
 

@@ -81,11 +81,11 @@ def test_a_decision_never_shown_teaches_nothing(rig):
     assert rig.machine.agents["ann"].state is None
 
 
-def test_a_wait_ends_by_the_log_time_of_a_seal_too(rig):
+def test_a_wait_ends_by_the_log_time_of_a_phase_end_too(rig):
     arm = rig.decide("e1")
     rig.shown("e1", arm)
     rig.wait(6)
-    rig.seal()
+    rig.end_phase()
     assert rig.fold().counts["expired_as_zero"] == 1
 
 
@@ -116,7 +116,7 @@ def test_a_click_before_its_context_waits_and_is_applied(rig):
     assert rig.knows()[1][2].any()
 
 
-def test_parked_clicks_that_must_give_way_become_dead_letters(rigs):
+def test_early_clicks_that_must_give_way_become_dead_letters(rigs):
     rig = rigs.LearnerRig(rigs.make_system(feedback={"early_feedback": 2}))
     rig.shown("e1", 0)
     rig.reward("e1", 0)
@@ -139,7 +139,7 @@ def test_a_click_of_another_user_teaches_nobody(rig):
     assert all(agent.state is None for agent in rig.machine.agents.values())
 
 
-def test_a_parked_click_of_another_user_is_refused_when_the_context_comes(rig):
+def test_an_early_click_of_another_user_is_refused_when_the_context_comes(rig):
     rig.reward("e1", 0, 1.0, user="eve")
     rig.fold()
     rig.context("e1", user="ann")
@@ -186,7 +186,7 @@ def test_an_event_that_still_waits_keeps_its_answer_when_the_partition_has_forgo
     assert rig.machine.agents["ann"].decided == 1
 
 
-def test_another_users_event_id_is_refused_and_tells_him_nothing(rig):
+def test_another_users_event_id_is_refused_and_tells_them_nothing(rig):
     rig.decide("e1", user="ann")
     rig.context("e1", user="eve")
     seen = rig.fold()

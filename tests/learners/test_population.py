@@ -13,7 +13,7 @@ from hushstream.learners.population import Population
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_every_user_agrees_with_his_own_single_learner(warm):
+def test_every_user_agrees_with_their_own_single_learner(warm):
     rng = np.random.default_rng(7)
     users, rounds, arms, dimension, alpha = 60, 40, 6, 5, 0.9
     model = LinUCBModel.cold(arms, dimension)

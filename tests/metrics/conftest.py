@@ -87,7 +87,7 @@ def played(rigs: Any) -> Callable[..., Played]:
         async with Client(DirectEventLog(deployment.log, deployment.driver, 1)) as client:
             for user in range(users):
                 await one(client, user)
-            await client.seal(0)
+            await client.end_phase(0)
             deployment.log.append("contexts", 0, b"no record at all")
 
     def play(users: int, silent: Collection[int] = (), **system: Any) -> Played:

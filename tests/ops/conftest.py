@@ -141,11 +141,11 @@ def deploy(name: str, foreign: bool) -> Deployment:
     driver = DirectDriver(log, all_machines(system, KEYS), bytes(32))
     world = make_world("synthetic", users=USERS, seed=3, dimension=DIMENSION, arms=5)
 
-    async def play(client: Client, user: int, first: int, last: int, line: str) -> None:
+    async def play(client: Client, user: int, first: int, last: int, track: str) -> None:
         for number in range(first, last):
             context = world.contexts(np.array([user]), number)[0]
             event = f"u{user}:{number}"
-            decision = await client.decide(event, f"u{user}", context, line=line, timeout=30)
+            decision = await client.decide(event, f"u{user}", context, track=track, timeout=30)
             reward = float(world.rewards(np.array([user]), number, np.array([decision.arm]))[0])
             await client.reward(event, f"u{user}", decision.arm, reward)
 
@@ -156,13 +156,13 @@ def deploy(name: str, foreign: bool) -> Deployment:
             if foreign:
                 foreign_records(log, system)
             await asyncio.gather(*(play(client, user, 3, ROUNDS, "private") for user in range(USERS // 2)))
-            await client.seal(0)
-            lines = ("private", "nonprivate")
-            players = (play(client, user, 0, ROUNDS, lines[user % 2]) for user in range(USERS // 2, USERS))
+            await client.end_phase(0)
+            tracks = ("private", "nonprivate")
+            players = (play(client, user, 0, ROUNDS, tracks[user % 2]) for user in range(USERS // 2, USERS))
             await asyncio.gather(*players)
             if foreign:
                 foreign_records(log, system)
-            await client.seal(1)
+            await client.end_phase(1)
 
     asyncio.run(main())
     return Deployment(system, log)

@@ -54,7 +54,7 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     assert found.largest_of_a_unit.epsilon_micro == promised.epsilon_micro
     said = found.as_json()
     assert said["one_unit"]["promised"]["epsilon_micro"] == promised.epsilon_micro
-    assert said["lifetime"]["slots"] == 2
+    assert said["lifetime"]["units"] == 2
     assert said["lifetime"]["epsilon_micro"] == promised.lifetime.cost.epsilon_micro == 2 * promised.epsilon_micro
     assert f"{windows} by slot-sums" in found.as_text()
 
@@ -269,7 +269,7 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
     at_home = {partition_of(user, 2): user for user in ("ann", "bob")}
     for number, rig in enumerate(rigs):
         rig.interact(f"e{number}", at_home[number])
-        rig.seal()
+        rig.end_phase()
         rig.fold()
     found = budget.read(copy_of("ledger", *rigs), declare_colin(system))
     price = system.promises().releases.price
@@ -287,7 +287,7 @@ def test_a_lift_is_exhausted_after_its_last_release_and_spends_its_share_alone(r
     rig = rigs.LearnerRig(system)
     codes = []
     for phase in range(3):
-        rig.seal(phase)
+        rig.end_phase(phase)
         rig.fold()
         codes.append(budget.read(copy_of("ledger-edge", rig), declare_p2b(system)).exit_code)
     assert codes == [0, EXHAUSTED, EXHAUSTED]

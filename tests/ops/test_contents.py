@@ -94,7 +94,7 @@ class History:
             for kind, worth in (("shown", 0.0), ("reward", reward)):
                 self.put("clicks", "Feedback", kind=kind, event_id=event_id, user=user, arm=arm, reward=worth)
 
-    def seal(self, topic: str, origin: int, phase: int) -> None:
+    def end_phase(self, topic: str, origin: int, phase: int) -> None:
         self.now_ms += 30_000
         self.put(topic, "Seal", phase=phase, origin=origin, config_digest=self.system.digest, after_click=-1)
 
@@ -113,14 +113,14 @@ class ShuffledHistory(History):
             context, arm, reward = rigs.point(number + content), number % 4, float((number + content) % 2)
             self.user(f"user-{number}", context, arm, reward)
         if "learner" not in self.system.role_names:
-            self.seal("reports", 0, 0)
+            self.end_phase("reports", 0, 0)
             return self.log
         self.bad_records()
-        self.seal("contexts", -1, 0)
+        self.end_phase("contexts", -1, 0)
         # With one arm learned from and little to explore, the target's answers follow the target's content.
         for number in range(4):
             self.interact(f"free-{number}", TARGET, rigs.point(0).tobytes(), 0.0, None, rigs.ARMS)
-        self.seal("contexts", -1, 1)
+        self.end_phase("contexts", -1, 1)
         return self.log
 
     def user(self, user: str, context: Any, arm: int, reward: float) -> None:
@@ -160,7 +160,7 @@ class RelatedHistory(History):
                     self.interact(f"{phase}:{number}:{at}", user, features, reward, arm, related.ARMS)
             if not phase:
                 self.bad_records()
-            self.seal("contexts", -1, phase)
+            self.end_phase("contexts", -1, phase)
         return self.log
 
 

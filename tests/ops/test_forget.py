@@ -113,7 +113,7 @@ def test_no_sealed_state_of_an_erased_export_can_be_opened_again(played: Any, tm
     assert verify_export(tmp_path / "copy", system, KEYS).ok
 
 
-def test_what_he_wrote_after_the_tombstone_stays_until_the_next(played: Any, tmp_path: Path, rigs: Any) -> None:
+def test_what_they_wrote_after_the_tombstone_stays_until_the_next(played: Any, tmp_path: Path, rigs: Any) -> None:
     forgotten(played)
     system, log, driver = played
     fields = {"event_id": "again", "user": CANARY, "context": rigs.point(1).tobytes()}
@@ -150,7 +150,7 @@ def test_a_value_changed_beside_an_erasure_is_still_a_change(played: Any, tmp_pa
     assert verify(cut, system, KEYS).totals[Status.CHANGED] > 0
 
 
-def test_an_export_without_his_tombstone_is_left_as_it_is(played: Any, tmp_path: Path) -> None:
+def test_an_export_without_their_tombstone_is_left_as_it_is(played: Any, tmp_path: Path) -> None:
     system, log, _ = played
     export_copy(LogCopy.of(log), system, tmp_path / "copy")
     with pytest.raises(ExportRefused, match="expected an export made after `hushstream forget`"):

@@ -34,7 +34,7 @@ RELEASES = {
 
 
 class Played:
-    """A direct deployment in which two users had rounds, each shown and rewarded, and each ended by a seal."""
+    """A direct deployment in which two users had rounds, each shown and rewarded, and each ended by a phase end."""
 
     def __init__(self, related: Any, mode: str) -> None:
         graph = related.make_graph(USERS, [(*USERS, 1.0)])
@@ -87,7 +87,7 @@ def played(related: Any, mode: str) -> Played:
     return played
 
 
-def test_the_tombstone_reaches_whoever_holds_his_rewards_and_what_stays_and_waits_is_said(
+def test_the_tombstone_reaches_whoever_holds_their_rewards_and_what_stays_and_waits_is_said(
     played: Played, mode: str
 ) -> None:
     done = played.forget()
@@ -108,7 +108,7 @@ def test_on_public_data_without_noise_nothing_is_said_of_a_guarantee(related: An
     assert "guarantee" not in " ".join((*system.erasure.stays, *what_waits(system)))
 
 
-def test_his_name_leaves_the_edge_for_no_topic(played: Played) -> None:
+def test_their_name_leaves_the_edge_for_no_topic(played: Played) -> None:
     played.forget()
     played.round()
     beyond = [value for (topic, _), records in played.log.partitions() if topic not in ("contexts", "clicks")
@@ -117,7 +117,7 @@ def test_his_name_leaves_the_edge_for_no_topic(played: Played) -> None:
     assert not any(CANARY.encode() in value for value in beyond)
 
 
-def test_after_it_the_others_go_on_and_he_is_answered_but_never_released(played: Played) -> None:
+def test_after_it_the_others_go_on_and_they_are_answered_but_never_released(played: Played) -> None:
     played.forget()
     before = len(played.blocks())
     for _ in range(2):

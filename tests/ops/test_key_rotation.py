@@ -35,7 +35,7 @@ def played(rigs, tmp_path):
                 event, user = f"e{number}", f"u{number % 8}"
                 decision = await client.decide(event, user, rigs.point(number))
                 await client.reward(event, user, decision.arm, 1.0)
-            await client.seal(0)
+            await client.end_phase(0)
 
     asyncio.run(play())
     assert any(part.records for _, part in LogCopy.of(log).of_topic("crowds"))

@@ -38,7 +38,7 @@ def played(rigs: Any, partition: int, settle: bool) -> Any:
             rig.reward(f"{user}:{number}", arm, float(number % 2), user)
     if settle:
         rig.wait(6)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     return rig
 

@@ -8,8 +8,10 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.roles import role_work
+from hushstream.engine.artefacts import Artefacts
 from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import Artefacts, DeclarationError, System
+from hushstream.engine.declaration import System
+from hushstream.engine.role import DeclarationError
 from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PUBLISHED

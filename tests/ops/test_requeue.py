@@ -172,7 +172,7 @@ async def test_of_a_batch_the_refused_row_alone_is_put_again(deployment: Any, co
 
 def test_a_row_of_any_batch_is_the_event_that_it_was() -> None:
     masks = [b"\x01", b"\x03"]
-    batch = encode_context_batch(["a", "b"], ["u", "v"], np.eye(2), line="x", eligible=masks, after_clicks=[-1, 9])
+    batch = encode_context_batch(["a", "b"], ["u", "v"], np.eye(2), track="x", eligible=masks, after_clicks=[-1, 9])
     fields = {"event_id": "b", "user": "v", "line": "x", "context": np.eye(2, dtype="<f4")[1].tobytes()}
     assert one_event(batch, 1) == codec.encode("Context", {**fields, "eligible": b"\x03", "after_click": 9})
     clicks = encode_feedback_batch([1, 0], ["a", "b"], ["u", "v"], [3, 4], [0.25, 0.0])

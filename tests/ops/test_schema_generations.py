@@ -125,7 +125,7 @@ def play(log: MemoryLog, system: System, schema_generation: int, phase: int) -> 
             for topic in ("contexts", "reports", "rewards", "crowds", "releases"):
                 log.append(topic, 0, FOREIGN)
             await asyncio.gather(*(ask(client, user) for user in USERS))
-            await client.seal(phase)
+            await client.end_phase(phase)
 
     asyncio.run(main())
 

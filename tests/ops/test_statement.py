@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hushstream.engine.declaration import readers
+from hushstream.engine.flows import readers
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN

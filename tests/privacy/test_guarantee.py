@@ -98,11 +98,11 @@ def test_a_lifetime_adds_up_over_slots_and_devices_and_never_below_the_sum(make)
         total = slots * devices
         assert lifetime.cost.epsilon_micro == total * one.epsilon_micro
         assert lifetime.cost.delta_units >= total * one.delta_units - total
-        assert (lifetime.slots, lifetime.devices) == (slots, devices)
+        assert (lifetime.units, lifetime.devices) == (slots, devices)
     assert "on each of 3 unlinked devices" in make(lifetime_slots=2, devices=3).as_text()
 
 
-def test_a_lifetime_of_tuples_counts_that_a_users_own_slots_fill_his_crowd():
+def test_a_lifetime_of_tuples_counts_that_a_users_own_slots_fill_their_crowd():
     epsilon = Fraction(693_148, 1_000_000)
     ten = tuples_guarantee(50, "0.5", lifetime_slots=10).lifetime.cost.delta_units
     assert delta_value(ten) == exact_delta(50, "0.5", 10 * epsilon, 10)

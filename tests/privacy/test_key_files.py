@@ -81,11 +81,11 @@ def test_a_retired_key_is_nowhere_in_the_folder_and_cannot_be_derived(path):
 
 
 @pytest.mark.parametrize(("turns", "epoch"), [(0, 0), (1, 1), (2, 5), (2, -1)])
-def test_only_a_sealed_epoch_can_be_retired(path, turns, epoch):
+def test_only_an_ended_epoch_can_be_retired(path, turns, epoch):
     for _ in range(turns):
         rotate(path)
     before = path.read_bytes()
-    with pytest.raises(KeyFileError, match=r"expected a sealed epoch that is kept .*, got"):
+    with pytest.raises(KeyFileError, match=r"expected an ended epoch that is kept .*, got"):
         retire(path, epoch)
     assert path.read_bytes() == before
 
@@ -93,7 +93,7 @@ def test_only_a_sealed_epoch_can_be_retired(path, turns, epoch):
 def test_an_epoch_is_retired_once(path):
     rotate(path)
     retire(path, 0)
-    with pytest.raises(KeyFileError, match=r"sealed epoch that is kept \(none\), got 0"):
+    with pytest.raises(KeyFileError, match=r"ended epoch that is kept \(none\), got 0"):
         retire(path, 0)
 
 

@@ -105,8 +105,8 @@ def test_the_logged_reward_goes_back_exactly_where_the_decision_is_the_logged_ar
     recording = _play(log, LoggedPlan(contributes, survives, ("cold", "warm_private"), in_flight=7), tmp_path)
     played = recording.played.decided
     expected = {
-        (f"{arm}-{row}", int(log.chosen[row]), float(log.rewards[row]))
-        for arm, decided in played.items()
+        (f"{condition}-{row}", int(log.chosen[row]), float(log.rewards[row]))
+        for condition, decided in played.items()
         for row in np.flatnonzero((decided == log.chosen) & survives)
     }
     clicks = [codec.decode(r.value)[1] for _, part in recording.logs.of_topic("clicks") for r in part.records]
@@ -120,7 +120,7 @@ def test_the_logged_reward_goes_back_exactly_where_the_decision_is_the_logged_ar
     assert "expired_as_zero" not in recording.counts
 
 
-def test_a_users_next_row_waits_for_his_last_reward_and_rows_keep_the_order_of_the_log(tmp_path):
+def test_a_users_next_row_waits_for_their_last_reward_and_rows_keep_the_order_of_the_log(tmp_path):
     log = _log(80, 3)
     contributes = _users_ending_in(log, "13")
     recording = _play(log, LoggedPlan(contributes, np.ones(80, dtype=bool), ("cold",), in_flight=64), tmp_path)
@@ -174,7 +174,7 @@ def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(file
 
 @pytest.mark.slow
 def test_direct_and_stream_decide_alike_on_a_log(files):
-    options = {**files(rows=200), "seed": 4, "arms": ("warm_private",), "config": {"encoder": {"codes": 4}}}
+    options = {**files(rows=200), "seed": 4, "conditions": ("warm_private",), "config": {"encoder": {"codes": 4}}}
     direct = evaluate(**options)
     stream = evaluate(**options, runner="stream")
     assert stream.runner == "stream"
@@ -186,15 +186,15 @@ def test_logged_time_is_kept_at_the_asked_speed(files):
     # 100 rows, 40 ms apart, at 8 times the speed: 0.5 s in each of the two phases, less the ends.
     options = files(step_ms=40, rows=100)
     started = time.perf_counter()
-    paced = evaluate(**options, speed=8, arms=("cold",), verify=False)
+    paced = evaluate(**options, speed=8, conditions=("cold",), verify=False)
     assert paced.seconds > 0.8
     assert time.perf_counter() - started < 20
-    plain = evaluate(**options, arms=("cold",), verify=False)
+    plain = evaluate(**options, conditions=("cold",), verify=False)
     assert [row.value for row in plain.policies] == [row.value for row in paced.policies]
 
 
 def test_limit_and_from_play_fewer_rows(files):
-    options = {**files(), "arms": ("cold",), "verify": False}
+    options = {**files(), "conditions": ("cold",), "verify": False}
     whole, short = evaluate(**options), evaluate(**options, limit=100)
     assert (whole.rows, short.rows) == (400, 100)
     resumed = evaluate(**options, first=200)
@@ -220,7 +220,7 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
     lines = path.read_text().splitlines()
     chances = ["1e-9" if number == 5 else "0.25" for number in range(len(lines) - 1)]
     path.write_text("\n".join([lines[0] + ",p", *(f"{a},{b}" for a, b in zip(lines[1:], chances, strict=True))]))
-    found = evaluate(**options, arms=("cold",), verify=False)
+    found = evaluate(**options, conditions=("cold",), verify=False)
     document = json.loads(json.dumps(found.as_json(), allow_nan=False))
     row = document["policies"][0]
     assert (row["policy"], row["value"], row["ci95"]) == ("cold", None, None)
@@ -229,7 +229,7 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
 
 
 def test_results_are_written_as_json_and_csv(files, tmp_path):
-    found = evaluate(**files(), arms=("cold",), verify=False)
+    found = evaluate(**files(), conditions=("cold",), verify=False)
     document, table = found.write(tmp_path / "out")
     read = json.loads(document.read_text())
     assert read["schema"] == "hushstream.evaluation"
@@ -272,7 +272,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"contributors": 1.0}, "contributors: expected a share"),
         ({"limit": 0}, "limit: expected at least 1 row"),
         ({"limit": 1}, "expected at least 2 users"),
-        ({"arms": ("hot",)}, "arms: expected some of cold, warm_nonprivate, warm_private, got hot"),
+        ({"conditions": ("hot",)}, "conditions: expected some of cold, warm_nonprivate, warm_private, got hot"),
         ({"speed": 0.0}, "speed above 0"),
         ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
         ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
@@ -340,7 +340,7 @@ def test_the_real_random_log_matches_about_one_row_in_34(data_folder):
         dataset="obd",
         data_dir=data_folder,
         dataset_options={"campaign": "men"},
-        arms=("cold",),
+        conditions=("cold",),
         limit=2000,
         verify=False,
     )

@@ -21,7 +21,7 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
     )
     assert isinstance(found, CollaborativeResult)
     assert (found.events, told[-1]) == (6, (6, 6))
-    small = {"world": {"users": 10, "rounds": 2}, "config": {"encoder": {"codes": 4}}, "arms": ("cold",)}
+    small = {"world": {"users": 10, "rounds": 2}, "config": {"encoder": {"codes": 4}}, "conditions": ("cold",)}
     personal = run_with(options_of("p2b", small))
     assert isinstance(personal, RunResult)
     assert personal.system == "p2b"
@@ -33,7 +33,7 @@ def test_one_function_plays_both_systems_and_tells_how_far_it_is():
     ("system", "options", "says"),
     [
         ("foo", {}, "system: expected p2b or colin or pdap or pdol or bgt, got 'foo'"),
-        ("colin", {"arms": ("cold",)}, r"expected options of colin \(dataset, .*rounds.*\); got arms"),
+        ("colin", {"conditions": ("cold",)}, r"expected options of colin \(dataset, .*rounds.*\); got conditions"),
         ("p2b", {"rounds": 3, "colour": 1}, r"expected options of p2b \(.*\); got colour, rounds"),
     ],
 )

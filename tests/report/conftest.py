@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.replay.report.results import ARMS, CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.report.results import CONDITIONS, CellRow, RoleCheck, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 
 MakeResult = Callable[..., RunResult]
@@ -17,14 +17,19 @@ MakeResult = Callable[..., RunResult]
 
 def _public_figures() -> dict[str, Any]:
     rng = np.random.default_rng(7)
-    arms, rows = {}, []
-    for name, chance in zip(ARMS, (0.12, 0.5, 0.44), strict=True):
-        arms[name], of_arm = summarise(name, (rng.random((300, 10)) < chance).astype(np.float64))
-        rows += of_arm
+    conditions, rows = {}, []
+    for name, chance in zip(CONDITIONS, (0.12, 0.5, 0.44), strict=True):
+        conditions[name], of_condition = summarise(name, (rng.random((300, 10)) < chance).astype(np.float64))
+        rows += of_condition
     exact = rng.poisson(8, (2, 20))
     noised = exact + rng.integers(-3, 4, (2, 20))
     cells = [CellRow(i // 4, i % 4, *(int(v) for v in (*exact[:, i], *noised[:, i]))) for i in range(20)]
-    return {"arms": arms, "rows": tuple(rows), "cells": tuple(cells), "counts": {"slot": 1400, "rewarded": 32_000}}
+    return {
+        "conditions": conditions,
+        "rows": tuple(rows),
+        "cells": tuple(cells),
+        "counts": {"slot": 1400, "rewarded": 32_000},
+    }
 
 
 @pytest.fixture(scope="session")

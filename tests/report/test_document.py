@@ -18,7 +18,7 @@ def test_every_field_of_a_result_stands_in_the_document_exactly(result, live_res
         result,
         live_result,
         make_result(cells=None, verify=None, seed=None, marks=("SHORT RUN",)),
-        make_result(cells=(), arms={}, rows=(), privacy=tuples, release_mode="tuples", sampling=0.5),
+        make_result(cells=(), conditions={}, rows=(), privacy=tuples, release_mode="tuples", sampling=0.5),
     ]
     for variant in variants:
         document = through_text(variant)
@@ -33,8 +33,8 @@ def shown(name, value):
         return {**value.values, "text": value.lines}
     if name == "rows":
         return [asdict(row) for row in value]
-    if name == "arms":
-        return {arm: asdict(summary) for arm, summary in value.items()}
+    if name == "conditions":
+        return {condition: asdict(summary) for condition, summary in value.items()}
     if name == "cells" and value is not None:
         return {column.name: [getattr(cell, column.name) for cell in value] for column in fields(CellRow)}
     if name == "verify" and value is not None:
@@ -44,8 +44,8 @@ def shown(name, value):
 
 def test_the_promised_keys_stand_in_the_document(result):
     document = through_text(result)
-    assert set(document["arms"]) == {"cold", "warm_nonprivate", "warm_private"}
-    assert all({"mean", "ci95"} <= set(arm) for arm in document["arms"].values())
+    assert set(document["conditions"]) == {"cold", "warm_nonprivate", "warm_private"}
+    assert all({"mean", "ci95"} <= set(condition) for condition in document["conditions"].values())
     assert {"epsilon", "delta", "relation", "unit", "lifetime", "deployment", "text"} <= set(document["privacy"])
     assert document["privacy"]["epsilon"] == 1.0
     assert document["counts"] == {"slot": 1400, "rewarded": 32_000}

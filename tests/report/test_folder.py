@@ -34,8 +34,8 @@ def test_results_json_is_the_document_of_the_result(written, result):
 def test_the_csv_files_hold_every_row_exactly(written, result):
     with written[1].open(newline="") as source:
         rows = list(csv.DictReader(source))
-    assert [(r["arm"], int(r["round"]), int(r["users"]), float(r["mean"]), float(r["ci95"])) for r in rows] == [
-        (r.arm, r.round, r.users, r.mean, r.ci95) for r in result.rows
+    assert [(r["condition"], int(r["round"]), int(r["users"]), float(r["mean"]), float(r["ci95"])) for r in rows] == [
+        (r.condition, r.round, r.users, r.mean, r.ci95) for r in result.rows
     ]
     with written[2].open(newline="") as source:
         cells = list(csv.DictReader(source))
@@ -51,7 +51,7 @@ def test_a_live_run_leaves_no_exact_figure_and_none_of_an_earlier_run(tmp_path, 
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"results.json", "epsilon.png", "index.html", "notes.txt"}
     document = json.loads((tmp_path / "results.json").read_text())
-    assert (document["arms"], document["rows"], document["cells"]) == ({}, [], None)
+    assert (document["conditions"], document["rows"], document["cells"]) == ({}, [], None)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, live_result):

@@ -9,7 +9,7 @@ from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.replay.report.folder import write_report
 from hushstream.replay.report.page import html
 from hushstream.replay.report.plots import plots
-from hushstream.replay.report.results import ArmSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import ConditionSummary, RoleCheck, StatedGuarantee
 
 VOID = {"meta", "img", "source", "br", "hr", "link", "input"}
 
@@ -152,20 +152,20 @@ def test_a_page_without_marks_claims_none(page):
 
 
 def test_the_outcome_gives_the_ratio_with_its_interval(make_result):
-    arms = {
-        "cold": ArmSummary(0.1205, 0.0097, 600),
-        "warm_nonprivate": ArmSummary(0.5095, 0.0124, 600),
-        "warm_private": ArmSummary(0.438, 0.0125, 600),
+    conditions = {
+        "cold": ConditionSummary(0.1205, 0.0097, 600),
+        "warm_nonprivate": ConditionSummary(0.5095, 0.0124, 600),
+        "warm_private": ConditionSummary(0.438, 0.0125, 600),
     }
-    text = words(make_result(arms=arms)).text
+    text = words(make_result(conditions=conditions)).text
     assert "earn 3.63 times what users earn who start cold (95 % interval 3.35 to 3.97)" in text
     assert "That is 86 % of what the non-private model gives" in text
     assert "0.4255 to 0.4505" in text
 
 
 def test_a_cold_mean_near_zero_gets_words_instead_of_a_ratio(make_result):
-    arms = {"cold": ArmSummary(0.0, 0.0, 9), "warm_private": ArmSummary(0.4, 0.1, 9)}
-    page = words(make_result(arms=arms))
+    conditions = {"cold": ConditionSummary(0.0, 0.0, 9), "warm_private": ConditionSummary(0.4, 0.1, 9)}
+    page = words(make_result(conditions=conditions))
     assert "has no ratio" in page.text
     assert "×" not in page.text
 

@@ -10,20 +10,20 @@ from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.results import ArmRow, ArmSummary, CellRow, RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import CellRow, ConditionRow, ConditionSummary, RoleCheck, StatedGuarantee
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.catalogue import kinds
 
-SUMMARY = ArmSummary(0.5, 0.01, 10)
+SUMMARY = ConditionSummary(0.5, 0.01, 10)
 
 
 @pytest.mark.parametrize(
     ("field", "value", "says"),
     [
-        ("arms", {"warm_nonprivate": SUMMARY}, "no warm_nonprivate arm"),
-        ("rows", (ArmRow("warm_nonprivate", 1, 10, 0.5, 0.01),), "no warm_nonprivate arm"),
-        ("arms", {"cold": SUMMARY}, "no rewards"),
-        ("rows", (ArmRow("warm_private", 1, 10, 0.5, 0.01),), "no rewards"),
+        ("conditions", {"warm_nonprivate": SUMMARY}, "no warm_nonprivate condition"),
+        ("rows", (ConditionRow("warm_nonprivate", 1, 10, 0.5, 0.01),), "no warm_nonprivate condition"),
+        ("conditions", {"cold": SUMMARY}, "no rewards"),
+        ("rows", (ConditionRow("warm_private", 1, 10, 0.5, 0.01),), "no rewards"),
         ("cells", (CellRow(0, 0, 1, 1, 2, -1),), "cells: expected none"),
         ("cells", (), "cells: expected none"),
         ("counts", {"slot": 3, "rewarded": 2}, "got rewarded"),
@@ -74,8 +74,8 @@ def test_a_count_without_a_class_is_refused_even_for_public_data(make_result):
         ({"release_mode": "none"}, "release_mode"),
         ({"system": ""}, "system"),
         ({"public_dataset": 1}, "public_dataset"),
-        ({"arms": {"lukewarm": SUMMARY}}, "lukewarm"),
-        ({"rows": (ArmRow("cold", 1, 9, 0.1, 0.1),) * 2}, "one row for each arm"),
+        ({"conditions": {"lukewarm": SUMMARY}}, "lukewarm"),
+        ({"rows": (ConditionRow("cold", 1, 9, 0.1, 0.1),) * 2}, "one row for each condition"),
         ({"counts": {"slot": -1}}, "counts.slot"),
         ({"throughput": {"seconds": math.inf}}, "throughput.seconds"),
         ({"throughput": {"seconds": -1.0}}, "throughput.seconds"),
@@ -89,10 +89,10 @@ def test_impossible_values_are_refused_by_name(make_result, changes, says):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ArmRow("cold", 0, 1, 0.1, 0.1),
-        lambda: ArmRow("cold", 1, 0, 0.1, 0.1),
-        lambda: ArmRow("cold", 1, 1, math.nan, 0.1),
-        lambda: ArmSummary(0.1, -0.1, 1),
+        lambda: ConditionRow("cold", 0, 1, 0.1, 0.1),
+        lambda: ConditionRow("cold", 1, 0, 0.1, 0.1),
+        lambda: ConditionRow("cold", 1, 1, math.nan, 0.1),
+        lambda: ConditionSummary(0.1, -0.1, 1),
         lambda: CellRow(0, 0, -1, 0, 0, 0),
         lambda: RoleCheck(-1),
         lambda: StatedGuarantee({}, ("text",)),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.results import ArmSummary
+from hushstream.replay.report.results import ConditionSummary
 from hushstream.replay.report.summaries import compare, headline, summarise
 
 
@@ -45,7 +45,7 @@ def test_one_user_alone_gives_an_interval_that_claims_nothing():
 
 
 def test_the_ratio_stands_inside_its_interval_and_touches_significance_at_its_bounds():
-    above, below = ArmSummary(0.438, 0.0125, 600), ArmSummary(0.1205, 0.0097, 600)
+    above, below = ConditionSummary(0.438, 0.0125, 600), ConditionSummary(0.1205, 0.0097, 600)
     compared = compare(above, below)
     assert compared.ratio == pytest.approx(0.438 / 0.1205)
     assert compared.low < compared.ratio < compared.high
@@ -64,17 +64,17 @@ def test_the_interval_of_a_ratio_covers_it_in_95_of_100_runs():
     below = rng.binomial(users, 0.15, runs) / users
     for a, b in zip(above, below, strict=True):
         spread = [1.959964 * (m * (1 - m) / users) ** 0.5 for m in (a, b)]
-        compared = compare(ArmSummary(a, spread[0], users), ArmSummary(b, spread[1], users))
+        compared = compare(ConditionSummary(a, spread[0], users), ConditionSummary(b, spread[1], users))
         covered += compared.low <= 3.0 <= compared.high
     assert 0.93 <= covered / runs <= 0.97
 
 
 def test_a_mean_that_cannot_be_told_from_zero_gives_no_ratio():
-    assert compare(ArmSummary(0.4, 0.01, 9), ArmSummary(0.0, 0.0, 9)) is None
-    assert compare(ArmSummary(0.4, 0.01, 9), ArmSummary(0.02, 0.02, 9)) is None
+    assert compare(ConditionSummary(0.4, 0.01, 9), ConditionSummary(0.0, 0.0, 9)) is None
+    assert compare(ConditionSummary(0.4, 0.01, 9), ConditionSummary(0.02, 0.02, 9)) is None
 
 
 def test_the_headline_needs_both_arms(make_result):
     both = make_result()
-    assert headline(both).ratio == both.arms["warm_private"].mean / both.arms["cold"].mean
-    assert headline(make_result(arms={"cold": both.arms["cold"]})) is None
+    assert headline(both).ratio == both.conditions["warm_private"].mean / both.conditions["cold"].mean
+    assert headline(make_result(conditions={"cold": both.conditions["cold"]})) is None

@@ -18,9 +18,9 @@ def shown(result, width: int = 100) -> str:
 
 def test_the_terminal_shows_arms_guarantee_speed_and_verify(result):
     text = shown(result)
-    for name, arm in zip(("cold", "warm, non-private", "warm, private"), result.arms.values(), strict=True):
+    for name, condition in zip(("cold", "warm, non-private", "warm, private"), result.conditions.values(), strict=True):
         line = next(line for line in text.splitlines() if line.strip().startswith(name + " "))
-        assert f"{arm.mean:.4f}" in line
+        assert f"{condition.mean:.4f}" in line
     assert "Warm private is" in text
     assert f"guarantee     {result.privacy.summary}" in text
     assert "demo (hosted)" in text
@@ -50,8 +50,8 @@ def test_names_are_not_read_as_markup(make_result):
 @pytest.mark.parametrize("width", [48, 60])
 def test_narrow_terminals_keep_every_figure(result, width):
     text = shown(result, width)
-    ratio = result.arms["warm_private"].mean / result.arms["cold"].mean
-    assert f"{result.arms['warm_private'].mean:.4f}" in text
+    ratio = result.conditions["warm_private"].mean / result.conditions["cold"].mean
+    assert f"{result.conditions['warm_private'].mean:.4f}" in text
     assert f"{ratio:.2f}x" in text
     assert result.config_digest in "".join(text.split())
 

@@ -12,7 +12,7 @@ from hushstream.agents.roles import all_machines
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan
+from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan
 from hushstream.replay.studies.p2b.population import BLOCK_USERS, BlockedWorld
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -67,18 +67,20 @@ def played(world, system):
 def test_two_runs_of_one_seed_decide_alike_however_many_users_act_at_once(world, system, played):
     for in_flight in (1, 7):
         again, log = play(world, system, Plan(40, 6, in_flight=in_flight))
-        for arm in ("contributors", *ARMS):
-            np.testing.assert_array_equal(again.chosen[arm], played[0].chosen[arm], err_msg=f"{arm} {in_flight}")
-            np.testing.assert_array_equal(again.rewards[arm], played[0].rewards[arm])
+        for condition in ("contributors", *CONDITIONS):
+            np.testing.assert_array_equal(
+                again.chosen[condition], played[0].chosen[condition], err_msg=f"{condition} {in_flight}"
+            )
+            np.testing.assert_array_equal(again.rewards[condition], played[0].rewards[condition])
         assert crowds(log) == crowds(played[1])
 
 
 def test_rewards_are_those_of_the_world_for_the_arms_chosen(world, played):
-    users = {"contributors": np.arange(40), **{arm: np.arange(40, 46) for arm in ARMS}}
-    for arm, numbers in users.items():
+    users = {"contributors": np.arange(40), **{condition: np.arange(40, 46) for condition in CONDITIONS}}
+    for condition, numbers in users.items():
         for round_index in range(world.rounds):
-            expected = world.rewards(numbers, round_index, played[0].chosen[arm][:, round_index].astype(np.int64))
-            np.testing.assert_array_equal(played[0].rewards[arm][:, round_index], expected)
+            expected = world.rewards(numbers, round_index, played[0].chosen[condition][:, round_index].astype(np.int64))
+            np.testing.assert_array_equal(played[0].rewards[condition][:, round_index], expected)
 
 
 def test_every_contributor_gives_one_slot_and_the_evaluated_come_too_late_for_the_release(played):
@@ -102,7 +104,7 @@ def test_the_arms_of_the_comparison_start_from_their_lines(played):
 
 def test_progress_counts_every_interaction_once(world, system):
     seen = []
-    plan = Plan(4, 2, arms=("cold",))
+    plan = Plan(4, 2, conditions=("cold",))
     result, _ = play(world, system, plan, lambda done, total, what: seen.append((done, total, what)))
     total = (4 + 2) * world.rounds
     assert [done for done, _, _ in seen] == list(range(1, total + 1))
@@ -114,7 +116,7 @@ def test_progress_counts_every_interaction_once(world, system):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"arms": ("cold", "hot")}, "arms: expected some of .*, got hot"),
+        ({"conditions": ("cold", "hot")}, "conditions: expected some of .*, got hot"),
         ({"contributors": -1}, "expected at least one user"),
         ({"contributors": 0, "evaluated": 0}, "expected at least one user"),
         ({"in_flight": 0}, "expected in_flight"),

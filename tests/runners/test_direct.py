@@ -39,12 +39,12 @@ async def live(rigs, client, users, first=0, last=3):
     await asyncio.gather(*(one(user) for user in users))
 
 
-async def play(rigs, system, log, users, seal=True, **rounds):
+async def play(rigs, system, log, users, phase_end=True, **rounds):
     driver = driver_of(system, log)
     async with Client(DirectEventLog(log, driver, 2)) as client:
         await live(rigs, client, users, **rounds)
-        if seal:
-            await client.seal(0)
+        if phase_end:
+            await client.end_phase(0)
     return driver
 
 
@@ -84,8 +84,8 @@ async def test_a_driver_on_an_existing_log_resumes_and_writes_nothing_again(rigs
 async def test_a_conversation_cut_in_two_by_a_restart_ends_as_if_it_had_not_been(rigs, system):
     straight, cut = MemoryLog(), MemoryLog()
     await play(rigs, system, straight, USERS)
-    for first, last, seal in ((0, 1, False), (1, 2, False), (2, 3, True)):
-        await play(rigs, system, cut, USERS, seal, first=first, last=last)
+    for first, last, phase_end in ((0, 1, False), (1, 2, False), (2, 3, True)):
+        await play(rigs, system, cut, USERS, phase_end, first=first, last=last)
     assert decided(cut) == decided(straight)
     for topic in ("reports", "crowds"):
         assert contents(cut, topic) == contents(straight, topic)

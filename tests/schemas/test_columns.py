@@ -50,33 +50,33 @@ def log(*values: bytes) -> list[tuple[int, int, bytes]]:
     return [(100 + at, 5_000 + at, value) for at, value in enumerate(values)]
 
 
-def test_events_batches_and_seals_keep_their_order_around_bad_records():
-    seal = encode("Seal", {"phase": 7, "origin": -1, "config_digest": CONFIG})
+def test_events_batches_and_phase_ends_keep_their_order_around_bad_records():
+    phase_end = encode("Seal", {"phase": 7, "origin": -1, "config_digest": CONFIG})
     contexts = np.stack([X, X * np.float32(np.nan), X + 1])
     found = gather_contexts(
         log(
             event("a", context=X * 2),
-            encode_context_batch(["b", "c", "d"], ["v"] * 3, contexts, line="cold", baselines=[1, 2, -1]),
+            encode_context_batch(["b", "c", "d"], ["v"] * 3, contexts, track="cold", baselines=[1, 2, -1]),
             b"garbage",
-            seal,
+            phase_end,
             event("e", eligible=b"\x01\x02", baseline=9, after_click=4),
             feedback(),
-            seal,
+            phase_end,
         ),
         D,
         K,
     )
     assert found.event_ids == ["a", "b", "d", "e"]
     assert found.users == ["u", "v", "v", "u"]
-    assert found.lines == ["private", "cold", "cold", "private"]
+    assert found.tracks == ["private", "cold", "cold", "private"]
     assert found.contexts.tolist() == [(X * 2).tolist(), X.tolist(), (X + 1).tolist(), X.tolist()]
     assert found.eligible == [b"", b"", b"", b"\x01\x02"]
     assert found.baselines == [-1, 1, -1, 9]
     assert found.after_clicks == [-1, -1, -1, 4]
     assert list(zip(found.offsets, found.rows, strict=True)) == [(100, 0), (101, 0), (101, 2), (104, 0)]
     assert found.timestamps_ms == [5000, 5001, 5001, 5004]
-    assert [(mark.position, mark.offset, mark.phase) for mark in found.seals] == [(3, 103, 7), (4, 106, 7)]
-    assert found.seals[0][3:] == (5003, -1, CONFIG, -1)
+    assert [(mark.position, mark.offset, mark.phase) for mark in found.phase_ends] == [(3, 103, 7), (4, 106, 7)]
+    assert found.phase_ends[0][3:] == (5003, -1, CONFIG, -1)
     assert found.rejects == [
         Reject(101, 1, Reason.NOT_FINITE),
         Reject(102, -1, Reason.NOT_SINGLE_OBJECT),
@@ -95,7 +95,7 @@ def test_contexts_are_one_contiguous_float32_array():
 def test_nothing_gives_empty_columns():
     found = gather_contexts([], D, K)
     assert found.contexts.shape == (0, D)
-    assert found.event_ids == found.seals == found.rejects == []
+    assert found.event_ids == found.phase_ends == found.rejects == []
     assert gather_contexts(log(batch(event_ids=[], users=[], contexts=b"")), D, K).rejects == []
     assert gather_feedback([]).rewards == []
 
@@ -111,8 +111,8 @@ def test_nothing_gives_empty_columns():
         (event(user=""), Reason.EMPTY_ID),
         (event(event_id="x" * 129), Reason.ID_TOO_LONG),
         (event(user="é" * 65), Reason.ID_TOO_LONG),
-        (event(line=""), Reason.BAD_LINE),
-        (event(line="l" * 129), Reason.BAD_LINE),
+        (event(line=""), Reason.BAD_TRACK),
+        (event(line="l" * 129), Reason.BAD_TRACK),
         (event(eligible=b"\x01\x00\x00"), Reason.WRONG_MASK_LENGTH),
         (event(eligible=b"\x01\x04"), Reason.UNKNOWN_ARM),
         (event(eligible=b"\x00\x00"), Reason.NO_ELIGIBLE_ARM),
@@ -144,7 +144,7 @@ def test_the_longest_ids_and_a_full_mask_are_accepted():
         ({"eligible": b"\x01\x01\x01"}, Reason.COLUMNS_DISAGREE),
         ({"baselines": bytes(4)}, Reason.COLUMNS_DISAGREE),
         ({"after_clicks": bytes(8)}, Reason.COLUMNS_DISAGREE),
-        ({"line": ""}, Reason.BAD_LINE),
+        ({"line": ""}, Reason.BAD_TRACK),
     ],
 )
 def test_a_batch_that_is_bad_as_a_whole_is_one_reject(change, reason):
@@ -178,7 +178,7 @@ context_rows = st.lists(
 
 def context_table(found: ContextColumns) -> list[tuple[Any, ...]]:
     vectors = [row.tobytes() for row in found.contexts]
-    columns = (found.event_ids, found.users, found.lines, vectors, found.eligible)
+    columns = (found.event_ids, found.users, found.tracks, vectors, found.eligible)
     return list(zip(*columns, found.baselines, found.after_clicks, strict=True))
 
 
@@ -310,9 +310,9 @@ def test_a_writer_cannot_pack_a_number_that_its_column_would_wrap():
 def test_damaged_records_become_rejects_and_nothing_raises():
     rng = np.random.default_rng(20260102)
     masked = encode_context_batch(["a", "b"], ["u", "v"], np.ones((2, D)), eligible=[FULL, b"\1\0"])
-    seal = encode("Seal", {"phase": 7, "origin": -1, "config_digest": CONFIG})
+    phase_end = encode("Seal", {"phase": 7, "origin": -1, "config_digest": CONFIG})
     shown = encode_feedback_batch([0, 1], ["a", "b"], ["u", "v"], [1, 2], [0.0, 0.5])
-    sources = [event(), batch(), masked, seal, feedback(), shown]
+    sources = [event(), batch(), masked, phase_end, feedback(), shown]
     values = []
     for _ in range(12_000):
         value = bytearray(sources[int(rng.integers(len(sources)))])
@@ -326,5 +326,5 @@ def test_damaged_records_become_rejects_and_nothing_raises():
     assert np.isfinite(contexts.contexts).all()
     assert {r.reason for r in contexts.rejects} >= {Reason.TRUNCATED, Reason.MALFORMED, Reason.NOT_FINITE}
     assert all(0.0 <= reward <= 1.0 for reward in clicks.rewards)
-    for accepted in (contexts.event_ids, contexts.rejects, contexts.seals, clicks.event_ids, clicks.rejects):
+    for accepted in (contexts.event_ids, contexts.rejects, contexts.phase_ends, clicks.event_ids, clicks.rejects):
         assert len(accepted) > 100

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hushstream.engine.declaration import readers, writers
+from hushstream.engine.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
@@ -232,15 +232,15 @@ def test_what_leaves_the_edge_holds_no_event_and_no_user(kind):
     [
         (P2B, "learner", ("contexts", "clicks", "decisions")),
         (P2B, "shuffler", ("reports", "journal-shuffler")),
-        (P2B, "lines", ("crowds", "interactions", "models")),
+        (P2B, "tracks", ("crowds", "interactions", "models")),
         (COLIN, "learner", ("contexts", "clicks", "decisions")),
         (COLIN, "counter", ("rewards", "journal-counter")),
-        (COLIN, "lines", ("releases", "models")),
+        (COLIN, "tracks", ("releases", "models")),
         (PDAP, "learner", ("contexts", "clicks", "decisions")),
         (PDAP, "counter", ("outcomes", "journal-counter")),
-        (PDAP, "lines", ("releases", "models")),
+        (PDAP, "tracks", ("releases", "models")),
         (PDOL, "learner", ("records", "predictions")),
-        (PDOL, "lines", ("releases", "models")),
+        (PDOL, "tracks", ("releases", "models")),
     ],
 )
 def test_topics_that_meet_in_one_role_have_the_same_partitions(kind, count, names):

@@ -156,28 +156,28 @@ def test_the_attacker_knows_what_slots_hold_and_all_slots_of_a_span_leave_togeth
     assert len(set(in_clear.contents)) >= 10
 
 
-def test_among_slots_of_equal_content_he_is_at_chance(in_clear, tried):
+def test_among_slots_of_equal_content_they_are_at_chance(in_clear, tried):
     verdict = tried(in_clear)
     assert at_chance(verdict), verdict
 
 
-def test_among_sealed_slots_he_is_at_chance_whatever_they_hold(sealed, tried):
+def test_among_sealed_slots_they_are_at_chance_whatever_they_hold(sealed, tried):
     verdict = tried(sealed, equal_content=False)
     assert at_chance(verdict), verdict
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_without_one_rule_he_tells_slots_of_equal_content_apart(in_clear, tried, rule):
+def test_without_one_rule_an_attacker_tells_slots_of_equal_content_apart(in_clear, tried, rule):
     verdict = tried(in_clear, off=rule)
     assert verdict.chance() < FALSE_ALARM, verdict
 
 
-def test_without_padding_he_tells_sealed_slots_apart_by_their_size(sealed, tried):
+def test_without_padding_an_attacker_tells_sealed_slots_apart_by_their_size(sealed, tried):
     verdict = tried(sealed, off="size", equal_content=False)
     assert verdict.chance() < FALSE_ALARM, verdict
 
 
-def test_where_each_slot_leaves_for_itself_he_tells_them_apart_by_time(rigs, attacker, tried, monkeypatch):
+def test_where_each_slot_leaves_for_itself_an_attacker_tells_them_apart_by_time(rigs, attacker, tried, monkeypatch):
     monkeypatch.setattr(LearnerMachine, "settled", lambda self, due_ms, now_ms: now_ms >= due_ms + self.settle_ms)
     verdict = tried(play(rigs, attacker, sealed=False))
     assert verdict.chance() < FALSE_ALARM, verdict

@@ -42,7 +42,7 @@ def sent(rigs, system: P2BSystem) -> list[bytes]:
     rig = rigs.LearnerRig(system)
     for number in range(8):
         rig.interact(f"user-{number}", 3, number % 2)
-    rig.seal()
+    rig.end_phase()
     return [output.value for output in rig.fold().releases("reports")]
 
 
@@ -132,7 +132,7 @@ def three_minutes(rigs, system: P2BSystem) -> Any:
     for number in range(12):
         rig.interact(f"user-{number}", 3, number % 2)
         if number % 4 == 3:
-            rig.seal(number // 4)
+            rig.end_phase(number // 4)
             rig.fold()
             rig.wait(60)
     return rig

@@ -20,7 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.faults import faults_of
 from hushstream.agents.yaml_file import KeyLines, read_yaml_lines
-from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts, DeclarationError, Given, Kind, System
+from hushstream.engine.artefacts import PUBLIC_DATASET, Artefacts, Given
+from hushstream.engine.declaration import Kind, System
+from hushstream.engine.role import DeclarationError
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring

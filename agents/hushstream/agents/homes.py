@@ -1,4 +1,4 @@
-"""The home partitions that a worker owns: taken up after a rebalance, given up before the next."""
+"""The home partitions that a worker owns: started when they are assigned, stopped when revoked."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class Homes:
 
     @property
     def occupied(self) -> bool:
-        """Whether some partition is owned (running or stopped), or being taken up or given up."""
+        """Whether some partition is owned (running or stopped), or being assigned or revoked."""
         return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
 
-    async def take_up(self) -> None:
+    async def on_assigned(self) -> None:
         """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""
         self._epoch += 1
         epoch = self._epoch
@@ -98,7 +98,7 @@ class Homes:
             self._show()
             await self._bring_up(sorted(homes - self.drivers.keys()), epoch)
 
-    async def give_up(self, *, snapshot: bool) -> None:
+    async def on_revoked(self, *, snapshot: bool) -> None:
         """Stop folding everywhere, wait for what is on its way, commit it; nothing is flushed early."""
         self._epoch += 1
         async with self._lock:

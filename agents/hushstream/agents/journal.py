@@ -148,6 +148,6 @@ async def _offset_of(append: Append) -> int:
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """Mark a failure as seen: `confirm` judges it, and nobody needs it once the partition was given up."""
+    """Mark a failure as seen: `confirm` judges it, and nobody needs it once the partition was revoked."""
     if not future.cancelled():
         future.exception()

@@ -10,21 +10,13 @@ from functools import partial
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.worker import Reporting
-from hushstream.engine.declaration import (
-    ChainedMachine,
-    Role,
-    RoleKeys,
-    System,
-    inputs_of,
-    role_of,
-    topic_of,
-    writers,
-    writes_of,
-)
+from hushstream.engine.declaration import System, role_of, topic_of
+from hushstream.engine.flows import inputs_of, writers, writes_of
 from hushstream.engine.live import require_private
 from hushstream.engine.machine import Machine
 from hushstream.engine.outcomes import Refusal
 from hushstream.engine.published_state import PUBLIC_RING
+from hushstream.engine.role import ChainedMachine, Role, RoleKeys
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas import codec

@@ -42,7 +42,7 @@ class Contact:
     def fetch_age(self, sources: Iterable[TP]) -> float:
         """Seconds since the oldest of the last answers to fetches of these partitions; 0 where none is to be fetched.
 
-        While partitions are taken up or given up nothing is fetched, however long that takes.
+        While partitions are assigned or revoked nothing is fetched, however long that takes.
         """
         consumer = self._consumer()
         if consumer is None or not self._app.consumer.flow_active:

@@ -187,7 +187,7 @@ class RoleWorker:
         await self._stop.wait()
         self._stopping = True
         if self._failure is None or isinstance(self._failure, DatadirUnusable):
-            await self._homes.give_up(snapshot=self._failure is None)
+            await self._homes.on_revoked(snapshot=self._failure is None)
         with self._end_in_time(self._failure):
             await self._leave(started, standing)
 
@@ -209,12 +209,12 @@ class RoleWorker:
             except OSError as error:
                 self._fatal(DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}"))
                 return
-            await self._homes.take_up()
+            await self._homes.on_assigned()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
         """The group's protocol is eager: all partitions go, and some come back."""
         if not self._stopping:
-            await self._homes.give_up(snapshot=False)
+            await self._homes.on_revoked(snapshot=False)
             collect_whole()
 
     async def _watch_app(self, started: asyncio.Task[None]) -> None:

@@ -11,7 +11,7 @@ from hushstream.engine.requests import (
     RequestRefused,
     UnknownArm,
     UnknownEvent,
-    UnknownLine,
+    UnknownTrack,
     UnknownUser,
 )
 
@@ -29,7 +29,7 @@ __all__ = [
     "SyncClient",
     "UnknownArm",
     "UnknownEvent",
-    "UnknownLine",
+    "UnknownTrack",
     "UnknownUser",
     "connect",
     "connect_records",

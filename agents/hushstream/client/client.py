@@ -74,7 +74,7 @@ class Client:
         self,
         log: EventLog,
         *,
-        line: str | None = None,
+        track: str | None = None,
         schema_generation: int = FIRST_GENERATION,
         rules: ContextRules | None = None,
         party: str = "",
@@ -83,7 +83,7 @@ class Client:
 
         Args:
             log: where records go, and decisions come from.
-            line: the shared model that new users start from; by default "private", or what is the party's.
+            track: the shared model that new users start from; by default "private", or what is the party's.
             schema_generation: in which records are written (`hushstream.schemas.catalogue`).
             rules: what the deployment takes (`System.requests`), to refuse the rest before it is sent; without them
                 that is known only when the learner has refused it.
@@ -95,7 +95,7 @@ class Client:
         self._log = log
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
-        self._line = line or party or "private"
+        self._track = track or party or "private"
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
@@ -133,7 +133,7 @@ class Client:
         eligible: Sequence[int] | None = None,
         baseline: int | None = None,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - the timeout has a meaning of its own: the baseline
-        line: str | None = None,
+        track: str | None = None,
     ) -> Decision:
         """Ask which arm to show.
 
@@ -151,10 +151,10 @@ class Client:
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
                 question is then not sent, but for one a second that asks whether somebody is there again.
             timeout: seconds; None waits for ever.
-            line: the shared model this user starts from, when not the client's default.
+            track: the shared model this user starts from, when not the client's default.
 
         Raises:
-            BadContext, UnknownArm, UnknownUser, UnknownLine: the deployment's rules refuse it; it was not sent.
+            BadContext, UnknownArm, UnknownUser, UnknownTrack: the deployment's rules refuse it; it was not sent.
             UnknownEvent: the event id is another user's.
             RequestRefused: the learner refused it, and there is no baseline.
             DecisionTimeout: no answer in time and no baseline.
@@ -167,7 +167,7 @@ class Client:
         question = self._waiting.get(event_id)
         silent = baseline is not None and self._is_silent(user)
         if question is None:
-            value = self._context(event_id, user, context, eligible, baseline, line)
+            value = self._context(event_id, user, context, eligible, baseline, track)
             if silent and not self._probes(user):
                 return self._unasked(event_id, user, baseline)
             question = self._ask(event_id, user, value)
@@ -211,7 +211,7 @@ class Client:
             raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
 
-    async def seal(self, phase: int) -> None:
+    async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
 
         Sent to all partitions, behind everything this client has had acknowledged.
@@ -297,14 +297,14 @@ class Client:
         context: ArrayLike,
         eligible: Sequence[int] | None,
         baseline: int | None,
-        line: str | None,
+        track: str | None,
     ) -> bytes:
         for name, text in (("event_id", event_id), ("user", user)):
             require_id(name, text)
         vector, mask = vector_of(context), mask_of(eligible)
-        line = self._line if line is None else line
+        track = self._track if track is None else track
         if self._rules is not None:
-            self._rules.check_context(user, line, vector, eligible, baseline)
+            self._rules.check_context(user, track, vector, eligible, baseline)
         if baseline is not None and (baseline < 0 or (eligible is not None and baseline not in eligible)):
             raise UnknownArm("baseline: expected one of the eligible arms, numbered from 0")
         return codec.encode(
@@ -312,7 +312,7 @@ class Client:
             {
                 "event_id": event_id,
                 "user": user,
-                "line": line,
+                "line": track,
                 "context": vector.tobytes(),
                 "eligible": mask,
                 "baseline": -1 if baseline is None else baseline,

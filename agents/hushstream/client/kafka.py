@@ -237,7 +237,7 @@ def connect(
     deployment: str | Path,
     *,
     prefix: str | None = None,
-    line: str | None = None,
+    track: str | None = None,
     security: Security | None = None,
     schema_generation: int = FIRST_GENERATION,
     party: str = "",
@@ -250,7 +250,7 @@ def connect(
             are public, and are all that is read): what it does not take is then refused before it is sent. Or the
             deployment's name: such requests are refused when its learner has seen them.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
-        line: the shared model that new users start from; by default "private", or what is the party's.
+        track: the shared model that new users start from; by default "private", or what is the party's.
         security: SASL and TLS.
         schema_generation: in which records are written (`hushstream.schemas.catalogue`).
         party: whose users these are, where each party of the deployment has its own: a vendor of P-DAP.
@@ -265,7 +265,7 @@ def connect(
         name, digest, rules = system.config.deployment, system.digest, system.requests
     prefix = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=digest)
-    return Client(log, line=line, schema_generation=schema_generation, rules=rules, party=party)
+    return Client(log, track=track, schema_generation=schema_generation, rules=rules, party=party)
 
 
 def read_deployment(folder: Path, topics: Conversation, party: str = "") -> System:

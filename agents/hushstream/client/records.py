@@ -311,7 +311,7 @@ class RecordClient:
                 value = encode_label_batch(*told, [labels[place] for place in part], schema_generation=self._generation)
                 await self._log.append("records", home, value)
 
-    async def seal(self, phase: int) -> None:
+    async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): all open slots are counted, and a version of the model follows."""
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": -1}
         value = codec.encode("Seal", fields, self._generation)

@@ -58,10 +58,10 @@ class SyncClient:
         eligible: Sequence[int] | None = None,
         baseline: int | None = None,
         timeout: float | None = 5.0,
-        line: str | None = None,
+        track: str | None = None,
     ) -> Decision:
         """See `Client.decide`."""
-        return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, line))
+        return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, track))
 
     def shown(self, event_id: str, user: str, arm: int) -> None:
         """See `Client.shown`."""
@@ -71,9 +71,9 @@ class SyncClient:
         """See `Client.reward`."""
         self._run(self._client.reward(event_id, user, arm, reward))
 
-    def seal(self, phase: int) -> None:
-        """See `Client.seal`."""
-        self._run(self._client.seal(phase))
+    def end_phase(self, phase: int) -> None:
+        """See `Client.end_phase`."""
+        self._run(self._client.end_phase(phase))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         if not self._thread.is_alive():

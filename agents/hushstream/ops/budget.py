@@ -151,7 +151,7 @@ class Budget:
             "ok": self.ok,
             "complete": not self.lost,
             **({} if self.lost else self._spent()),
-            "lifetime": {"slots": lifetime.slots, "devices": lifetime.devices, **_amounts(lifetime.cost)},
+            "lifetime": {"units": lifetime.units, "devices": lifetime.devices, **_amounts(lifetime.cost)},
             "private_as_stated": self.private_as_stated,
             "budgets": [one.as_json() for one in self.facts],
             "problems": [problem.as_json() for problem in self.problems],
@@ -181,7 +181,7 @@ class Budget:
         lines += _table((*self.deployments, *_grouped(self.charges)))
         lines += [
             f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
-            f"A user's lifetime allows {lifetime.slots} units on each device: {lifetime.cost}.",
+            f"A user's lifetime allows {lifetime.units} units on each device: {lifetime.cost}.",
             f"Entries: {sum(self.by_mechanism.values())}, and {self.repeated} repeats that cost nothing.",
         ]
         if not self.private_as_stated:

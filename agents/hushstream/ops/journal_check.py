@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hushstream.engine.chain import BEGINNING, CHAIN_BYTES, Digester
+from hushstream.engine.chain import BEGINNING, CHAIN_BYTES
+from hushstream.engine.digests import Digester
 from hushstream.engine.machine import (
     InputRange,
     InputRecord,

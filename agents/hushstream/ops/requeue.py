@@ -25,8 +25,8 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.logs import LogReader
-from hushstream.engine.chain import Digester, PublicDigester
 from hushstream.engine.declaration import System
+from hushstream.engine.digests import Digester, PublicDigester
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, told

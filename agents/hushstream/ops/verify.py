@@ -13,9 +13,10 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import MachineMaker, role_topics, role_work
-from hushstream.engine.chain import Digester, PublicDigester
-from hushstream.engine.declaration import Role, System, role_of, topic_of
+from hushstream.engine.declaration import System, role_of, topic_of
+from hushstream.engine.digests import Digester, PublicDigester
 from hushstream.engine.machine import TopicPartition
+from hushstream.engine.role import Role
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified

@@ -2,7 +2,7 @@
 
 Each block is a digit tree of `hushstream.counting.tree` with a leaf clock and node addresses of its own (the
 address's cell is the block's number), held in arrays over all blocks. Within a batch the leaves of one block are
-summed into one leaf of it: a sealed batch.
+summed into one leaf of it: a closed batch.
 
 Privacy: the factorisation of all blocks together is block-diagonal, and the proof of `counting.counter` holds for
 it as it stands: a leaf is in ``levels`` nodes, all of its own block, and the releases of all blocks before it do

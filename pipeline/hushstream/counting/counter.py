@@ -1,6 +1,6 @@
 """One interface for every counter: a plan (what is promised, at which error) and the counter that runs it.
 
-A leaf is one integer vector: one event, or one sealed batch. After t leaves a counter can release their sum
+A leaf is one integer vector: one event, or one closed batch. After t leaves a counter can release their sum
 plus noise. All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a
 release is too: asking twice, or after a crash, gives the same bytes. Where a node is drawn over the history of its
 leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise, so the z below are one draw each for
@@ -284,7 +284,7 @@ class Counter(ABC):
             self._sum += column_sums(leaves)
             self.leaves += len(leaves)
 
-    def seal(self, events: NDArray[np.int64], origin: bytes = b"") -> None:
+    def add_batch(self, events: NDArray[np.int64], origin: bytes = b"") -> None:
         """Take a whole batch of events as *one* leaf: one step of the horizon, and the fastest way.
 
         Each event is in one leaf still, so the sensitivity is that of an event.

@@ -1,7 +1,7 @@
 """Learners whose decisions wait for their reward: a row leaves when it has settled, whatever was rewarded.
 
-A row leaves when the settle time of its decision has passed in log time, or at a seal, if its arm was on screen; its
-reward is 0 if none came by then. So whether a row leaves depends on what was shown alone: a reward, or the lack of
+A row leaves when the settle time of its decision has passed in log time, or at a phase end, if its arm was on screen;
+its reward is 0 if none came by then. So whether a row leaves depends on what was shown alone: a reward, or the lack of
 one, moves the number in its own row and nothing else. That holds for feedback before its context, too
 (`hushstream.engine.shown_feedback`).
 """
@@ -23,9 +23,9 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
 
 _EARLY: dict[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
-    EarlyOutcome.WAITS: Outcome.PARKED,
+    EarlyOutcome.WAITS: Outcome.EARLY_FEEDBACK,
     EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
+    EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
     EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
 

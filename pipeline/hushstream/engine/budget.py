@@ -10,7 +10,7 @@ price pays for. The *deployment* scope of the partition
 Which charges add up, and which lie side by side:
 
 * A trusted counter of rewards: an epoch that begins because inputs changed noises all rewards before it anew, so those
-  compose sequentially: each is charged to the deployment scope. One that a turned key begins takes new rewards alone
+  compose sequentially: each is charged to the deployment scope. One that a key rotation begins takes new rewards alone
   and lies beside the one before. There is one counter, so one partition.
 * A counter for each user, in the learners: one epoch a partition. A user's contexts and clicks are in the partition
   of their hash, so partitions hold different users, and each has the whole limit (parallel composition; McSherry
@@ -109,7 +109,7 @@ class Place(NamedTuple):
         epoch: of the noise; it never falls.
         window: where every window is charged for itself, its number; it never falls.
         redraw: how often noise was drawn anew, until then, over units that had been released, or may have been: their
-            lives pay again. An epoch that a turned key begins draws none over them, so it redraws nothing.
+            lives pay again. An epoch that a key rotation begins draws none over them, so it redraws nothing.
         doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
     """
 

@@ -14,21 +14,12 @@ give other releases than the journal says, so a journal that was begun under one
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from hushstream.engine.machine import (
-    InputRange,
-    InputRecord,
-    InputSlice,
-    JournalEntry,
-    OffChain,
-    Output,
-    TopicPartition,
-)
+from hushstream.engine.digests import DIGEST_BYTES, Digester
+from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -36,7 +27,7 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
-CHAIN_BYTES = 16
+CHAIN_BYTES = DIGEST_BYTES
 """Every journal record ends with its chain digest (a fixed16, the last field of its schema)."""
 
 CHAIN_STATE = {
@@ -73,36 +64,6 @@ class NewerJournal(HushstreamError):
     """The journal holds a record that this release cannot read: a newer one has worked here."""
 
 
-class Digester(Protocol):
-    """A digest of 16 bytes over chunks; keyed where the content is private."""
-
-    def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """Digest length-prefixed ``chunks`` for one stated ``purpose``."""
-
-    @property
-    def key_id(self) -> bytes:
-        """8 bytes that name the key."""
-
-    @property
-    def reproducible(self) -> bool:
-        """True for keys made from a seed: nothing under them is private."""
-
-
-class PublicDigester:
-    """Digests without a key, for roles that hold none and journal public values only."""
-
-    key_id = bytes(8)
-    reproducible = False
-
-    def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """Digest length-prefixed ``chunks``; ``purpose`` separates uses."""
-        hasher = hashlib.blake2b(digest_size=CHAIN_BYTES, person=purpose.encode()[:16])
-        for chunk in chunks:
-            hasher.update(len(chunk).to_bytes(8, "little"))
-            hasher.update(chunk)
-        return hasher.digest()
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Whose journal it is: compared with the genesis record before anything else is read."""
@@ -111,43 +72,6 @@ class Identity:
     deployment: str
     config_digest: bytes
     journal: TopicPartition
-
-
-def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
-    """Digest input slices: names, ranges, offsets, log times and values (16 bytes, order-sensitive)."""
-    chunks: list[bytes] = []
-    for part in slices:
-        records = part.records
-        n = len(records)
-        chunks.append(f"{part.topic}/{part.partition}/{part.low}/{part.high}".encode())
-        chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
-        chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
-        chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))
-        chunks.append(b"".join([record.value for record in records]))
-    return digester.digest("input", *chunks)
-
-
-def extend_digest(digester: Digester, previous: bytes, record: InputRecord) -> bytes:
-    """Continue a running digest by one record, so that batch boundaries do not matter."""
-    return digester.digest("running", previous, struct.pack("<qq", record.offset, record.timestamp_ms), record.value)
-
-
-def running_digest(digester: Digester, slices: Sequence[InputSlice]) -> bytes:
-    """`extend_digest` over all records of the slices, from the start of a journal record's range."""
-    digest = _BLANK
-    for part in slices:
-        for record in part.records:
-            digest = extend_digest(digester, digest, record)
-    return digest
-
-
-def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
-    """Digest what will be released, in order (16 bytes)."""
-    chunks: list[bytes] = []
-    for output in outputs:
-        chunks.append(f"{output.topic}/{output.partition}".encode())
-        chunks.append(output.value)
-    return digester.digest("release", *chunks)
 
 
 def head_fields(

@@ -13,31 +13,23 @@ from typing import Any, Protocol
 import numpy as np
 
 from hushstream.engine.budget import Place
-from hushstream.engine.chain import (
-    Chain,
-    Identity,
-    digest_outputs,
-    digest_records,
-    head_fields,
-    ranges_of,
-)
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.deciding_fold import DecisionFold, Journaled
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
     Awaited,
-    InputRange,
     InputSlice,
-    JournalEntry,
-    Output,
     ReplayMismatch,
     Step,
     TopicPartition,
 )
 from hushstream.engine.models import ModelReader
 from hushstream.engine.named_clicks import NamedClicks
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.engine.system import DecidingCore
@@ -68,10 +60,10 @@ class HoldsEarlyFeedback(Protocol):
         """Drop what a user's feedback left here."""
 
     def all(self) -> Iterable[FeedbackRow]:
-        """Everything that waits; parked in this order it waits as it did."""
+        """Everything that waits; taken in this order it waits as it did."""
 
 
-class DecisionRole(ABC):
+class DecisionRole(OwnsJournal, ABC):
     """The part of `Machine` that follows from two input logs of one partition, and what a learner remembers of them.
 
     Attributes:
@@ -80,12 +72,12 @@ class DecisionRole(ABC):
         arms: how many arms there are.
         key: of the edge zone.
         chain: of the journal.
-        models: readers of the lines of published models.
+        models: readers of the tracks of published models.
         read: up to which offset each input was folded.
         past: what was decided for the latest events.
         settle_ms: how long, in log time, what falls due must settle.
         due: (log time of a decision, event or user) of all that settles later, oldest first.
-        now_ms: the highest log time of a context or seal so far; a lower one counts as this one.
+        now_ms: the highest log time of a context or phase end so far; a lower one counts as this one.
         last_click_ms: log time of the youngest click folded.
         float_ties: see `Machine.float_ties`.
         epoch: of the noise of what is released from here.
@@ -108,7 +100,7 @@ class DecisionRole(ABC):
             system: the deployment.
             partition: of contexts and clicks.
             key: of the edge zone.
-            models: readers of the lines of published models, by line.
+            models: readers of the tracks of published models, by track.
             early: where feedback waits for its context.
             remembered_events: how many past events are known again.
             settle_ms: how long what falls due must settle, at least.
@@ -204,21 +196,9 @@ class DecisionRole(ABC):
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
-
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {**self.read, **{reader.topic: reader.position for reader in self.models}}
@@ -226,13 +206,6 @@ class DecisionRole(ABC):
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
         return dict(self.read)
-
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: a learner needs none."""
-        return None
 
     # Which part of what arrived may be folded.
 

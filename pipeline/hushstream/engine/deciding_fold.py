@@ -3,9 +3,9 @@
 The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
 record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
 (``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
-is done when a context or a seal brings it (`DecisionFold._advance`), never by a click: clicks, or the lack of them,
-move nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged by its
-own log time against the deadline of its decision.
+is done when a context or a phase end brings it (`DecisionFold._advance`), never by a click: clicks, or the lack of
+them, move nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged
+by its own log time against the deadline of its decision.
 
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
 left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
@@ -36,7 +36,7 @@ from hushstream.engine.spending import Asked, Spending
 from hushstream.engine.turns import NEVER_MS, ClickTurns, ModelTurns
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
-from hushstream.schemas.columns import ForgetMark, SealMark
+from hushstream.schemas.columns import ForgetMark, PhaseEndMark
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
 
     @abstractmethod
     def _close_phase(self, phase: int) -> None:
-        """Pass a seal on, when all that was due before it has been sent."""
+        """Pass a phase end on, when all that was due before it has been sent."""
 
     @abstractmethod
     def _give_up(self, user: str) -> None:
@@ -146,7 +146,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         machine.read[machine.contexts_topic, machine.partition] = contexts.high
 
     def _hear_until(self, log_time_ms: int, after_click: int) -> None:
-        """Take what comes before a context or seal of this log time that names this click."""
+        """Take what comes before a context or phase end of this log time that names this click."""
         machine, clicks = self._machine, self._clicks
         while self._models.next_ms <= log_time_ms:
             for click in clicks.take(self._models.next_ms):
@@ -217,14 +217,14 @@ class DecisionFold(ABC, Generic[LearnerT]):
     def _decide_piece(self, part: InputSlice, decoded: DecodedContexts) -> None:
         columns, rows = decoded.columns, decoded.rows_of(part)
         done = rows.start
-        marks: list[SealMark | ForgetMark] = [*columns.seals, *columns.forgets]
+        marks: list[PhaseEndMark | ForgetMark] = [*columns.phase_ends, *columns.forgets]
         for mark in sorted(marks, key=attrgetter("offset")):
             if not part.low <= mark.offset < part.high:
                 continue
             self._decide_rows(decoded, done, mark.position, part)
             done = mark.position
-            if isinstance(mark, SealMark):
-                self._seal(mark, part)
+            if isinstance(mark, PhaseEndMark):
+                self._phase_end(mark, part)
             else:
                 self._forget(mark, part)
         self._decide_rows(decoded, done, rows.stop, part)
@@ -288,9 +288,9 @@ class DecisionFold(ABC, Generic[LearnerT]):
         self._policies.append(policy)
         self._versions.append(answer.model_version)
 
-    # Seals and erasures, and what is refused.
+    # Phase ends and erasures, and what is refused.
 
-    def _seal(self, mark: SealMark, part: InputSlice) -> None:
+    def _phase_end(self, mark: PhaseEndMark, part: InputSlice) -> None:
         machine = self._machine
         now_ms = max(mark.timestamp_ms, machine.now_ms)
         self._hear_until(now_ms, mark.after_click)
@@ -306,7 +306,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
             self._settle(machine.due.popleft()[1])
         self._send(mark.phase)
         self._close_phase(mark.phase)
-        self.counts[Outcome.SEAL] += 1
+        self.counts[Outcome.PHASE_END] += 1
 
     def _forget(self, mark: ForgetMark, part: InputSlice) -> None:
         """Give up a user's state, and take their name out of what is remembered of events."""
@@ -326,7 +326,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
         self.counts[Outcome.FORGOTTEN] += 1
 
     def _refuse(self, reason: str, part: InputSlice, offset: int, row: int) -> None:
-        """A dead letter; a record of an earlier batch (a parked click) is known by its place alone."""
+        """A dead letter; a record of an earlier batch (early feedback) is known by its place alone."""
         machine = self._machine
         place = bisect_left(part.records, offset, key=attrgetter("offset"))
         found = place < len(part.records) and part.records[place].offset == offset

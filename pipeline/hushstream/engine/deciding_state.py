@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
-from hushstream.engine.state_parts import OWNER, PARKED, PAST, array, dump_owner, restore_owner
+from hushstream.engine.state_parts import EARLY_FEEDBACK, OWNER, PAST, array, dump_owner, restore_owner
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ PLACE = {
 }
 """Avro fields: whose state it is, and how far it has come."""
 
-MEMORIES = {"past": array(PAST), "parked": array(PARKED)}
+MEMORIES = {"past": array(PAST), "parked": array(EARLY_FEEDBACK)}
 """Avro fields: what is remembered of events."""
 
 

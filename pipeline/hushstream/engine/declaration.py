@@ -7,27 +7,18 @@ by writing one (`hushstream.systems.catalogue`), and no privacy rule hangs on a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from hushstream.engine import topics as shared_topics
+from hushstream.engine.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.generations import Chained
-from hushstream.engine.machine import Machine
 from hushstream.engine.result import Result
+from hushstream.engine.role import DeclarationError, Role
 from hushstream.engine.system import DeploymentValues
-from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key
 from hushstream.privacy.promise import Promises
-from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, Topic, of_party
-
-MetricClass = Literal["released", "slot-public", "zone-private"]
-"""Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
+from hushstream.schemas.topics import PUBLISHED, Topic
 
 
 class Named(Protocol):
@@ -38,44 +29,6 @@ class Named(Protocol):
 
 
 _NamedT = TypeVar("_NamedT", bound=Named)
-
-
-PUBLIC_DATASET = "public-dataset.json"
-"""Says, in the folder of a replay alone, which public dataset is replayed there."""
-
-
-class DeclarationError(HushstreamError):
-    """A system declares something that cannot be."""
-
-
-class ChainedMachine(Machine, Chained, Protocol):
-    """A machine whose journal has a chain, and with it a schema generation."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleKeys:
-    """The keys that a role's machine works with.
-
-    Attributes:
-        key: the key that its journal begins, or began, with; None for a role without one.
-        ring: all that the zone's key file holds; None where keys come from no file, or the role has none.
-        others: the key files of the further zones that the role declares, by zone.
-    """
-
-    key: Key | None = None
-    ring: KeyRing | None = None
-    others: Mapping[str, KeyRing] = field(default_factory=dict)
-
-    @property
-    def own(self) -> Key:
-        """The key, of a role that has one.
-
-        Raises:
-            DeclarationError: it has none.
-        """
-        if self.key is None:
-            raise DeclarationError("role: expected a zone with a key, got none")
-        return self.key
 
 
 def no_objection(config: Any) -> None:
@@ -95,84 +48,6 @@ def nothing_resolved(config: Any) -> Mapping[str, str | float]:
 def no_facts(config: Any, artefacts: Any) -> Sequence[Fact]:
     """Of a system with nothing to say beside its promises."""
     return ()
-
-
-def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
-    """What a role shows that has nothing to show beside its counts."""
-    return {}
-
-
-def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
-    """Of a role of which nothing is to be shown beside what follows from its journal."""
-    return ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
-    """One role of a system: what it reads and writes, and how its machine is made.
-
-    Attributes:
-        name: as workers are started by.
-        zone: whose operator reads its dead letters.
-        key_zone: the zone whose key its journal is under; None for a role that journals public values only.
-        further_key_zones: zones of other keys that its workers need.
-        inputs: the co-partitioned input topics; the first is the home topic.
-        journal: what it writes ahead of everything else.
-        writes: everything it writes besides.
-        broadcasts: what each of its machines reads beside its inputs.
-        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
-        homes: which count of the deployment says how many home partitions it has.
-        make: its machine, from the deployment, a home partition and the keys.
-        gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
-            `hushstream.agents.metric_table.role_gauges_of`; all of it follows from what was released.
-        scope_classes: classes of the charges that its gauges show.
-        reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
-            (`hushstream.engine.outcomes.Refusal`) refuse.
-        outcomes: what may become of an event here, each with its class.
-        private_work: whether its batches follow from content, so that their number and times are zone-private.
-        proof: what else `verify` shows of the published records of a home partition whose journal it could follow: from
-            the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
-        each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
-            told the ``party``.
-        party: whose it is; "" where all parties share it, or there are none.
-        writes_abroad: what it writes of the other parties' own topics.
-    """
-
-    name: str
-    zone: str
-    key_zone: str | None
-    inputs: tuple[str, ...]
-    journal: str
-    writes: tuple[str, ...]
-    homes: str
-    make: Callable[..., ChainedMachine]
-    private_work: bool
-    outcomes: Mapping[str, MetricClass]
-    further_key_zones: tuple[str, ...] = ()
-    broadcasts: tuple[str, ...] = ()
-    marks: str | None = None
-    gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
-    scope_classes: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-    proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw
-    each: bool = False
-    party: str = ""
-    writes_abroad: tuple[str, ...] = ()
-
-    @property
-    def state(self) -> Topic:
-        """Where its workers publish what they hold, so that any of them can take a partition up at any age."""
-        return shared_topics.state(self.name, self.zone, self.homes, each=self.each, party=self.party)
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """What it writes for itself and reads again."""
-        return (self.journal, *(() if self.marks is None else (self.marks,)), self.state.name)
-
-    @property
-    def key_zones(self) -> tuple[str, ...]:
-        """Every zone whose key its workers need."""
-        return (*(() if self.key_zone is None else (self.key_zone,)), *self.further_key_zones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,58 +164,6 @@ class System:
         return self.counts[role.homes]
 
 
-class Artefacts(NamedTuple):
-    """What lies beside a configuration: files by name, and where they are, for errors.
-
-    Attributes:
-        where: the folder's name.
-        files: their bytes.
-    """
-
-    where: str
-    files: Mapping[str, bytes]
-
-    def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return name in self.files
-
-    def path(self, name: str) -> str:
-        """How errors name a file."""
-        return f"{self.where}/{name}"
-
-    @property
-    def public_dataset(self) -> str | None:
-        """Which public dataset is replayed in the folder; None for a deployment.
-
-        No configuration can say so, and no command of a deployment writes it.
-
-        Raises:
-            ConfigurationError: the file is damaged.
-        """
-        if not self.has(PUBLIC_DATASET):
-            return None
-        content = self.json(PUBLIC_DATASET, "the name of a public dataset")
-        name = content.get("dataset") if isinstance(content, dict) else None
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"{self.path(PUBLIC_DATASET)}: expected the name of a public dataset, got none")
-        return name
-
-    def json(self, name: str, what: str) -> Any:
-        """The content of a JSON file.
-
-        Raises:
-            ConfigurationError: it is missing, or no JSON.
-        """
-        if name not in self.files:
-            raise ConfigurationError(f"{self.path(name)}: expected {what}, got none; run `hushstream prepare`")
-        try:
-            return json.loads(self.files[name])
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
-            ) from None
-
-
 class Fact(NamedTuple):
     """Something that follows from a configuration and what was prepared.
 
@@ -353,50 +176,6 @@ class Fact(NamedTuple):
     name: str
     value: float
     text: str
-
-
-class Given(NamedTuple):
-    """What preparation starts from.
-
-    Attributes:
-        artefacts: what was prepared before, which is never changed.
-        inputs: the files that were named for it, by the names of `Kind.inputs`, as (path, text).
-        keys: the key files at hand, by zone; None where none are.
-    """
-
-    artefacts: Artefacts
-    inputs: Mapping[str, tuple[str, str]]
-    keys: Callable[[str], KeyRing] | None
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFrom:
-    """A file that preparation may be given.
-
-    Attributes:
-        name: of the option that names it.
-        help: what it holds.
-    """
-
-    name: str
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedKey:
-    """A key whose public half is among the artefacts, and how a later one is put beside it.
-
-    Attributes:
-        zone: whose key.
-        artefact: the file.
-        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one.
-        publish: the new file and the key's public half, from the old one, the key file and the first period.
-    """
-
-    zone: str
-    artefact: str
-    period_ms: Callable[[Any], int]
-    publish: Callable[[Artefacts, KeyRing, int], tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,46 +336,6 @@ def asked_partitions(system: System) -> int:
         if topic.client == "writes":
             return system.partitions[topic.name]
     raise DeclarationError(f"deployment {system.config.deployment}: expected a topic that applications write, got none")
-
-
-def writes_of(role: Role, system: System) -> tuple[str, ...]:
-    """Everything that a role writes in a deployment besides its journal."""
-    there = {topic.name for topic in system.topics}
-    return tuple(name for name in role.writes if name in there)
-
-
-def inputs_of(role: Role, system: System) -> tuple[str, ...]:
-    """The inputs that a role has in a deployment."""
-    there = {topic.name for topic in system.topics}
-    return tuple(name for name in role.inputs if name in there)
-
-
-def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
-    """Who writes a topic, in the order in which data flows."""
-    found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
-    return tuple(dict.fromkeys(([topic.application] if topic.client == "writes" else []) + found))
-
-
-def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
-    """Who reads a topic; a journal's writer reads it, too."""
-    found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
-    clients = [topic.application] if topic.client == "reads" else []
-    return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
-
-
-def beside_workers(system: System) -> tuple[str, ...]:
-    """Who writes or reads topics of a deployment without running a worker of it."""
-    readers = (topic.reader for topic in system.topics if topic.reader is not None)
-    clients = [of_party(CLIENT, party) for party in system.parties] or [CLIENT]
-    return tuple(dict.fromkeys((*clients, OPERATOR, *readers)))
-
-
-def _written(role: Role) -> tuple[str, ...]:
-    return (*role.own, *role.writes, *role.writes_abroad)
-
-
-def _ticks(role: Role, topic: Topic) -> bool:
-    return topic.ticks and topic.name in role.inputs
 
 
 def _named(there: Iterable[_NamedT], name: str, what: str, why: str = "") -> _NamedT:

@@ -64,7 +64,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
         one,
         cost=together,
         replace_one=exchanged,
-        lifetime=Lifetime(life.slots, life.devices, _often(life.cost, most)),
+        lifetime=Lifetime(life.units, life.devices, _often(life.cost, most)),
         residue_units=min(together.delta_units, residue),
         redraws=Redraws(most, one.cost),
     )

@@ -50,7 +50,7 @@ class NoiseEpoch:
 
     Attributes:
         number: of the epoch; it never falls.
-        redraws: how many of them are paid for by all whom they noised again: not those that a turned key began.
+        redraws: how many of them are paid for by all whom they noised again: not those that a key rotation began.
         doubt: nonce of the last one that a doubt opened; empty before.
         due: whether the next release opens an epoch, since what was released can no longer be released again, or
             something else may have been.
@@ -137,7 +137,7 @@ class NoiseEpoch:
         self.due, self.pending, self.lives = False, b"", 0
 
     def turn(self) -> None:
-        """Open the epoch that a turned key begins."""
+        """Open the epoch that a key rotation begins."""
         self.number += 1
 
     def dump(self) -> dict[str, Any]:

@@ -1,11 +1,12 @@
-"""Reading a line of published models by the chain rule."""
+"""Reading a track of published models by the chain rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hushstream.engine.chain import Chain, Identity, PublicDigester
+from hushstream.engine.chain import Chain, Identity
+from hushstream.engine.digests import PublicDigester
 from hushstream.engine.machine import InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core
 from hushstream.schemas.codec import CodecError
@@ -19,29 +20,29 @@ class OnChain(NamedTuple):
     fields: dict[str, Any]
 
 
-def aggregator_identity(system: Core, line: int) -> Identity:
-    """Whose journal the models of a line are."""
-    return Identity("aggregator", system.config.deployment, system.digest, ("models", line))
+def aggregator_identity(system: Core, track: int) -> Identity:
+    """Whose journal the models of a track are."""
+    return Identity("aggregator", system.config.deployment, system.digest, ("models", track))
 
 
 class ModelReader:
     """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
 
-    def __init__(self, system: Core, line: int, name: str, schema: str) -> None:
-        """Follow ``models/line`` of a deployment, the line of this ``name``; its versions are records of ``schema``."""
-        self.line = name
-        self.topic: TopicPartition = ("models", line)
+    def __init__(self, system: Core, track: int, name: str, schema: str) -> None:
+        """Follow ``models/track`` of a deployment, called ``name``; its versions are records of ``schema``."""
+        self.track = name
+        self.topic: TopicPartition = ("models", track)
         self.position = 0
         self.published_ms = 0
         """Log time of the newest version; 0 before the first (not part of the state: for gauges only)."""
-        self._chain = Chain(aggregator_identity(system, line), PublicDigester(), schema)
+        self._chain = Chain(aggregator_identity(system, track), PublicDigester(), schema)
         self._highs: dict[TopicPartition, int] = {}
 
     def read(self, part: InputSlice) -> Iterator[OnChain]:
         """Yield the records on the chain in a slice of the models topic.
 
         Raises:
-            ForeignJournal: the line was begun by another deployment or configuration.
+            ForeignJournal: the track was begun by another deployment or configuration.
             NewerJournal: see `Chain.read`; a model that was passed over would be missed in every later decision.
         """
         for record in part.records:

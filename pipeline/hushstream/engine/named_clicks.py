@@ -1,4 +1,4 @@
-"""Contexts and seals that name a click (``after_click``): which of them wait, for what, and how long.
+"""Contexts and phase ends that name a click (``after_click``): which of them wait, for what, and how long.
 
 Whoever names a click has seen its acknowledgement, so it was in its log before the record that names it. One that is
 not there when a log that holds the naming record is found to end before it never was: nothing that names it waits any
@@ -71,9 +71,9 @@ def _naming(piece: DecodedContexts, part: InputSlice, click_high: int) -> Iterat
         for row in piece.rows_of(part)
         if columns.after_clicks[row] >= click_high
     )
-    seals = (
+    phase_ends = (
         (mark.offset, mark.after_click, mark.timestamp_ms)
-        for mark in columns.seals
+        for mark in columns.phase_ends
         if part.low <= mark.offset < part.high and mark.after_click >= click_high
     )
-    return merge(rows, seals)
+    return merge(rows, phase_ends)

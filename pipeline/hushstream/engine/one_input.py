@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hushstream.engine.chain import Chain, Digester, running_digest
-from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, Output, TopicPartition
+from hushstream.engine.chain import Chain
+from hushstream.engine.digests import Digester, running_digest
+from hushstream.engine.machine import InputRange, InputSlice, TopicPartition
+from hushstream.engine.owns_journal import OwnsJournal
 
 START = bytes(16)
 """A running digest before its first record."""
 
 
-class OneInput:
+class OneInput(OwnsJournal):
     """The part of `Machine` that follows from one input log, a journal, and how far each has come.
 
     Attributes:
@@ -50,21 +52,12 @@ class OneInput:
         """See `Machine.float_ties`: none, no decisions are made here."""
         return 0
 
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
-
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: a running one."""
         return running_digest(self._digester, slices)
 
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
     def start(self, genesis: bytes) -> None:
         self.chain.start(genesis, self._retired)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {self._source: self.position}
@@ -80,10 +73,6 @@ class OneInput:
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
         """See `Machine.recovery_ranges`: from where this machine stands, which may be inside what is open."""
         return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: none is needed."""
-        return None
 
     def _covered(self, high: int) -> InputRange:
         """The input that the next journal record covers."""

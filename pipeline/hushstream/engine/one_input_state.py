@@ -23,8 +23,8 @@ class Reads(Owner, Protocol):
 PLACE = {**OWNER, "position": "long", "journaled": "long", "running": "bytes"}
 """Avro fields: whose state it is, and how far it has come."""
 
-SEALS = {"seals": {"type": "map", "values": "long"}, "sealed_phase": "long"}
-"""Avro fields: which phases were sealed by whom."""
+PHASE_ENDS = {"seals": {"type": "map", "values": "long"}, "sealed_phase": "long"}
+"""Avro fields: which phases were ended by whom."""
 
 KNOWN = array("string")
 """Avro type: ids that are known again."""
@@ -46,18 +46,18 @@ def restore_place(machine: Reads, state: dict[str, Any]) -> None:
     machine.position, machine.journaled, machine.running = state["position"], state["journaled"], state["running"]
 
 
-def dump_seals(seals: PhaseEnds) -> dict[str, Any]:
-    """The values of `SEALS`."""
+def dump_phase_ends(phase_ends: PhaseEnds) -> dict[str, Any]:
+    """The values of `PHASE_ENDS`."""
     return {
-        "seals": {str(origin): phase for origin, phase in seals.by_origin.items()},
-        "sealed_phase": seals.complete,
+        "seals": {str(origin): phase for origin, phase in phase_ends.by_origin.items()},
+        "sealed_phase": phase_ends.complete,
     }
 
 
-def restore_seals(seals: PhaseEnds, state: dict[str, Any]) -> None:
-    """Know the seals that were dumped, and no others."""
-    seals.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
-    seals.complete = state["sealed_phase"]
+def restore_phase_ends(phase_ends: PhaseEnds, state: dict[str, Any]) -> None:
+    """Know the phase ends that were dumped, and no others."""
+    phase_ends.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
+    phase_ends.complete = state["sealed_phase"]
 
 
 def known_again(identities: Iterable[str], capacity: int) -> BoundedMap[None]:

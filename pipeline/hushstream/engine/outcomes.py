@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     DECIDED = "decided"
     OVER_QUOTA = "over_quota"
     REPEATED_CONTEXT = "repeated_context"
-    PARKED = "parked"
+    EARLY_FEEDBACK = "parked"
     SLOT_SENT = "slot_sent"
     SLOT = "slot"
     REPEATED_SLOT = "repeated_slot"
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
     NOT_SHOWN = "not_shown"
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
-    SEAL = "seal"
+    PHASE_END = "seal"
     FORGOTTEN = "forgotten"
     EXPIRED = "expired"
     TICK = "tick"
@@ -58,7 +58,7 @@ _SLOT_PUBLIC = (
     Outcome.DIVERGED,
     Outcome.MODEL,
     Outcome.MODEL_ADOPTED,
-    Outcome.SEAL,
+    Outcome.PHASE_END,
     Outcome.TICK,
 )
 """They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""
@@ -76,10 +76,10 @@ class Refusal(StrEnum):
     AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
     TOO_MANY_ROWS = "too_many_rows"
     BAD_PHASE = "bad_phase"
-    UNKNOWN_LINE = "unknown_line"
+    UNKNOWN_TRACK = "unknown_line"
     EVENT_OF_ANOTHER_USER = "event_of_another_user"
     CLICK_WITHOUT_CONTEXT = "click_without_context"
-    TOO_MANY_PARKED = "too_many_parked"
+    TOO_MUCH_EARLY_FEEDBACK = "too_many_parked"
     BASELINE_NOT_ELIGIBLE = "baseline_not_eligible"
     OTHER_CONFIGURATION = "other_configuration"
     STALE_PERIOD = "stale_period"
@@ -94,4 +94,4 @@ class Refusal(StrEnum):
     """A context of a user whose home is another partition: there they would have a second allowance."""
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
-    LINE_NOT_ALLOWED = "line_not_allowed"
+    TRACK_NOT_ALLOWED = "line_not_allowed"

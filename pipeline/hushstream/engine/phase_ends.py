@@ -1,10 +1,10 @@
-"""The seals of a phase, one from each learner partition: only together do they end it."""
+"""The ends of a phase, one from each learner partition: only together do they end it."""
 
 from __future__ import annotations
 
 
 class PhaseEnds:
-    """Which phase each learner partition has sealed, and which phase all of them have."""
+    """Which phase each learner partition has ended, and which phase all of them have."""
 
     __slots__ = ("by_origin", "complete", "origins")
 
@@ -15,7 +15,7 @@ class PhaseEnds:
         self.complete = -1
 
     def note(self, origin: int, phase: int) -> bool | None:
-        """Take one seal: whether a phase is complete by it; None if no partition of this deployment sent it."""
+        """Take one phase end: whether a phase is complete by it; None if no partition of this deployment sent it."""
         if not 0 <= origin < self.origins or phase < 0:
             return None
         self.by_origin[origin] = max(self.by_origin.get(origin, -1), phase)

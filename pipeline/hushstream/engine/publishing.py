@@ -13,27 +13,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import (
-    Chain,
-    Identity,
-    PublicDigester,
-    digest_outputs,
-    extend_digest,
-    head_fields,
-)
+from hushstream.engine.chain import Chain, Identity, head_fields
+from hushstream.engine.digests import PublicDigester, digest_outputs, extend_digest
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.one_input import OneInput
 from hushstream.engine.one_input_state import (
     KNOWN,
+    PHASE_ENDS,
     PLACE,
-    SEALS,
+    dump_phase_ends,
     dump_place,
-    dump_seals,
     known_again,
+    restore_phase_ends,
     restore_place,
-    restore_seals,
 )
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
@@ -51,7 +45,7 @@ REMEMBERED_IDS = 100_000
 
 def publishing_form(what: str, version: int, name: str, **own: Any) -> Form:
     """The packed form of a publishing role's state: what all of them hold, and fields of its ``own``."""
-    shared = {**PLACE, "model_version": "int", **SEALS, "known": KNOWN}
+    shared = {**PLACE, "model_version": "int", **PHASE_ENDS, "known": KNOWN}
     return Form.of(what, version, avro_record(name, **shared, **own))
 
 
@@ -63,7 +57,7 @@ class PublishingRole(OneInput, ABC):
         floats: the floats and float arrays of a version, by field, with their types: they may differ by a rounding.
         margin: relative difference that a recomputed array may have.
         version: of what was published last; 0 before the first.
-        seals: ends of phases so far.
+        phase_ends: ends of phases so far.
         known: ids of inputs that counted.
     """
 
@@ -88,7 +82,7 @@ class PublishingRole(OneInput, ABC):
         super().__init__(Chain(identity, digester, schema), digester, identity.journal, source)
         self.system = system
         self.version = 0
-        self.seals = PhaseEnds(origins)
+        self.phase_ends = PhaseEnds(origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
         self._letters = DeadLetters(zone, identity.role, identity.journal[1], digester, self.chain.encode)
 
@@ -166,7 +160,7 @@ class PublishingRole(OneInput, ABC):
         return Step(None, self.announced(fields), tuple(gathered.dead), gathered.counts)
 
     def snapshot(self) -> bytes:
-        shared = {**dump_place(self), "model_version": self.version, **dump_seals(self.seals)}
+        shared = {**dump_place(self), "model_version": self.version, **dump_phase_ends(self.phase_ends)}
         known = [identity for identity, _ in self.known.items()]
         return self.form.write({**shared, "known": known, **self.dump_own()})
 
@@ -174,7 +168,7 @@ class PublishingRole(OneInput, ABC):
         state = self.form.read(snapshot)
         restore_place(self, state)
         self.version = state["model_version"]
-        restore_seals(self.seals, state)
+        restore_phase_ends(self.phase_ends, state)
         self.known = known_again(state["known"], self.known.capacity)
         self.load_own(state)
 
@@ -196,10 +190,10 @@ class PublishingRole(OneInput, ABC):
             raise Refused(Refusal.OTHER_CONFIGURATION)
         if name != "Seal":
             return self.on_record(name, fields, record, gathered)
-        complete = self.seals.note(fields["origin"], fields["phase"])
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.SEAL] += 1
+        gathered.counts[Outcome.PHASE_END] += 1
         return complete and self.on_phase_end()
 
     def _published(self, high: int) -> None:

@@ -6,7 +6,8 @@ nobody else can learn it by guessing (PRIVACY rule 10).
 
 from __future__ import annotations
 
-from hushstream.engine.chain import Digester, Encode
+from hushstream.engine.chain import Encode
+from hushstream.engine.digests import Digester
 from hushstream.engine.machine import Output
 
 WHOLE_RECORD = -1

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hushstream.engine.budget import SpendingTerms, debit_fields
-from hushstream.engine.chain import Chain, Identity, digest_outputs, extend_digest, head_fields
+from hushstream.engine.chain import Chain, Identity, head_fields
+from hushstream.engine.digests import digest_outputs, extend_digest
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
@@ -144,7 +145,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     @abstractmethod
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closed | None:
-        """Take a seal; what closes with it.
+        """Take a phase end; what closes with it.
 
         Raises:
             Refused: it comes from nobody who ends phases here.
@@ -309,7 +310,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
             return None
         if name == "Seal":
             closed = self.on_phase_end(fields, gathered)
-            gathered.counts[Outcome.SEAL] += 1
+            gathered.counts[Outcome.PHASE_END] += 1
             return closed
         return self.on_record(name, fields, record, gathered)
 

@@ -34,8 +34,8 @@ class UnknownUser(RequestRefused):
     """A user outside the public graph."""
 
 
-class UnknownLine(RequestRefused):
-    """A line that the deployment does not have."""
+class UnknownTrack(RequestRefused):
+    """A track that the deployment does not have."""
 
 
 class BadReward(RequestRefused):
@@ -57,7 +57,7 @@ class ContextRules:
         good: which rows of contexts (n, width) are taken.
         refusal: the reason that stands in the dead letters for the others.
         expected: what a good context is, in words.
-        lines: what a context may name as its line.
+        tracks: what a context may name as its track.
         users: who may ask; None for anybody.
         good_reward: whether a reward from 0 to 1 is taken.
         expected_reward: what a good reward is, in words.
@@ -68,29 +68,29 @@ class ContextRules:
     good: Callable[[NDArray[np.float32]], NDArray[np.bool_]]
     refusal: str
     expected: str
-    lines: Collection[str]
+    tracks: Collection[str]
     users: Container[str] | None = None
     good_reward: Callable[[float], bool] = any_reward
     expected_reward: str = "a number in [0, 1]"
 
     def check_context(
-        self, user: str, line: str, context: NDArray[np.float32], eligible: Sequence[int] | None, baseline: int | None
+        self, user: str, track: str, context: NDArray[np.float32], eligible: Sequence[int] | None, baseline: int | None
     ) -> None:
         """Refuse what no learner would take; the errors repeat nothing of what was asked but its size.
 
         Args:
             user: who asks.
-            line: the line that is named.
+            track: the track that is named.
             context: float32 (d,), finite.
             eligible: arms, None for all.
             baseline: an arm, or None.
 
         Raises:
-            UnknownUser, UnknownLine, UnknownArm, BadContext: the first fault found.
+            UnknownUser, UnknownTrack, UnknownArm, BadContext: the first fault found.
         """
         self._check_user(user)
-        if line not in self.lines:
-            raise UnknownLine(f"line: expected one of {', '.join(sorted(self.lines))}, got another")
+        if track not in self.tracks:
+            raise UnknownTrack(f"track: expected one of {', '.join(sorted(self.tracks))}, got another")
         for arm in (*(() if eligible is None else eligible), *(() if baseline is None else (baseline,))):
             self._check_arm(arm)
         if len(context) != self.width:

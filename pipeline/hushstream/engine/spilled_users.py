@@ -1,4 +1,4 @@
-"""Users at rest: a machine that knows very many keeps most of them as bytes in a store that its driver gives it."""
+"""Spilled users: a machine that knows very many keeps most of them as bytes in a store that its driver gives it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NEVER_MS = 1 << 62
 
 
 class StoredUser(NamedTuple):
-    """One user at rest.
+    """One spilled user.
 
     Attributes:
         key: a keyed digest of their name (16 bytes): the store names nobody.
@@ -24,7 +24,7 @@ class StoredUser(NamedTuple):
 
 
 class UserStore(Protocol):
-    """Where users at rest lie, by key. Every call sees the calls before it.
+    """Where spilled users lie, by key. Every call sees the calls before it.
 
     Attributes:
         durable: whether it keeps, with each snapshot, what it held when that was taken.
@@ -49,7 +49,7 @@ class UserStore(Protocol):
 
 
 class MemoryUserStore:
-    """Users at rest in memory: what a machine has when nobody gives it another store."""
+    """Spilled users in memory: what a machine has when nobody gives it another store."""
 
     durable = False
 

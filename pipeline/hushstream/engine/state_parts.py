@@ -35,7 +35,7 @@ PAST = record(
     model_version="int",
     expired="boolean",
 )
-PARKED = record(
+EARLY_FEEDBACK = record(
     "EarlyOutcome",
     rewarded="boolean",
     event_id="string",

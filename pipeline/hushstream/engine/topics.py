@@ -88,7 +88,7 @@ def decisions(zone: str, count: str, each: bool = False) -> Topic:
 
 def models(*schemas: str) -> Topic:
     """Versions of a model: the journal of those who publish it."""
-    return journal("models", schemas, PUBLISHED, PartitionRule.LINE, "lines", reader=OPERATOR)
+    return journal("models", schemas, PUBLISHED, PartitionRule.TRACK, "tracks", reader=OPERATOR)
 
 
 def account(name: str, schema: str, count: str) -> Topic:
@@ -111,8 +111,8 @@ def releases(name: str, *schemas: str) -> Topic:
         name=name,
         schemas=schemas,
         zone=PUBLISHED,
-        partition_rule=PartitionRule.LINE,
-        count="lines",
+        partition_rule=PartitionRule.TRACK,
+        count="tracks",
         retention_ms=LONG_MS,
         reader=OPERATOR,
         **{**_PLAIN, "noised": True},

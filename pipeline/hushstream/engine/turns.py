@@ -68,14 +68,14 @@ class ModelTurns:
     __slots__ = ("_models", "_taken", "next_ms")
 
     def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
-        """Read every line's slice; what is not on a line's chain takes no turn."""
+        """Read every track's slice; what is not on a track's chain takes no turn."""
         models = [turn for reader, part in published for turn in _turns(reader, part)]
         self._models = sorted(models, key=lambda turn: turn[0])
         self._taken = 0
         self.next_ms = self._models[0][0] if models else NEVER_MS
 
     def take(self) -> tuple[ModelReader, OnChain, InputSlice]:
-        """The next model, its line, and where it lies; it is past from here on."""
+        """The next model, its track, and where it lies; it is past from here on."""
         _, reader, record, part = self._models[self._taken]
         self._taken += 1
         self.next_ms = self._models[self._taken][0] if self._taken < len(self._models) else NEVER_MS

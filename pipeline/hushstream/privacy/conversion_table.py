@@ -55,7 +55,7 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
     if promise.rho_micro is None and not pure:
         return ()
     times = 1 if promise.redraws is None else promise.redraws.most
-    units = promise.lifetime.slots * promise.lifetime.devices
+    units = promise.lifetime.units * promise.lifetime.devices
     several = () if units == 1 else ((units, f"all {units} of one user"),)
     return tuple(_row(promise, times, count, covers) for count, covers in ((1, promise.unit), *several))
 

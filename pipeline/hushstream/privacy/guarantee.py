@@ -121,7 +121,7 @@ def tuples_guarantee(
         lifetime_slots: slots in a user's life on one device.
         devices: unlinked devices of one person to count.
         deployment: ``hosted`` or ``edge``.
-        coin: who throws the coin. The shuffler throws it after sealing, for every slot; at the edge (the
+        coin: who throws the coin. The shuffler throws it when the window has closed, for every slot; at the edge (the
             paper) an adversary's reports need not be sampled at all.
         injected: reports of one cell by an adversary, with the coin at the edge.
 

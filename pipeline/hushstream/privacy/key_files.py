@@ -135,22 +135,22 @@ def rotate(path: str | Path) -> KeyRing:
 
 
 def retire(path: str | Path, epoch: int) -> KeyRing:
-    """Destroy the keys of a sealed epoch and of all before it.
+    """Destroy the keys of an ended epoch and of all before it.
 
     Later keys follow from earlier ones, so the earlier ones have to go too. The file's old content is
     overwritten in place after the new file is there. Copies elsewhere (backups, snapshots, spare blocks of
     flash storage) are beyond the reach of this.
 
     Raises:
-        KeyFileError: the file cannot be used, the epoch is not sealed (it is the current one, or to come), or it
+        KeyFileError: the file cannot be used, the epoch has not ended (it is the current one, or to come), or it
             was retired before.
     """
     ring = load_ring(path)
     if not ring.oldest <= epoch < ring.current:
-        sealed = f"{ring.oldest} to {ring.current - 1}" if ring.oldest < ring.current else "none"
+        ended = f"{ring.oldest} to {ring.current - 1}" if ring.oldest < ring.current else "none"
         raise KeyFileError(
-            f"key file {path}: expected a sealed epoch that is kept ({sealed}), got {epoch}; "
-            "`hushstream keys rotate` seals the current one"
+            f"key file {path}: expected an ended epoch that is kept ({ended}), got {epoch}; "
+            "`hushstream keys rotate` ends the current one"
         )
     gone = tuple((old, ring.of(old).key_id) for old in range(ring.oldest, epoch + 1))
     left = KeyRing(epoch + 1, ring.current, ring.retired + gone, ring.of(epoch + 1))

@@ -59,7 +59,7 @@ class NoiseAddress:
         parameters: every noise parameter by name (epsilon in millionths, levels, cells, ...).
         config_digest: digest of the whole configuration.
         epoch: the journal's epoch; a new one has new noise.
-        window: the sealed window's number, or None.
+        window: the closed window's number, or None.
         node: the place in a counter (counter, level, index, ...), empty outside counters.
         cell: one cell, or None when one stream serves all cells in their fixed order.
         coordinate: one coordinate, or None when one stream serves all in order.

@@ -54,21 +54,21 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """What all slots of one person cost together.
+    """What all units of one person cost together.
 
     Attributes:
-        slots: slots in a user's life on one device.
+        units: how many one user has in their life, on one device.
         devices: unlinked devices of one person that are counted.
         cost: for all of them together.
     """
 
-    slots: int
+    units: int
     devices: int
     cost: Cost
 
     def as_json(self) -> dict[str, Any]:
-        """Stable keys slots, devices, epsilon, delta."""
-        return {"slots": self.slots, "devices": self.devices, **_amounts(self.cost)}
+        """Stable keys units, devices, epsilon, delta."""
+        return {"units": self.units, "devices": self.devices, **_amounts(self.cost)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +196,9 @@ class Guarantee:
     @property
     def units_in_life(self) -> str:
         """In words: how many units of one person `lifetime` is for."""
-        slots, devices = self.lifetime.slots, self.lifetime.devices
-        units = self.unit if slots == 1 else f"{slots} {_noun(self.unit)}s of one user"
-        return units if devices == 1 else f"{units} on each of {devices} unlinked devices"
+        units, devices = self.lifetime.units, self.lifetime.devices
+        said = self.unit if units == 1 else f"{units} {_noun(self.unit)}s of one user"
+        return said if devices == 1 else f"{said} on each of {devices} unlinked devices"
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release really uses."""

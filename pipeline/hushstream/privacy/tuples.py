@@ -1,6 +1,6 @@
 """Exact (epsilon, delta) of the paper's release: sampled tuples, crowds below a threshold withheld.
 
-The mechanism: every report of a sealed window is kept with probability p, secretly; per whole tuple (code,
+The mechanism: every report of a closed window is kept with probability p, secretly; per whole tuple (code,
 action, reward level) the kept reports are counted; a count of at least ``threshold`` is emitted, any other
 shows as 0. Neighbours (null-slot) differ in m slots of one user, null or a report of one cell v. All other
 cells have the same law and are independent, so the privacy loss is that of T(B + Bin(m, p)) against T(B),

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
-from hushstream.api.options import Own, names, own_values, path, world_of
+from hushstream.api.options import names, own_values, path, world_of
 from hushstream.replay.configurations import nested
 from hushstream.replay.experiments.catalogue import find_experiment, played, write_outcome
 from hushstream.replay.experiments.findings import Findings
@@ -39,13 +39,13 @@ def run(
     data_dir: str | Path | None = None,
     verify: bool = True,
     progress: Progress | None = None,
-    **own: Unpack[Own],
+    **own: Any,
 ) -> Result[Any]:
     """Play a dataset through a system, as an application would (`hushstream replay`).
 
     Args:
-        system: p2b, colin, pdap, pdol, or one of another package.
-        dataset: a world by name; for pdol also the path of a table of labelled records, or a data frame of them, with
+        system: by name, built in or of another package.
+        dataset: a world by name; for a system that plays tables also the path of one, or a data frame, with
             ``world={"mapping": ...}``. By default the system's own.
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         bootstrap: a Kafka to run on; by default the embedded broker.
@@ -58,7 +58,7 @@ def run(
         data_dir: a local folder in place of downloads.
         verify: recompute everything that was published, at the end.
         progress: called with (interactions done, in all, what is going on), maybe from another thread.
-        own: options of the system alone; see `Own`.
+        own: options of the system alone: `own_options` says which there are, and what they mean.
 
     Raises:
         HushstreamError: an unknown system, dataset or option; a wrong configuration.
@@ -105,7 +105,7 @@ def evaluate(
     from_: int = 0,
     speed: float | None = None,
     in_flight: int = 512,
-    arm: str | Sequence[str] | None = None,
+    condition: str | Sequence[str] | None = None,
     least_propensity: float | None = None,
     set: Mapping[str, Any] | None = None,
     data_dir: str | Path | None = None,
@@ -126,7 +126,7 @@ def evaluate(
         from_: contributors' rows before this one were played already.
         speed: multiple of logged time; by default as fast as possible.
         in_flight: rows under way at the same time.
-        arm: only these arms of the comparison.
+        condition: only these conditions of the comparison.
         least_propensity: lower bound of the logging policy's propensities; by default the log's least.
         set: values of the configuration.
         data_dir: a local folder in place of downloads.
@@ -154,7 +154,7 @@ def evaluate(
         "config": nested(set or {}, "set"),
         "data_dir": path(data_dir),
         "verify": verify,
-        **({} if arm is None else {"arms": names(arm)}),
+        **({} if condition is None else {"conditions": names(condition)}),
     }
     found = judge(options, progress)
     return Result(details=found, view=found.view(), shown=found.table, document=found.as_json, written=found.write)

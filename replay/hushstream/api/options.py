@@ -9,46 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from keyword import iskeyword
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, get_origin, get_type_hints
 
 from hushstream.replay.catalogue.known_worlds import known_worlds
 from hushstream.replay.logged.frames import is_file
-from hushstream.replay.study import Study
+from hushstream.replay.meanings import meanings
+from hushstream.replay.study import Study, study_of
 from hushstream.schemas.errors import HushstreamError
-
-
-class Own(TypedDict, total=False):
-    """Options that not every system has.
-
-    Attributes:
-        contributors, evaluated: p2b: users of the two phases.
-        arm: p2b: which arms of the comparison.
-        pace: p2b: interactions a second.
-        in_flight: p2b: users that act at the same time.
-        from_: p2b: contributors below this were played before.
-        rounds: colin: interactions of each user.
-        rounds_per_phase: colin: after so many rounds of every user a new model is made.
-        contexts: pdap: of all vendors together.
-        first_window: pdap: contexts of the first phase.
-        window_ratio: pdap: each phase ends at so many times the contexts of the one before.
-        records: pdol: how many are played.
-        epsilon: pdol: of the sharing whose form is derived from it.
-    """
-
-    contributors: int
-    evaluated: int
-    arm: str | Sequence[str]
-    pace: float
-    in_flight: int
-    from_: int
-    rounds: int
-    rounds_per_phase: int
-    contexts: int
-    first_window: int
-    window_ratio: float
-    records: int
-    epsilon: float
-
+from hushstream.systems.catalogue import DEFAULT
 
 SHARED = ("dataset", "runner", "seed", "world", "config", "folder", "bootstrap", "security", "verify")
 """Options that every system has, which `hushstream.api.run` names itself."""
@@ -66,6 +34,17 @@ def own_names(study: Study) -> dict[str, str]:
     return {python_name(study.flags.get(name, name)): name for name in own}
 
 
+def own_options(system: str = DEFAULT) -> dict[str, str]:
+    """What a system takes in `run` beside the options of every system: by name, what it means.
+
+    Raises:
+        HushstreamError: there is no such system.
+    """
+    study = study_of(system)
+    said = meanings(study.options)
+    return {name: said.get(field, "") for name, field in own_names(study).items()}
+
+
 def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a system by their fields.
 
@@ -76,7 +55,9 @@ def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise HushstreamError(f"run: expected options of {study.system} ({', '.join(known)}); got {', '.join(unknown)}")
-    return {known[name]: names(value) if name == "arm" else value for name, value in given.items()}
+    hints = get_type_hints(study.options)
+    several = {name for name, field in known.items() if get_origin(hints[field]) is tuple}
+    return {known[name]: names(value) if name in several else value for name, value in given.items()}
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:

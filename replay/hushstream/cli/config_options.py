@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -17,10 +15,10 @@ from rich.text import Text
 from hushstream.agents.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
 from hushstream.cli.deployments import config_app
 from hushstream.cli.options import AsJson, show
+from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kind_of, kinds
 
 _PLAIN = {int: "whole number", float: "number", bool: "true | false", str: "text", NoneType: "null"}
-_ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +70,14 @@ def settings(made: type, above: str = "") -> tuple[Setting, ...]:
         made: a dataclass whose docstring has the meaning of each field under ``Attributes:``.
         above: what names begin with.
     """
-    types, meanings, found = get_type_hints(made), _meanings(made), []
+    types, said, found = get_type_hints(made), meanings(made), []
     for one in fields(made):
         sections = [part for part in (types[one.name], *get_args(types[one.name])) if is_dataclass(part)]
-        found.append(Setting(above + one.name, _type(types[one.name]), _default(one), meanings.get(one.name, "")))
+        found.append(Setting(above + one.name, _type(types[one.name]), _default(one), said.get(one.name, "")))
         for section in sections:
             assert isinstance(section, type)
             found += settings(section, f"{above}{one.name}.")
     return tuple(found)
-
-
-def _meanings(made: type) -> dict[str, str]:
-    """What a class says of its fields: the entries below ``Attributes:``, each joined to one line."""
-    _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in below.splitlines():
-        entry = _ENTRY.fullmatch(line)
-        if entry is not None:
-            names = entry[1].split(", ")
-            found |= dict.fromkeys(names, entry[2])
-        elif line.startswith(" " * 8):
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-        else:
-            names = []
-    return found
 
 
 def _type(hint: Any) -> str:

@@ -67,7 +67,7 @@ def guarantee(
         int | None, typer.Option(help="Decisions in its life: say, too, whether it will pay (systems that share).")
     ] = None,
     overlap: Annotated[
-        float, typer.Option(help="For that: share of items that suit users of any vendor (1: catalogues are alike).")
+        float, typer.Option(help="For that: share of items that suit the users of any party (1: catalogues are alike).")
     ] = 0.02,
     json: AsJson = False,
 ) -> None:
@@ -158,9 +158,8 @@ def prepare_command(
 ) -> None:
     """Make a deployment's folder: check the configuration, and prepare what its system needs.
 
-    A system may take files for it: related users are given with --graph EDGES, one user,user[,weight] a line, and
-    --users NAMES for those without ties. Where slots are sealed, the public half of the sealing key is published in the
-    folder; workers and agents need no more.
+    A system may take files for it, each as --NAME FILE, which a wrong one is answered with. Where what users send is
+    sealed, the public half of the sealing key is published in the folder; workers and agents need no more.
     """
     path = config_file(config)
     values = read_config(path)
@@ -181,16 +180,17 @@ def prepare_command(
 
 def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
     """The files that preparation is given, from what a command line holds beside its options."""
-    known = {f"--{one.name}": one.name for one in kind.inputs}
+    known = {f"--{one.name}": one for one in kind.inputs}
     found: dict[str, tuple[str, str]] = {}
     words = iter(left)
     for word in words:
         flag, equals, value = word.partition("=")
         if flag not in known:
-            raise ConfigurationError(f"prepare: expected {', '.join(known) or 'no file'} for {kind.name}, got {word}")
+            takes = "; ".join(f"{flag} FILE ({one.help})" for flag, one in known.items()) or "no file"
+            raise ConfigurationError(f"prepare: expected {takes} for {kind.name}, got {word}")
         path = Path(value if equals else next(words, ""))
         try:
-            found[known[flag]] = (str(path), path.read_text(encoding="utf-8-sig"))
+            found[known[flag].name] = (str(path), path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError:
             raise ConfigurationError(f"{path}: expected a readable list, got bytes that are no UTF-8") from None
         except OSError as error:
@@ -278,7 +278,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
 
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """Seal the current key epoch of a zone: restarted workers turn to the next with their next release."""
+    """End the current key epoch of a zone: restarted workers turn to the next with their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:
@@ -322,11 +322,11 @@ def keys_publish(
 @keys_app.command(name="retire")
 def keys_retire(
     zone: ZoneName,
-    epoch: Annotated[int, typer.Option(help="A sealed epoch; it and all before it lose their keys for ever.")],
+    epoch: Annotated[int, typer.Option(help="An ended epoch; it and all before it lose their keys for ever.")],
     folder: KeyDirectory = Path(KEYS),
     json: AsJson = False,
 ) -> None:
-    """Destroy the keys of a sealed epoch and before: nobody can derive those releases again, nor verify them."""
+    """Destroy the keys of an ended epoch and before: nobody can derive those releases again, nor verify them."""
     ring = retire(key_path(folder, zone), epoch)
     if json:
         print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})

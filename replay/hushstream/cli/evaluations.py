@@ -55,7 +55,9 @@ def evaluate(
     first: Annotated[int, typer.Option("--from", help="Contributors' rows before this one were played already.")] = 0,
     speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
     in_flight: Annotated[int, typer.Option(help="Rows under way at the same time.")] = 512,
-    arms: Annotated[list[str] | None, typer.Option("--arm", help="Only these arms of the comparison.")] = None,
+    conditions: Annotated[
+        list[str] | None, typer.Option("--condition", help="Only these conditions of the comparison.")
+    ] = None,
     least_propensity: Annotated[
         float | None, typer.Option(help="Lower bound of the logging policy's propensities (default: the log's least).")
     ] = None,
@@ -104,7 +106,7 @@ def evaluate(
         limit=limit,
         first=first,
         least_propensity=least_propensity,
-        **({"arms": tuple(arms)} if arms else {}),
+        **({"conditions": tuple(conditions)} if conditions else {}),
     )
     if out is not None:
         require_folder(out)

@@ -137,18 +137,23 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from rich import box
     from rich.table import Table
 
-    from hushstream.replay.catalogue.players import players
+    from hushstream.replay.catalogue.played_by import played_by
     from hushstream.replay.datasets.store import list_datasets
 
     found = list(list_datasets(data_dir))
     rows = [
-        {"name": one.name, "description": one.description, "present": place is not None, "played_by": players(one.name)}
+        {
+            "name": one.name,
+            "description": one.description,
+            "present": place is not None,
+            "played_by": played_by(one.name),
+        }
         for one, place in found
     ]
     table = Table("dataset", "here", "played by", "description", box=box.SIMPLE_HEAD, show_edge=False)
     for one, place in found:
         here = "yes" if place is not None else "no" if one.files else "simulated"
-        table.add_row(one.name, here, ", ".join(players(one.name)) or "none", one.description)
+        table.add_row(one.name, here, ", ".join(played_by(one.name)) or "none", one.description)
     show(rows, json, table, "hushstream COMMAND --dataset DATASET plays one.")
 
 

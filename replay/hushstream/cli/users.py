@@ -28,7 +28,7 @@ def forget(
         Path | None, typer.Option(help="Take their records out of this export, made after the tombstone, and no more.")
     ] = None,
     party: Annotated[
-        str, typer.Option(help="Whose account it is, where each party has users of its own: a vendor's name.")
+        str, typer.Option(help="Whose account it is, where each party has users of its own: the party's name.")
     ] = "",
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait until it is folded, where that can be seen.")

@@ -8,7 +8,7 @@ from typing import Any
 from hushstream.schemas.errors import HushstreamError
 
 NEVER_SECONDS = 10.0**7
-"""A settle time that no run reaches: in a closed loop the seal at the end of a phase sends the slots."""
+"""A settle time that no run reaches: in a closed loop the end of a phase sends the slots."""
 
 
 def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

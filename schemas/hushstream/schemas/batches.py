@@ -56,7 +56,7 @@ def encode_context_batch(
     users: Sequence[str],
     contexts: NDArray[Any],
     *,
-    line: str = "private",
+    track: str = "private",
     eligible: Sequence[bytes] | None = None,
     baselines: ArrayLike | None = None,
     after_clicks: ArrayLike | None = None,
@@ -67,7 +67,7 @@ def encode_context_batch(
         event_ids: n ids.
         users: n users, all of one partition.
         contexts: floats of shape (n, d).
-        line: model line of all of them.
+        track: model track of all of them.
         eligible: n masks of equal length, or None when every arm is allowed everywhere.
         baselines: n arms, -1 for none, or None.
         after_clicks: n offsets, -1 for none, or None.
@@ -90,7 +90,7 @@ def encode_context_batch(
         {
             "event_ids": list(event_ids),
             "users": list(users),
-            "line": line,
+            "line": track,
             "dimension": dimension,
             "contexts": _packed("contexts", contexts, FLOAT32, (n, dimension)),
             "eligible": b"".join(masks),

@@ -1,12 +1,12 @@
 """From the log records of one partition to columns, whichever of the two forms the records have.
 
-Events, columnar batches, seals and erasures may alternate; rows come out in log order, and a position is (offset, row).
-What is refused becomes a `Reject` and the rest goes on: nothing here raises because of what a record holds.
+Events, columnar batches, phase ends and erasures may alternate; rows come out in log order, and a position is (offset,
+row). What is refused becomes a `Reject` and the rest goes on: nothing here raises because of what a record holds.
 """
 
 from __future__ import annotations
 
-from hushstream.schemas.context_columns import ContextColumns, ForgetMark, SealMark, gather_contexts
+from hushstream.schemas.context_columns import ContextColumns, ForgetMark, PhaseEndMark, gather_contexts
 from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
 from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reject
 
@@ -18,8 +18,8 @@ __all__ = [
     "FeedbackColumns",
     "ForgetMark",
     "LogRecord",
+    "PhaseEndMark",
     "Reject",
-    "SealMark",
     "gather_contexts",
     "gather_feedback",
 ]

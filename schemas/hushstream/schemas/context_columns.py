@@ -20,16 +20,16 @@ from hushstream.schemas.rows import (
     context_fault,
     full_mask,
     id_fault,
-    line_fault,
     mask_bytes,
     plain,
+    track_fault,
 )
 
 _CONTEXTS = frozenset({"Context", "ContextBatch", "Seal", "Forget"})
 
 
-class SealMark(NamedTuple):
-    """A seal among contexts: ``position`` rows of the columns come before it."""
+class PhaseEndMark(NamedTuple):
+    """A phase end among contexts: ``position`` rows of the columns come before it."""
 
     position: int
     offset: int
@@ -56,7 +56,7 @@ class ContextColumns:
 
     event_ids: list[str]
     users: list[str]
-    lines: list[str]
+    tracks: list[str]
     contexts: NDArray[np.float32]
     """Shape (n, dimension), C-contiguous, finite, read-only."""
     eligible: list[bytes]
@@ -66,14 +66,14 @@ class ContextColumns:
     offsets: list[int]
     rows: list[int]
     timestamps_ms: list[int]
-    seals: list[SealMark]
+    phase_ends: list[PhaseEndMark]
     forgets: list[ForgetMark]
     rejects: list[Reject]
     """In log order."""
 
 
 def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> ContextColumns:
-    """Read contexts, batches of contexts, seals and erasures of one partition.
+    """Read contexts, batches of contexts, phase ends and erasures of one partition.
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
@@ -93,7 +93,7 @@ def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> 
         elif name == "ContextBatch":
             batch(offset, timestamp_ms, fields)
         elif name == "Seal":
-            gatherer.seal(offset, timestamp_ms, fields)
+            gatherer.end_phase(offset, timestamp_ms, fields)
         else:
             gatherer.forget(offset, timestamp_ms, fields)
     return gatherer.columns()
@@ -112,12 +112,12 @@ class _ContextGatherer:
         "_event_ids",
         "_forgets",
         "_full",
-        "_lines",
         "_mask_bytes",
         "_offsets",
+        "_phase_ends",
         "_rows",
-        "_seals",
         "_timestamps_ms",
+        "_tracks",
         "_users",
         "_width",
         "rejects",
@@ -131,7 +131,7 @@ class _ContextGatherer:
         self._full = full_mask(arms)
         self._event_ids: list[str] = []
         self._users: list[str] = []
-        self._lines: list[str] = []
+        self._tracks: list[str] = []
         self._chunks: list[bytes] = []
         self._eligible: list[bytes] = []
         self._baselines: list[int] = []
@@ -139,12 +139,12 @@ class _ContextGatherer:
         self._offsets: list[int] = []
         self._rows: list[int] = []
         self._timestamps_ms: list[int] = []
-        self._seals: list[SealMark] = []
+        self._phase_ends: list[PhaseEndMark] = []
         self._forgets: list[ForgetMark] = []
         self.rejects: list[Reject] = []
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-        event_id, user, line = fields["event_id"], fields["user"], fields["line"]
+        event_id, user, track = fields["event_id"], fields["user"], fields["line"]
         context, eligible = fields["context"], fields["eligible"]
         baseline, after_click = fields["baseline"], fields["after_click"]
         good = (
@@ -154,7 +154,7 @@ class _ContextGatherer:
             and after_click >= -1
             and plain(event_id)
             and plain(user)
-            and plain(line)
+            and plain(track)
         )
         if not good:
             fault = self._event_fault(fields)
@@ -163,7 +163,7 @@ class _ContextGatherer:
                 return
         self._event_ids.append(event_id)
         self._users.append(user)
-        self._lines.append(line)
+        self._tracks.append(track)
         self._chunks.append(context)
         self._eligible.append(b"" if eligible == self._full else eligible)
         self._baselines.append(baseline)
@@ -178,7 +178,7 @@ class _ContextGatherer:
         # A client that does not know the number of arms leaves out the mask's trailing zero bytes.
         if len(fields["eligible"]) > self._mask_bytes:
             return Reason.WRONG_MASK_LENGTH
-        return line_fault(fields["line"]) or context_fault(
+        return track_fault(fields["line"]) or context_fault(
             fields["event_id"],
             fields["user"],
             fields["eligible"],
@@ -224,7 +224,7 @@ class _ContextGatherer:
         self,
         offset: int,
         timestamp_ms: int,
-        line: str,
+        track: str,
         columns: tuple[list[Any], ...],
         chunk: bytes,
         rows: Sequence[int],
@@ -233,7 +233,7 @@ class _ContextGatherer:
         event_ids, users, masks, baselines, after_clicks = columns
         self._event_ids += event_ids
         self._users += users
-        self._lines += [line] * n
+        self._tracks += [track] * n
         self._chunks.append(chunk)
         self._eligible += [b"" if mask == self._full else mask for mask in masks] if any(masks) else masks
         self._baselines += baselines
@@ -253,7 +253,7 @@ class _ContextGatherer:
             and len(fields["baselines"]) in (0, 4 * n)
             and len(fields["after_clicks"]) in (0, 8 * n)
         )
-        return line_fault(fields["line"]) if agree else Reason.COLUMNS_DISAGREE
+        return track_fault(fields["line"]) if agree else Reason.COLUMNS_DISAGREE
 
     def _masks(self, eligible: bytes, n: int) -> list[bytes]:
         if not eligible:
@@ -261,9 +261,9 @@ class _ContextGatherer:
         stride = self._mask_bytes
         return [eligible[start : start + stride] for start in range(0, n * stride, stride)]
 
-    def seal(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-        self._seals.append(
-            SealMark(
+    def end_phase(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        self._phase_ends.append(
+            PhaseEndMark(
                 len(self._event_ids),
                 offset,
                 fields["phase"],
@@ -291,7 +291,7 @@ class _ContextGatherer:
         return ContextColumns(
             self._event_ids,
             self._users,
-            self._lines,
+            self._tracks,
             contexts,
             self._eligible,
             self._baselines,
@@ -299,7 +299,7 @@ class _ContextGatherer:
             self._offsets,
             self._rows,
             self._timestamps_ms,
-            self._seals,
+            self._phase_ends,
             self._forgets,
             sorted(self.rejects),
         )
@@ -310,7 +310,7 @@ class _ContextGatherer:
             Reject(self._offsets[row], self._rows[row], Reason.NOT_FINITE) for row in np.flatnonzero(~keep)
         ]
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
-        self._seals = [mark._replace(position=before[mark.position]) for mark in self._seals]
+        self._phase_ends = [mark._replace(position=before[mark.position]) for mark in self._phase_ends]
         self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
         kept = keep.tolist()
         for name in _ROW_LISTS:
@@ -323,7 +323,7 @@ class _ContextGatherer:
 _ROW_LISTS = (
     "_event_ids",
     "_users",
-    "_lines",
+    "_tracks",
     "_eligible",
     "_baselines",
     "_after_clicks",

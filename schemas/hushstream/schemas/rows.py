@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hushstream.schemas.reasons import Reason
 
 MAX_ID_BYTES = 128
-"""The longest event id, user or line, in bytes of UTF-8."""
+"""The longest event id, user or track, in bytes of UTF-8."""
 
 
 LogRecord = tuple[int, int, bytes]
@@ -52,9 +52,9 @@ def id_fault(text: str) -> Reason | None:
     return None
 
 
-def line_fault(line: str) -> Reason | None:
-    """Why the name of a model line is refused, if it is."""
-    return None if id_fault(line) is None else Reason.BAD_LINE
+def track_fault(track: str) -> Reason | None:
+    """Why the name of a model track is refused, if it is."""
+    return None if id_fault(track) is None else Reason.BAD_TRACK
 
 
 def mask_fault(eligible: bytes, arms: int) -> Reason | None:

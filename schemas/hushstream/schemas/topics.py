@@ -71,8 +71,8 @@ class PartitionRule(StrEnum):
     """The home partition of the writer, who is alone there."""
     ANY = "any"
     """Any partition: the choice says nothing of the content, and the key is null."""
-    LINE = "line"
-    """The number of the model line, or of the counter."""
+    TRACK = "track"
+    """The number of the model track, or of the counter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,7 +156,7 @@ def _of_rounds(config: BgtConfig) -> Iterator[Case]:
 
 def _of_slots(config: P2BConfig) -> Iterator[Case]:
     release, promise = config.release, guarantee_of(config)
-    slots, life = promise.lifetime.slots, promise.lifetime.cost
+    slots, life = promise.lifetime.units, promise.lifetime.cost
     if release.mode == "paper":
         yield Case("paper", promise.cost, Shown(release.sampling), CROWD)
     elif release.mode == "tuples":

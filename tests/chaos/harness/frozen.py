@@ -83,7 +83,7 @@ class Frozen:
 
 
 def configuration() -> P2BConfig:
-    """Windows that close on a count, on log time and on seals; several periods; short memories."""
+    """Windows that close on a count, on log time and on phase ends; several periods; short memories."""
     return P2BConfig(
         deployment="chaos",
         arms=ARMS,
@@ -124,25 +124,25 @@ class _Population:
     async def play(self) -> None:
         async with Client(DirectEventLog(self._log, self._driver, LEARNERS)) as client:
             for phase in range(PHASES + 1):
-                lines = ("cold",) if phase == 0 else ("private", "nonprivate", "cold")
-                users = [(f"user-{phase}-{i}", lines[i % len(lines)]) for i in range(USERS_PER_PHASE)]
+                tracks = ("cold",) if phase == 0 else ("private", "nonprivate", "cold")
+                users = [(f"user-{phase}-{i}", tracks[i % len(tracks)]) for i in range(USERS_PER_PHASE)]
                 rounds = ROUNDS if phase < PHASES else ROUNDS // 2
-                await asyncio.gather(*(self._act(client, user, line, rounds) for user, line in users))
-                if phase < PHASES:  # what comes after the last seal leaves windows open
-                    await client.seal(phase)
+                await asyncio.gather(*(self._act(client, user, track, rounds) for user, track in users))
+                if phase < PHASES:  # what comes after the last phase end leaves windows open
+                    await client.end_phase(phase)
 
-    async def _act(self, client: Client, user: str, line: str, rounds: int) -> None:
+    async def _act(self, client: Client, user: str, track: str, rounds: int) -> None:
         home = partition_of(user, LEARNERS)
         for round_index in range(rounds):
             event_id = f"{user}:{round_index}"
             eligible = None if self._draw.random() < 0.7 else sorted(self._draw.sample(range(ARMS), 3))
-            decision = await client.decide(event_id, user, self._context(), eligible, timeout=20.0, line=line)
+            decision = await client.decide(event_id, user, self._context(), eligible, timeout=20.0, track=track)
             self._frozen.events[home].append(event_id)
             await self._answer(client, event_id, user, decision.arm)
             if self._draw.random() < 0.06:
                 self._misbehave(home, event_id, user)
             if self._draw.random() < 0.03:
-                self._in_batches(home, line)
+                self._in_batches(home, track)
 
     async def _answer(self, client: Client, event_id: str, user: str, arm: int) -> None:
         """Shown, clicked, both, neither; sometimes another arm was on screen, sometimes all comes twice."""
@@ -175,13 +175,13 @@ class _Population:
         topic, value = self._draw.choice(ways)
         self._log.append(topic, home, value)
 
-    def _in_batches(self, home: int, line: str) -> None:
+    def _in_batches(self, home: int, track: str) -> None:
         """Columnar records of another user, with one bad row in each."""
         user = next(name for i in self._strangers if partition_of(name := f"batch-{i}", LEARNERS) == home)
         names = [f"{user}:{row}" for row in range(5)]
         contexts = np.stack([self._context() for _ in names])
         contexts[3] = -1.0
-        self._log.append("contexts", home, encode_context_batch(names, [user] * 5, contexts, line=line))
+        self._log.append("contexts", home, encode_context_batch(names, [user] * 5, contexts, track=track))
         arms = [self._draw.randrange(ARMS) for _ in names]
         rewards = [1.0, 0.0, 1.5, 1.0, 0.0]
         self._log.append("clicks", home, encode_feedback_batch([1] * 5, names, [user] * 5, arms, rewards))
@@ -213,7 +213,7 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
     other = bytes(range(16))
     if topic == "reports":
         slot = {"report_id": other, "period": bytes(8), "config_digest": frozen.system.digest, "content": bytes(32)}
-        seal = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+        phase_end = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
         return [
             *values[10:30:4],
             b"",
@@ -221,7 +221,7 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
             codec.encode("SlotReport", {**slot, "config_digest": other}),
             codec.encode("SlotReport", {**slot, "content": b"\xff" * 32}),
             codec.encode("SlotReport", {**slot, "content": b"\x01" + bytes(31)}),  # of a period long past
-            codec.encode("Seal", seal),
+            codec.encode("Seal", phase_end),
             codec.encode("Tick", {"config_digest": frozen.system.digest}),
         ]
     if topic == "crowds":

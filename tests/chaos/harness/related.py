@@ -72,7 +72,7 @@ class Related:
 
 
 def configuration(noise_at: str) -> CollaborativeConfig:
-    """Steps that close on a count, on log time and on seals; allowances that end; short memories."""
+    """Steps that close on a count, on log time and on phase ends; allowances that end; short memories."""
     return CollaborativeConfig(
         deployment=f"related-{noise_at}",
         arms=ARMS,
@@ -120,8 +120,8 @@ class _Population:
         async with Client(DirectEventLog(self._log, self._driver, LEARNERS)) as client:
             for phase in range(PHASES):
                 await asyncio.gather(*(self._act(client, user, phase) for user in USERS))
-                if phase < PHASES - 1:  # what comes after the last seal leaves a step open
-                    await client.seal(phase)
+                if phase < PHASES - 1:  # what comes after the last phase end leaves a step open
+                    await client.end_phase(phase)
 
     async def _act(self, client: Client, user: str, phase: int) -> None:
         home = partition_of(user, LEARNERS)
@@ -187,7 +187,7 @@ def _spoil(frozen: Related, draw: random.Random) -> None:
 def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -> list[bytes]:
     values = [value for _, value in log]
     other = bytes(range(16))
-    seal = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
+    phase_end = {"phase": 0, "origin": 77, "config_digest": frozen.system.digest, "after_click": -1}
     if topic == "rewards":
         fields = codec.decode(next(v for v in values if codec.decode(v)[0] == "Rewards"))[1] | {"batch_id": other}
         rows = len(fields["nodes"]) // 4
@@ -198,7 +198,7 @@ def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -
             codec.encode("Rewards", {**fields, "rewards": np.full(rows, 1.5, "<f8").tobytes()}),
             codec.encode("Rewards", {**fields, "nodes": np.full(rows, len(USERS), "<i4").tobytes()}),
             codec.encode("Rewards", {**fields, "contexts": np.full(rows * DIMENSION, 0.9, "<f4").tobytes()}),
-            codec.encode("Seal", seal),
+            codec.encode("Seal", phase_end),
             codec.encode("Tick", {"config_digest": frozen.system.digest}),
         ]
     if topic == "releases":
@@ -209,7 +209,7 @@ def _bad_values(frozen: Related, topic: str, log: Sequence[tuple[int, bytes]]) -
             values[0][:-5],
             codec.encode("Release", {**fields, "config_digest": other}),
             codec.encode("Release", {**fields, "sums": bytes(8)}),
-            codec.encode("Seal", seal),
+            codec.encode("Seal", phase_end),
         ]
     if topic == "models":
         return [*values[1:4:2], values[2], b"no model"]

@@ -59,7 +59,7 @@ class FrozenVendors:
 def freeze(folder: Path) -> FrozenVendors:
     """Let users visit and keep what each role read, with bad records between.
 
-    Phases are short, so that a counter closes many windows to be killed in, some at a count and most at a seal.
+    Phases are short, so that a counter closes many windows to be killed in, some at a count and most at a phase end.
     """
     world = vendors(vendors=2, arms=6, seed=SEED)
     settings = {

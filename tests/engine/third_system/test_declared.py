@@ -98,7 +98,10 @@ def test_a_folder_without_what_it_needs_is_refused(
     kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "drinks.yaml").write_text("system: poll\ndeployment: drinks\n")
-    refusals = {(): "expected --options with", ("--graph", "g"): "expected --options for poll, got --graph"}
+    refusals = {
+        (): "expected --options with",
+        ("--graph", "g"): "(what can be voted for, one a line) for poll, got --graph",
+    }
     for words, said in refusals.items():
         with pytest.raises(SystemExit) as ended:
             main(["prepare", str(tmp_path / "drinks.yaml"), str(tmp_path / "made"), *words])

@@ -16,7 +16,8 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import require_live
 from hushstream.engine import topics
-from hushstream.engine.declaration import DeclarationError, Kind
+from hushstream.engine.declaration import Kind
+from hushstream.engine.role import DeclarationError
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
 

@@ -42,7 +42,7 @@ def make_system(public_dataset: bool = False, **changes: Any) -> BgtSystem:
     return BgtSystem.of(config, np.zeros((ITEMS, config.features)), public_dataset)
 
 
-def seal_of(phase: int, origin: int, digest: bytes) -> bytes:
+def phase_end_of(phase: int, origin: int, digest: bytes) -> bytes:
     return codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": digest, "after_click": -1})
 
 
@@ -67,7 +67,7 @@ class RaterRig(Rig):
         return self.put("ratings", codec.encode("RatingQuery", {**fields, "after_round": after_round}), self.partition)
 
     def end(self, phase: int) -> int:
-        return self.put("ratings", seal_of(phase, -1, bytes(16)), self.partition)
+        return self.put("ratings", phase_end_of(phase, -1, bytes(16)), self.partition)
 
     def forget(self, user: str, digest: bytes | None = None) -> int:
         fields = {"user": user, "config_digest": digest or self.system.digest}
@@ -114,7 +114,7 @@ class CollectorRig(Rig):
         return self.put("updates", codec.encode("RatingRound", fields))
 
     def end(self, phase: int, origin: int = 0) -> int:
-        return self.put("updates", seal_of(phase, origin, self.system.digest))
+        return self.put("updates", phase_end_of(phase, origin, self.system.digest))
 
     def released(self, seen: Seen | None = None) -> list[dict[str, Any]]:
         return (seen or self.seen).records("releases", "RatingSums")

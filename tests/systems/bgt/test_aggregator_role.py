@@ -67,7 +67,7 @@ def test_where_the_budget_refuses_a_round_the_model_of_the_first_stands_and_noth
     assert versions[-1]["biases"] == versions[0]["biases"]
     assert rater.machine.heard.ended
     assert len(rater.slots()) == 60 * (lost + 1), "nobody answers a round that is not asked for"
-    assert rater.machine.sealed == 3
+    assert rater.machine.ended_rounds == 3
     fresh = server.fresh()
     server.replayed(fresh)
     again = server.fresh()
@@ -79,13 +79,13 @@ def test_where_the_budget_refuses_a_round_the_model_of_the_first_stands_and_noth
 def test_releases_that_cannot_be_are_dead_letters_and_repeated_ones_count_once(films, played):
     _, collector, _ = played
     server = films.ModelRig(collector.system)
-    release, seal, second, *_ = films.outputs_of(collector.seen, "releases")
+    release, phase_end, second, *_ = films.outputs_of(collector.seen, "releases")
     name, fields = codec.decode(release)
     fresh = {"release_id": bytes(16)}
     server.give([codec.encode(name, {**fields, **fresh, "sums": fields["sums"][8:]}), second, b"none"])
     assert server.seen.reasons[:2] == ["malformed_release", "malformed_release"]
     assert len(server.seen.reasons) == 3
-    seen = server.give([release, release, codec.encode(name, {**fields, **fresh}), seal])
+    seen = server.give([release, release, codec.encode(name, {**fields, **fresh}), phase_end])
     assert seen.counts["repeated_release"] == 1
     assert seen.reasons == ["malformed_release"], "one release of each round"
     assert [record["version"] for record in seen.journals] == [1]

@@ -111,7 +111,7 @@ def test_slots_of_no_open_round_and_rounds_that_cannot_be_are_dead_letters(films
     assert rig.fold().reasons == [*["bad_round"] * 4, "unknown_origin"]
 
 
-def test_a_round_ends_when_all_partitions_of_users_have_sealed_it_however_they_raced(films):
+def test_a_round_ends_when_all_partitions_of_users_have_ended_it_however_they_raced(films):
     system = films.make_system(partitions=2)
     left = []
     for order in ((0, 1, 2, 3), (3, 1, 0, 2)):

@@ -159,7 +159,7 @@ def test_bad_records_go_to_the_dead_letters_and_take_nothing_with_them(films, ri
     rig.ask("", "ann", [1])
     for phase in (1, 3, -1):
         rig.end(phase)
-    rig.put("ratings", films.seal_of(0, 0, bytes(16)))
+    rig.put("ratings", films.phase_end_of(0, 0, bytes(16)))
     seen = rig.fold()
     assert seen.reasons[1:8] == ["bad_ratings"] * 7
     assert seen.reasons[8:] == ["empty_id", "bad_question", "bad_question", "empty_id", *["bad_phase"] * 4]

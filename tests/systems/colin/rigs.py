@@ -147,7 +147,7 @@ class RelatedLearnerRig(Rig):
     def reward(self, event_id: str, arm: int, reward: float = 1.0, user: str = "ann") -> int:
         return self._feedback("reward", event_id, arm, reward, user)
 
-    def seal(self, phase: int = 0, after_click: int = -1) -> int:
+    def end_phase(self, phase: int = 0, after_click: int = -1) -> int:
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put("contexts", codec.encode("Seal", fields), self.partition)
 
@@ -202,7 +202,7 @@ class CounterRig(Rig):
         }
         return self.put("rewards", codec.encode("Rewards", fields))
 
-    def seal(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
+    def end_phase(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
         fields = {"phase": phase, "origin": origin, "config_digest": digest or self.system.digest, "after_click": -1}
         return self.put("rewards", codec.encode("Seal", fields))
 
@@ -234,7 +234,7 @@ class RelatedAggregatorRig(Rig):
             self.put("releases", value)
         return self.fold()
 
-    def seal(self, phase: int = 0, origin: int = 0) -> int:
+    def end_phase(self, phase: int = 0, origin: int = 0) -> int:
         fields = {"phase": phase, "origin": origin, "config_digest": self.system.digest, "after_click": -1}
         return self.put("releases", codec.encode("Seal", fields))
 
@@ -242,11 +242,11 @@ class RelatedAggregatorRig(Rig):
 def release_values(
     system: CollaborativeSystem, batches: Sequence[Sequence[Reward]], key: Key | None = None
 ) -> list[bytes]:
-    """The releases of a counter that was given these batches, each ended by a seal."""
+    """The releases of a counter that was given these batches, each ended by a phase end."""
     rig = CounterRig(system, key)
     for number, rows in enumerate(batches):
         rig.rewards(number, rows)
-        rig.seal(number)
+        rig.end_phase(number)
     return [output.value for output in rig.fold().releases("releases")]
 
 
@@ -283,6 +283,6 @@ def played(system: CollaborativeSystem, flip: bool) -> RelatedLearnerRig:
             rig.reward(event, arm, reward, user)
         rig.wait(float(draw.choice([0.0, 3.0, 8.0])))
         if number % 10 == 9:
-            rig.seal(number // 10)
+            rig.end_phase(number // 10)
     rig.fold()
     return rig

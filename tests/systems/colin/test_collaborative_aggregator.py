@@ -145,29 +145,29 @@ def edge_system(related, **release):
 
 
 def edge_releases(related, system, partition, user, rounds=3):
-    """What one learner sends: a release for each interaction, then its seal."""
+    """What one learner sends: a release for each interaction, then its phase end."""
     rig = related.RelatedLearnerRig(system, related.SECRET, partition)
     for number in range(rounds):
         rig.interact(f"{user}:{number}", user, features=related.some_features(number))
         rig.wait(11)
         rig.decide(f"{user}:{number}:next", user)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     return [output.value for output in rig.seen.releases("releases")]
 
 
-def test_where_learners_release_a_version_follows_by_rows_or_when_all_have_sealed(related):
+def test_where_learners_release_a_version_follows_by_rows_or_when_all_have_ended_the_phase(related):
     system = edge_system(related)
     one = edge_releases(related, system, 0, "bob")
     two = edge_releases(related, system, 1, "ann")
     rig = related.RelatedAggregatorRig(system)
     rig.give(one)
-    assert not rig.seen.journals, "three rows, and one seal of two"
+    assert not rig.seen.journals, "three rows, and one phase end of two"
     rig.give(two[:2])
     assert [model["observations"] for model in rig.seen.journals] == [5]
     rig.give(two[2:])
     assert [model["observations"] for model in rig.seen.journals] == [5, 6]
-    rig.seal(0, 0)
+    rig.end_phase(0, 0)
     assert not rig.fold().journals
 
 
@@ -184,13 +184,13 @@ def test_how_learners_raced_changes_no_version(related):
     assert models[0] == models[1] == models[2]
 
 
-def test_seals_of_no_learner_are_refused_and_an_empty_phase_gives_no_version(related):
+def test_phase_ends_of_no_learner_are_refused_and_an_empty_phase_gives_no_version(related):
     rig = related.RelatedAggregatorRig(edge_system(related))
     for phase, origin in ((0, 2), (0, -1), (-1, 0)):
-        rig.seal(phase, origin)
+        rig.end_phase(phase, origin)
     assert rig.fold().reasons == ["unknown_origin"] * 3
     for origin in (0, 1):
-        rig.seal(0, origin)
+        rig.end_phase(0, origin)
     assert not rig.fold().journals
 
 

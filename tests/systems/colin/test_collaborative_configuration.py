@@ -10,9 +10,9 @@ import pytest
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare, write_config
 from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
+from hushstream.engine.artefacts import Artefacts, Given
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.declaration import Artefacts, Given
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.schemas.errors import HushstreamError

@@ -34,13 +34,13 @@ def models_of(related, system):
     for number, value in enumerate(related.release_values(trusted, rows)):
         name, fields = codec.decode(value)
         aggregator.put("releases", codec.encode(name, {**fields, "config_digest": system.digest}))
-        aggregator.seal(number)
+        aggregator.end_phase(number)
     aggregator.fold()
     return [aggregator.genesis, *aggregator.journal]
 
 
 def play(related, rig, models, seed, cut=None, after_each=None):
-    """Rounds of feedback, contexts, seals and time drawn from a seed; ``cut`` contexts are folded at a time."""
+    """Rounds of feedback, contexts, phase ends and time drawn from a seed; ``cut`` contexts are folded at a time."""
     draw = np.random.default_rng(seed)
     models = list(models)
     for turn in range(6):
@@ -55,7 +55,7 @@ def play(related, rig, models, seed, cut=None, after_each=None):
             rig.context(f"e{draw.integers(12)}", user, features, eligible=[b"", bytes([0b0110])][draw.integers(2)])
             rig.wait(float(draw.choice([0.0, 4.0])))
         if draw.random() < 0.3:
-            rig.seal(turn)
+            rig.end_phase(turn)
         for slices in cuts_of(rig.arrived(), cut):
             rig.take(slices)
             if after_each is not None:
@@ -155,7 +155,7 @@ def test_a_changed_reward_under_a_journal_stops_the_learner_before_anything_is_s
     system = system_of(related, noise_at)
     rig = related.RelatedLearnerRig(system)
     rig.interact("e", reward=1.0)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     log = rig.logs["clicks", 0]
     name, fields = codec.decode(log[1].value)

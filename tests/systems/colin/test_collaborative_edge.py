@@ -124,12 +124,12 @@ def test_at_the_edge_an_allowance_ends_too_and_the_price_is_in_the_ledger_once(r
     rig = related.RelatedLearnerRig(system, related.SECRET)
     for number in range(5):
         rig.interact(f"e{number}")
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     assert seen.counts["allowance_spent"] == 2
     assert [len(release["nodes"]) // 4 for release in seen.records("releases", "Release")] == [3]
     rig.interact("one more")
-    rig.seal(1)
+    rig.end_phase(1)
     assert not rig.fold().records("releases", "Release")
     (entry,) = rig.seen.records("ledger", "LedgerEntry")
     assert entry["debit"]["epsilon_micro"] == system.guarantee().epsilon_micro == 1_000_000
@@ -143,7 +143,7 @@ def test_the_journal_record_before_each_release_holds_its_debit(related):
     rig = related.RelatedLearnerRig(related.edge_system(), related.SECRET)
     for phase in range(3):
         rig.interact(f"e{phase}")
-        rig.seal(phase)
+        rig.end_phase(phase)
         rig.fold()
     released = [len(related.Seen([step]).records("releases", "Release")) for step in rig.seen.steps]
     debits = [record["debits"] for record in rig.seen.journals]
@@ -160,7 +160,7 @@ def test_partitions_with_one_key_draw_noise_of_their_own(related):
     for partition, user in enumerate(("bob", "ann")):
         rig = related.RelatedLearnerRig(system, related.SECRET, partition)
         rig.interact("e", user, reward=None)
-        rig.seal()
+        rig.end_phase()
         rig.fold()
         noises.append(related.arrays_of(rig.seen.records("releases", "Release")[0])[1])
     assert (noises[0] != noises[1]).all()

@@ -53,7 +53,7 @@ def test_a_repeated_context_gets_the_same_answer_and_one_row(related, rig):
     rig.context("e", features=related.some_features(2))
     seen = rig.fold()
     assert [(answer.arm, answer.policy) for answer in seen.answers] == [(arm, 2)]
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     rig.context("e")
     assert [(answer.arm, answer.policy) for answer in rig.fold().answers] == [(arm, 2)]
@@ -72,7 +72,7 @@ def test_an_open_decision_is_known_even_when_the_memory_of_events_is_full(relate
     assert seen.reasons == ["event_of_another_user"]
     rig.shown("first", arm)
     rig.wait(10)
-    rig.seal()
+    rig.end_phase()
     assert len(rig.rows(rig.fold())) == 1
 
 
@@ -80,19 +80,19 @@ def test_a_context_waits_for_the_click_that_it_names(related, rig):
     arm = rig.decide("e")
     rig.shown("e", arm)
     rig.context("later", after_click=1)
-    rig.seal(after_click=1)
+    rig.end_phase(after_click=1)
     seen = rig.fold()
     assert not seen.answers
     assert seen.counts == {"shown": 1}
     rig.reward("e", arm, 0.5)
     seen = rig.fold()
     assert list(seen.arms) == ["later"]
-    assert [row[2] for row in rig.rows(seen)] == [0.5], "the seal has waited too"
+    assert [row[2] for row in rig.rows(seen)] == [0.5], "the phase end has waited too"
 
 
 def test_a_click_that_never_comes_is_not_waited_for_once_younger_ones_have_come(related, rig):
     rig.context("e", after_click=7)
-    rig.seal(after_click=7)
+    rig.end_phase(after_click=7)
     rig.wait(30)
     rig.shown("x", 0)
     assert not rig.fold().reasons
@@ -109,7 +109,7 @@ def test_a_click_that_never_comes_is_not_waited_for_once_younger_ones_have_come(
 def test_a_row_holds_the_features_of_the_arm_on_screen_and_its_reward(related, rig):
     features = related.some_features(1)
     arm = rig.interact("e", "bob", 0.25, features)
-    rig.seal()
+    rig.end_phase()
     assert rig.rows(rig.fold()) == [(1, features[arm].tolist(), 0.25)]
 
 
@@ -150,7 +150,7 @@ def test_only_what_was_shown_decides_whether_a_row_leaves(related, rig, feedback
             rig.reward("e", arm, 1.0 / (1 + turn))
         else:
             rig.shown("e", arm if word == "shown" else (arm + 1) % related.ARMS)
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     assert len(rig.rows(seen)) == rows
     assert {name: count for name, count in seen.counts.items() if name != "seal"} == outcomes
@@ -162,19 +162,19 @@ def test_the_first_reward_stands_and_none_is_zero(related, rig):
         rig.shown(event, arm)
         for reward in rewards:
             rig.reward(event, arm, reward)
-    rig.seal()
+    rig.end_phase()
     assert [row[2] for row in rig.rows(rig.fold())] == [0.75, 0.0]
 
 
 def test_a_late_reward_is_lost_and_counted(related, rig):
     arm = rig.interact("e", reward=None)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     rig.reward("e", arm)
     rig.shown("e", arm)
     seen = rig.fold()
     assert seen.counts == {"late_reward": 1, "repeated_feedback": 1}
-    rig.seal(1)
+    rig.end_phase(1)
     assert [row[2] for row in rig.rows(rig.fold())] == []
     assert [row[2] for row in rig.rows()] == [0.0]
 
@@ -190,7 +190,7 @@ def test_feedback_that_comes_before_its_context_waits_for_it(related, rig):
     arm = rig.decide("e", eligible=bytes([0b0001]))
     assert arm == 0
     assert rig.seen.reasons == ["event_of_another_user"] * 2
-    rig.seal()
+    rig.end_phase()
     assert [row[2] for row in rig.rows(rig.fold())] == [0.5]
 
 
@@ -200,7 +200,7 @@ def test_a_reward_before_its_context_has_a_place_beside_what_was_shown_and_nowhe
     rig.shown("f", rig.system.config.arms)
     assert rig.fold().reasons == ["click_without_context", "unknown_arm"]
     rig.decide("e", eligible=bytes([0b0001]))
-    rig.seal()
+    rig.end_phase()
     assert [row[2] for row in rig.rows(rig.fold())] == [0.0]
 
 
@@ -216,7 +216,7 @@ def leaving(related, system, rewarded_early):
     rig.fold()
     for number in range(30):
         rig.context(f"e{number}", eligible=bytes([0b0001]))
-    rig.seal()
+    rig.end_phase()
     return rig.fold()
 
 
@@ -251,7 +251,7 @@ def test_waiting_feedback_has_a_share_for_each_user_that_nobody_else_can_take(re
         seen = rig.fold()
         assert sorted(seen.reasons) == ["too_many_parked"] * 7 * flood + ["unknown_user"] * 9 * flood
         rig.decide("e", "bob", eligible=bytes([0b0001]))
-        rig.seal()
+        rig.end_phase()
         rows.append(rig.rows(rig.fold()))
     assert rows[0] == rows[1]
     assert [row[2] for row in rows[0]] == [0.5]
@@ -265,7 +265,7 @@ def test_many_rows_leave_in_records_of_bounded_size(related):
     arms = rig.fold().arms
     for name, arm in arms.items():
         rig.shown(name, arm)
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     sizes = [len(fields["nodes"]) // 4 for fields in seen.records("rewards", "Rewards")]
     assert sizes == [256, 256, 88]
@@ -277,13 +277,13 @@ def test_many_rows_leave_in_records_of_bounded_size(related):
     assert (record["rows"], record["closed_by"]) == (600, "seal")
 
 
-def test_a_seal_is_passed_on_behind_its_rows(related, rig):
+def test_a_phase_end_is_passed_on_behind_its_rows(related, rig):
     rig.interact("e")
-    rig.seal(3)
+    rig.end_phase(3)
     outputs = rig.fold().releases("rewards")
     assert [codec.decode(output.value)[0] for output in outputs] == ["Rewards", "Seal"]
-    seal = codec.decode(outputs[1].value)[1]
-    assert (seal["phase"], seal["origin"], seal["config_digest"]) == (3, 0, rig.system.digest)
+    phase_end = codec.decode(outputs[1].value)[1]
+    assert (phase_end["phase"], phase_end["origin"], phase_end["config_digest"]) == (3, 0, rig.system.digest)
 
 
 # Nothing but contents moves with rewards.

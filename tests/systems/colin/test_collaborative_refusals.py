@@ -35,8 +35,8 @@ BAD_CONTEXTS = {
     "longer than L (L2)": (context([*GOOD[:3], [1.0, 0.1, 0.0]]), "too_long_features"),
     "longer than L (L1)": (context([*GOOD[:3], [0.5, 0.5, 0.3]]), "too_long_features"),
     "unknown user": (context(user=MARK), "unknown_user"),
-    "unknown line": (context(line=MARK), "unknown_line"),
-    "non-private line": (context(line="nonprivate"), "unknown_line"),
+    "unknown track": (context(line=MARK), "unknown_line"),
+    "non-private track": (context(line="nonprivate"), "unknown_line"),
     "no user": (context(user=""), "empty_id"),
     "unknown arm in the mask": (context(eligible=bytes([0b10000])), "unknown_arm"),
     "no eligible arm": (context(eligible=bytes([0])), "no_eligible_arm"),
@@ -92,7 +92,7 @@ def test_an_event_of_another_user_is_refused(related, rig):
 def test_feedback_that_cannot_be_is_refused_and_the_row_is_as_without_it(related, rig, reward, arm):
     rig.interact("e", reward=None)
     rig.reward("e", arm, reward)
-    rig.seal()
+    rig.end_phase()
     seen = rig.fold()
     assert len(seen.reasons) == 1
     assert [row[2] for row in rig.rows(seen)] == [0.0]

@@ -31,22 +31,22 @@ def test_a_record_is_taken_whole_so_a_step_may_have_more_rows(related, rig):
     assert [record["rows"] for record in rig.fold().journals] == [9]
 
 
-def test_a_seal_ends_the_step_once_all_learner_partitions_have_sent_it(related):
+def test_a_phase_end_ends_the_step_once_all_learner_partitions_have_sent_it(related):
     rig = related.CounterRig(related.make_system(partitions={"learner": 3}))
     rig.rewards(0, related.some_rewards(1, 2))
     for origin in (0, 0, 2):
-        rig.seal(0, origin)
+        rig.end_phase(0, origin)
     assert not rig.fold().journals
-    rig.seal(0, origin=1)
+    rig.end_phase(0, origin=1)
     (record,) = rig.fold().journals
     assert (record["closed_by"], record["rows"]) == ("seal", 2)
     rig.rewards(1, related.some_rewards(2, 1))
-    rig.seal(0, origin=1)
-    assert not rig.fold().journals, "that phase was sealed before"
+    rig.end_phase(0, origin=1)
+    assert not rig.fold().journals, "that phase had ended before"
 
 
-def test_a_seal_without_rows_releases_nothing(rig):
-    rig.seal(0)
+def test_a_phase_end_without_rows_releases_nothing(rig):
+    rig.end_phase(0)
     seen = rig.fold()
     assert not seen.journals
     assert seen.counts == {"seal": 1}
@@ -108,7 +108,7 @@ def test_rewards_beyond_a_users_allowance_do_not_count(related):
     nodes = [np.frombuffer(release["nodes"], "<i4").tolist() for release in rig.released(seen)]
     assert nodes == [[0, 0], [0, 1]]
     rig.rewards(4, ann)
-    rig.seal(0)
+    rig.end_phase(0)
     assert not rig.fold().journals, "no step opens for rows that do not count"
 
 
@@ -190,12 +190,12 @@ def test_what_is_no_record_is_a_dead_letter(related, rig, value, reason):
     assert len(rig.released(seen)) == 1
 
 
-def test_seals_of_unknown_partitions_and_of_other_configurations_end_nothing(related, rig):
+def test_phase_ends_of_unknown_partitions_and_of_other_configurations_end_nothing(related, rig):
     rig.rewards(0, related.some_rewards(1, 1))
-    rig.seal(0, origin=1)
-    rig.seal(0, origin=-1)
-    rig.seal(-1)
-    rig.seal(0, digest=bytes(16))
+    rig.end_phase(0, origin=1)
+    rig.end_phase(0, origin=-1)
+    rig.end_phase(-1)
+    rig.end_phase(0, digest=bytes(16))
     seen = rig.fold()
     assert seen.reasons == ["unknown_origin"] * 3 + ["other_configuration"]
     assert not seen.journals

@@ -86,7 +86,7 @@ def test_without_noise_the_sums_are_exact_and_say_so(related):
     rig = related.CounterRig(system, related.SECRET)
     rows = related.some_rewards(3, 7)
     rig.rewards(0, rows)
-    rig.seal(0)
+    rig.end_phase(0)
     (release,) = rig.released(rig.fold())
     blocks, sums = related.arrays_of(release)
     assert np.array_equal(sums, related.lattice_sums(rows)[blocks])
@@ -106,7 +106,7 @@ def test_another_key_life_or_parameter_draws_other_noise(related, change):
     def sums(system=None, key=related.SECRET, nonce=bytes(32)):
         rig = related.CounterRig(system, key, nonce)
         rig.rewards(0, [(node, [0.0, 0.0, 0.0], 0.0) for node in range(3)])
-        rig.seal(0)
+        rig.end_phase(0)
         return related.arrays_of(rig.released(rig.fold())[0])[1]
 
     other = {
@@ -128,7 +128,7 @@ def test_how_the_partitions_of_learners_raced_changes_no_release(related):
         rig = related.CounterRig(related.releasing(rows=100))
         for node in order:
             rig.rewards(node, records[node])
-        rig.seal(0)
+        rig.end_phase(0)
         released.append(rig.fold().releases("releases"))
     assert released[0] == released[1]
 

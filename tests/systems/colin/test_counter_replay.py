@@ -23,7 +23,7 @@ def rig(related):
 
 
 def script(related, rig, seed):
-    """Rewards, repeats, seals, bad records and time, drawn from a seed."""
+    """Rewards, repeats, phase ends, bad records and time, drawn from a seed."""
     draw = np.random.default_rng(seed)
     for number in range(14):
         way = draw.integers(9)
@@ -32,7 +32,7 @@ def script(related, rig, seed):
         elif way == 6:
             rig.rewards(int(draw.integers(number + 1)), related.some_rewards(seed + number, 2))
         elif way == 7:
-            rig.seal(number)
+            rig.end_phase(number)
         else:
             rig.put("rewards", b"no record")
         rig.wait(float(draw.choice([0.0, 5.0, 20.0])))

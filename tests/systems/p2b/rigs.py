@@ -238,7 +238,7 @@ class LearnerRig(Rig):
     def reward(self, event_id: str, arm: int, reward: float = 1.0, user: str = "ann") -> int:
         return self._feedback("reward", event_id, arm, reward, user)
 
-    def seal(self, phase: int = 0, after_click: int = -1) -> int:
+    def end_phase(self, phase: int = 0, after_click: int = -1) -> int:
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put("contexts", codec.encode("Seal", fields))
 
@@ -264,7 +264,7 @@ class LearnerRig(Rig):
     def knows(self, user: str = "ann") -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Gram (K, D, D) and moment (K, D) of a user's own learner."""
         agent = self.machine.agents[user]
-        state = agent.state or self.machine.terms.policy.shared(agent.line).state
+        state = agent.state or self.machine.terms.policy.shared(agent.track).state
         gram = np.linalg.inv(state.inverse.astype(np.float64))
         return gram, np.einsum("kij,kj->ki", gram, state.theta)
 
@@ -288,7 +288,7 @@ class ShufflerRig(Rig):
         }
         return self.put("reports", codec.encode("SlotReport", fields))
 
-    def seal(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
+    def end_phase(self, phase: int = 0, origin: int = 0, digest: bytes | None = None) -> int:
         fields = {"phase": phase, "origin": origin, "config_digest": digest or self.system.digest, "after_click": -1}
         return self.put("reports", codec.encode("Seal", fields))
 
@@ -300,12 +300,12 @@ class ShufflerRig(Rig):
 
 
 class AggregatorRig(Rig):
-    """An aggregator of one line."""
+    """An aggregator of one model track."""
 
-    def __init__(self, system: P2BSystem | None = None, line: int = 0) -> None:
+    def __init__(self, system: P2BSystem | None = None, track: int = 0) -> None:
         self.system = make_system() if system is None else system
-        self.source = ("crowds" if line == 0 else "interactions", line)
-        super().__init__(AggregatorMachine(self.system, line))
+        self.source = ("crowds" if track == 0 else "interactions", track)
+        super().__init__(AggregatorMachine(self.system, track))
 
     def give(self, values: Iterable[bytes]) -> Seen:
         for value in values:

@@ -99,7 +99,7 @@ class VendorLearnerRig(Rig):
     def reward(self, event_id: str, arm: int, reward: float = 1.0, user: str = "ann") -> int:
         return self._feedback("reward", event_id, arm, reward, user)
 
-    def seal(self, phase: int = 0, after_click: int = -1) -> int:
+    def end_phase(self, phase: int = 0, after_click: int = -1) -> int:
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put(f"contexts.{self.vendor}", codec.encode("Seal", fields), self.partition)
 
@@ -152,7 +152,7 @@ class BlockCounterRig(Rig):
         fields = outcome_fields(self.number, self.system.digest, outcomes_of(first, rows))
         return self.put(of_party("outcomes", self.vendor), codec.encode("Outcomes", {**fields, **changes}))
 
-    def seal(self, phase: int = 0, origin: int | None = None, digest: bytes | None = None) -> int:
+    def end_phase(self, phase: int = 0, origin: int | None = None, digest: bytes | None = None) -> int:
         """The end of a phase, from one learner partition or from all that this counter waits for."""
         origins = range(self.system.origins) if origin is None else [origin]
         fields = {"phase": phase, "config_digest": digest or self.system.digest, "after_click": -1}
@@ -188,13 +188,13 @@ class TicketAggregatorRig(Rig):
 def released_values(
     system: PdapSystem, batches: Sequence[Sequence[Reward]], key: Key | None = None, vendor: str = ""
 ) -> list[bytes]:
-    """What a counter that was given these batches sends to the aggregator, each batch ended by a seal."""
+    """What a counter that was given these batches sends to the aggregator, each batch ended by a phase end."""
     rig = BlockCounterRig(system, key, vendor=vendor)
     first = 0
     for number, rows in enumerate(batches):
         if rows:
             rig.outcomes(first, rows)
-        rig.seal(number)
+        rig.end_phase(number)
         first += len(rows)
     return [output.value for output in rig.fold().releases("releases")]
 
@@ -237,6 +237,6 @@ def played(system: PdapSystem, flip: bool) -> VendorLearnerRig:
             rig.reward(event, arm)
         rig.wait(float(draw.choice([0.0, 3.0, 8.0])))
         if number % 10 == 9:
-            rig.seal(number // 10)
+            rig.end_phase(number // 10)
     rig.fold()
     return rig

@@ -44,13 +44,13 @@ def test_a_window_closes_when_so_many_outcomes_are_in_and_takes_whole_records(sh
     assert (record["window"], record["outcomes"], record["taken"]) == (1, 16, 60)
 
 
-def test_a_seal_of_all_learners_closes_a_window_and_is_passed_on_behind_its_release(shops):
+def test_a_phase_end_of_all_learners_closes_a_window_and_is_passed_on_behind_its_release(shops):
     rig = shops.BlockCounterRig(shops.make_system(partitions={"learner": 2}))
     rig.outcomes(0, shops.some_rewards(1, 9))
     for origin in range(3):
-        rig.seal(0, origin)
+        rig.end_phase(0, origin)
         assert not rig.fold().journals, "two partitions of each of two vendors"
-    rig.seal(0, 3)
+    rig.end_phase(0, 3)
     seen = rig.fold()
     assert [record["closed_by"] for record in seen.journals] == ["seal"]
     kinds = [codec.decode(output.value)[0] for output in seen.releases("releases")]
@@ -101,7 +101,7 @@ def test_how_senders_raced_and_cut_their_records_changes_no_byte(shops):
     for first, last in ((10, 30), (0, 5), (5, 10)):
         other.outcomes(first, rows[first:last])
     for rig in (one, other):
-        rig.seal()
+        rig.end_phase()
         rig.fold()
     assert one.seen.releases("releases") == other.seen.releases("releases")
 
@@ -182,8 +182,8 @@ def test_beyond_the_horizon_outcomes_are_counted_and_not_taken(shops):
     assert rig.machine.counter.taken == 12
 
 
-def test_a_seal_of_nobody_ends_no_phase(shops, rig):
-    rig.seal(0, origin=5)
+def test_a_phase_end_of_nobody_ends_no_phase(shops, rig):
+    rig.end_phase(0, origin=5)
     assert rig.fold().reasons == ["unknown_origin"]
 
 
@@ -245,7 +245,7 @@ def test_where_the_budget_has_no_room_all_outcomes_go_on_waiting(shops):
 
 
 def script(shops, rig, seed):
-    """Outcomes, repeats, seals and bad records, drawn from a seed."""
+    """Outcomes, repeats, phase ends and bad records, drawn from a seed."""
     draw, first = np.random.default_rng(seed), 0
     for number in range(14):
         way = draw.integers(9)
@@ -256,7 +256,7 @@ def script(shops, rig, seed):
         elif way == 6:
             rig.outcomes(max(0, first - 3), shops.some_rewards(seed + number, 3))
         elif way == 7:
-            rig.seal(number)
+            rig.end_phase(number)
         else:
             rig.put("outcomes", b"no record")
 
@@ -317,7 +317,7 @@ def test_restored_after_every_record_it_goes_on_byte_for_byte(shops, seed):
 def test_its_journal_replayed_gives_the_same_outputs_also_from_within_a_window(shops, seed, cut):
     rig = shops.BlockCounterRig()
     script(shops, rig, seed)
-    rig.seal(99)
+    rig.end_phase(99)
     first, *rest = list(pieces(rig, [cut, 100]))
     rig.take(first)
     state, done = rig.machine.snapshot(), len(rig.journal)
@@ -343,7 +343,7 @@ def recorded(shops, **changes):
     rig = shops.BlockCounterRig(shops.make_system(**{"budget": room_for(4), **changes}), shops.SECRET)
     for number in range(3):
         rig.outcomes(60 * number, shops.some_rewards(number, 60))
-        rig.seal(number)
+        rig.end_phase(number)
     rig.fold()
     return rig
 
@@ -380,7 +380,7 @@ def test_after_a_changed_input_the_next_window_is_under_new_noise_and_pays_its_p
     assert [step.counts.get("diverged", 0) for step in steps].count(1) >= 1
     rig.outcomes(500, shops.some_rewards(9, 60))
     position, log = machine.position, rig.logs["outcomes", 0]
-    rig.seal(50)
+    rig.end_phase(50)
     found = machine.fold([rig.slice(InputRange("outcomes", 0, position, len(log)))])
     first = codec.decode(found[0].journal)[1]
     assert first["head"]["epoch"] == 1

@@ -57,7 +57,7 @@ def test_a_repeated_context_gets_the_same_answer_and_one_outcome(rig):
     arm = rig.interact("e")
     rig.context("e", (0.9, 0.9))
     assert [(answer.arm, answer.policy) for answer in rig.fold().answers] == [(arm, 2)]
-    rig.seal()
+    rig.end_phase()
     assert len(rig.outcomes(rig.fold())) == 1
 
 
@@ -101,7 +101,7 @@ def test_what_was_shown_leaves_with_its_reward_and_nothing_else_does(rig):
     other = rig.decide("another shown")
     rig.shown("another shown", (other + 1) % 7)
     rig.reward("another shown", other)
-    rig.seal()
+    rig.end_phase()
     found = rig.outcomes(rig.fold())
     assert sorted((arm, reward) for _, _, arm, reward in found) == sorted([(clicked, 1), (passed, 0)])
     assert {cell for _, cell, _, _ in found} == {0}
@@ -112,10 +112,10 @@ def test_an_outcome_keeps_the_cell_that_served_though_it_has_split_since(shops, 
     for value in shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(3)]):
         rig.model(value)
     rig.fold()
-    rig.seal()
+    rig.end_phase()
     assert [cell for _, cell, _, _ in rig.outcomes(rig.fold())] == [0]
     rig.interact("later")
-    rig.seal(1)
+    rig.end_phase(1)
     assert all(cell > 0 for _, cell, _, _ in rig.outcomes(rig.fold()))
 
 
@@ -125,7 +125,7 @@ def test_a_reward_after_its_deadline_moves_nothing(shops, rig):
     rig.wait(shops.WAIT_SECONDS + 0.001)
     rig.reward("e", arm)
     rig.fold()
-    rig.seal()
+    rig.end_phase()
     assert [reward for *_, reward in rig.outcomes(rig.fold())] == [0]
     assert rig.seen.counts["late_reward"] == 1
 
@@ -142,7 +142,7 @@ def test_rewards_off_the_levels_are_refused_and_those_on_them_count(shops):
     rig = shops.VendorLearnerRig(shops.make_system(release={"reward_levels": 4}))
     rig.interact("on", 0.75)
     rig.interact("off", 0.6)
-    rig.seal()
+    rig.end_phase()
     found = rig.outcomes(rig.fold())
     assert sorted(reward for *_, reward in found) == [0, 3]
     assert rig.seen.reasons == ["reward_off_levels"]
@@ -161,7 +161,7 @@ def test_feedback_before_its_context_counts_if_its_arm_was_said_to_be_shown_firs
     assert seen.reasons == ["click_without_context", "too_many_parked"]
     for event in arms:
         rig.decide(event)
-    rig.seal()
+    rig.end_phase()
     assert sorted(reward for *_, reward in rig.outcomes(rig.fold())) == [0, 1]
 
 
@@ -183,7 +183,7 @@ def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):
     rig = shops.VendorLearnerRig(key=shops.SECRET)
     for number in range(20):
         rig.interact(f"event-with-a-long-name-{number}", user="user-with-a-long-name")
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     point = np.array((0.2, 0.7), "<f4").tobytes()
     for output in rig.seen.outputs:
@@ -192,7 +192,7 @@ def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):
 
 
 @pytest.mark.parametrize(("placement", "origins"), [("home", (0, 1)), ("serving", (2, 3))])
-def test_outcomes_and_seals_go_to_the_one_counter_or_to_that_of_their_home_and_to_no_other(shops, placement, origins):
+def test_outcomes_and_phase_ends_go_to_the_one_counter_or_to_that_of_their_home_alone(shops, placement, origins):
     system = shops.make_system(release={"placement": placement}, partitions={"learner": 2})
     number = 1 if placement == "home" else 0
     for partition, origin in enumerate(origins):
@@ -200,19 +200,19 @@ def test_outcomes_and_seals_go_to_the_one_counter_or_to_that_of_their_home_and_t
         user = next(name for name in ("ann", "bob", "cy", "di") if partition_of(name, 2) == partition)
         for event in range(3):
             rig.interact(f"e{event}", user=user)
-        rig.seal()
+        rig.end_phase()
         seen = rig.fold()
         assert [counter for counter, *_ in rig.outcomes(seen)] == [number] * 3
         topic = "outcomes.two" if placement == "home" else "outcomes"
         sent = {(out.topic, out.partition) for out in rig.seen.outputs if out.topic.startswith("outcomes")}
         assert sent == {(topic, 0)}
-        assert [seal["origin"] for seal in seen.records(topic, "Seal")] == [origin]
+        assert [phase_end["origin"] for phase_end in seen.records(topic, "Seal")] == [origin]
 
 
 def test_what_names_another_vendor_is_refused(shops):
     rig = shops.VendorLearnerRig(vendor="two")
-    for number, line in enumerate(("two", "one", "three", "private")):
-        rig.context(f"e{number}", line=line)
+    for number, track in enumerate(("two", "one", "three", "private")):
+        rig.context(f"e{number}", line=track)
     seen = rig.fold()
     assert [answer.event_id for answer in seen.answers] == ["e0"]
     assert seen.reasons == ["unknown_line"] * 3
@@ -239,7 +239,7 @@ def test_a_user_who_is_forgotten_leaves_no_open_outcome(rig):
     rig.put("contexts.one", codec.encode("Forget", forget))
     rig.fold()
     assert b"ann" not in rig.machine.snapshot()
-    rig.seal()
+    rig.end_phase()
     assert len(rig.outcomes(rig.fold())) == 1
 
 
@@ -247,19 +247,19 @@ def test_a_user_who_is_forgotten_leaves_no_open_outcome(rig):
 
 
 def script(shops, rig, seed):
-    """Contexts, feedback, models, seals and bad records, drawn from a seed."""
+    """Contexts, feedback, models, phase ends and bad records, drawn from a seed."""
     draw = np.random.default_rng(seed)
     values = iter(shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(2)]))
     for number in range(25):
         way, event = draw.integers(10), f"e{number}"
-        line = ("one", "two", "three")[draw.choice(3, p=[0.8, 0.1, 0.1])]
+        track = ("one", "two", "three")[draw.choice(3, p=[0.8, 0.1, 0.1])]
         if way < 6:
-            rig.context(event, draw.random(2).tolist(), line=line)
+            rig.context(event, draw.random(2).tolist(), line=track)
             arm = int(draw.integers(7))
             rig.shown(event, arm)
             rig.reward(event, arm, float(draw.choice([0.0, 1.0, 0.5])))
         elif way == 6:
-            rig.seal(number)
+            rig.end_phase(number)
         elif way == 7:
             rig.model(next(values, b"no model"))
         else:

@@ -32,7 +32,7 @@ def test_delta_is_the_residue_of_one_draw(pdap):
 
 def test_a_persons_c_events_cost_c_times_as_much(pdap):
     found = release_guarantee(pdap.config(epsilon=0.5, events_per_person=40))
-    assert found.lifetime.slots == 40
+    assert found.lifetime.units == 40
     assert found.lifetime.cost.epsilon_micro == 40 * 500_000
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.declaration import PUBLIC_DATASET, Artefacts
+from hushstream.engine.artefacts import PUBLIC_DATASET, Artefacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
@@ -121,8 +121,10 @@ def test_a_vendor_checks_its_own_work_and_says_nothing_of_what_others_sent_to_th
         assert {finding.topic for finding in found.findings} == {"outcomes"}
         assert {finding.status for finding in found.findings} == {Status.UNCHECKABLE}
         # What the first vendor sent is missing; the other has sent nothing but the ends of phases.
-        seals = [record for record in logs.part(("outcomes", 0)).records if codec.decode(record.value)[0] == "Seal"]
-        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(seals), seals)})
+        phase_ends = [
+            record for record in logs.part(("outcomes", 0)).records if codec.decode(record.value)[0] == "Seal"
+        ]
+        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(phase_ends), phase_ends)})
         assert verify(cut, system, KeySource(seed=1), [f"learner.{vendor}"]).exit_code == changed
 
 

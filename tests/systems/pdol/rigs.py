@@ -82,7 +82,7 @@ class NodeRig(Rig):
         fields = {"event_id": event_id, "user": user, "label": label}
         return self.put("records", codec.encode("Label", fields), self.partition)
 
-    def seal(self, phase: int = 0, origin: int = -1) -> int:
+    def end_phase(self, phase: int = 0, origin: int = -1) -> int:
         fields = {"phase": phase, "origin": origin, "config_digest": bytes(16), "after_click": -1}
         return self.put("records", codec.encode("Seal", fields), self.partition)
 

@@ -23,7 +23,7 @@ def domains(pdol):
     rigs = [pdol.NodeRig(system, partition=partition) for partition in range(2)]
     for rig in rigs:
         rig.play(0, 11)
-        rig.seal(0)
+        rig.end_phase(0)
         rig.fold()
     return rigs
 

@@ -50,7 +50,7 @@ def tell(rig, *others):
 def play_round(rigs, number):
     for rig in rigs:
         rig.play(100 * number + 10 * rig.partition, 1)
-        rig.seal(number)
+        rig.end_phase(number)
         rig.fold()
     for rig in rigs:
         tell(rig, *(other for other in rigs if other is not rig))
@@ -95,15 +95,15 @@ def test_parameters_of_a_round_that_has_not_come_wait_for_it(pdol):
     fast, slow = rig_of(pdol, system, 0), rig_of(pdol, system, 1)
     for number in range(3):
         fast.play(10 * number, 1)
-        fast.seal(number)
+        fast.end_phase(number)
         fast.fold()
     tell(slow, fast)
     slow.play(100, 1)
-    slow.seal(0)
+    slow.end_phase(0)
     slow.fold()
     assert [after for after, _ in slow.machine.heard[0].waiting] == [1, 2, 3]
     slow.play(200, 1)
-    slow.seal(1)
+    slow.end_phase(1)
     slow.fold()
     assert [after for after, _ in slow.machine.heard[0].waiting] == [2, 3], "what was sent after round 1 was mixed"
 
@@ -112,7 +112,7 @@ def test_a_neighbour_that_is_dead_holds_nobody_up(pdol):
     rig = rig_of(pdol, gossip_system(pdol), 0)
     for number in range(ROUNDS + 2):
         rig.play(10 * number, 1)
-        rig.seal(number)
+        rig.end_phase(number)
         rig.fold()
     assert [one["after"] for one in parameters(rig)] == list(range(1, ROUNDS + 1)), "and after the last round nothing"
 
@@ -136,7 +136,7 @@ def test_another_record_in_a_round_meets_other_noise(pdol):
     for event in (1, 2):
         rig = rig_of(pdol, gossip_system(pdol), 0, pdol.SECRET)
         rig.play(event, 1)
-        rig.seal(0)
+        rig.end_phase(0)
         rig.fold()
         exact = GossipNode(0, mixing_of(rig.system.config.gossip, 3), rig.system.config)
         row = pdol.some_row(event)
@@ -156,14 +156,14 @@ def test_a_record_pays_once_and_a_known_fork_pays_again(pdol):
         pdol.SECRET,
     )
     rig.play(0, 1)
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     debits = [debit for fields in rig.seen.journals for debit in fields["debits"]]
     assert [debit["epsilon_micro"] for debit in debits] == [2_000_000]
     assert parameters(rig)[0]["private_as_stated"]
     rig.machine.distrust(bytes(16), forked=True)
     rig.play(10, 1)
-    rig.seal(1)
+    rig.end_phase(1)
     rig.fold()
     assert len(parameters(rig)) == 1, "the budget has no room for another epoch"
     assert rig.machine.refused is not None
@@ -185,7 +185,7 @@ def test_parameters_of_another_deployment_or_size_are_not_mixed(pdol):
     system = gossip_system(pdol)
     rig, other = rig_of(pdol, system, 0), rig_of(pdol, system, 1)
     other.play(0, 1)
-    other.seal(0)
+    other.end_phase(0)
     other.fold()
     name, fields = codec.decode(other.seen.releases("parameters")[0].value)
     for change in ({"config_digest": bytes(16)}, {"values": bytes(8)}):

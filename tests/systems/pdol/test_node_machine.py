@@ -127,8 +127,8 @@ REFUSED = {
     "a label of 0": (lambda rig: rig.label("known", 0), "unknown_label"),
     "a label of 2": (lambda rig: rig.label("known", 2), "unknown_label"),
     "an event of another user": (lambda rig: rig.record("known", user="bob"), "event_of_another_user"),
-    "a phase twice": (lambda rig: (rig.seal(0), rig.seal(0)), "bad_phase"),
-    "a phase of another origin": (lambda rig: rig.seal(0, origin=3), "bad_phase"),
+    "a phase twice": (lambda rig: (rig.end_phase(0), rig.end_phase(0)), "bad_phase"),
+    "a phase of another origin": (lambda rig: rig.end_phase(0, origin=3), "bad_phase"),
     "an erasure elsewhere": (lambda rig: rig.forget("ann", bytes(16)), "other_configuration"),
 }
 
@@ -176,7 +176,7 @@ def test_columnar_records_are_the_events_in_them_refused_rows_too(pdol):
     batched.put("records", encode_record_batch(names, users, nodes, lengths, indices, values), 0)
     batched.put("records", encode_label_batch(*map(list, zip(*labels, strict=True))), 0)
     for rig in (single, batched):
-        rig.seal(0)
+        rig.end_phase(0)
         rig.fold()
     assert batched.sums() == single.sums() != []
     assert batched.said() == single.said()
@@ -230,7 +230,7 @@ def test_a_fold_holds_no_more_rows_than_its_journal_record_may_name(pdol, rig):
 
 
 def test_a_batch_waits_for_its_phase_as_a_record_does(pdol, rig):
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     rig.put("records", codec.encode("RecordBatch", {**WHOLE, "after_phase": 0}), 0)
     assert rig.fold().steps == []
@@ -271,7 +271,7 @@ def test_an_erasure_makes_open_slots_null_and_refills_no_allowance(pdol):
     rig.forget("ann")
     rig.record("again", 1, "ann")
     rig.label("again", 1, "ann")
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     row, expected = pdol.some_row(2), np.zeros(pdol.DIMENSION, dtype=np.int64)
     expected[row.indices] -= row.values
@@ -283,7 +283,7 @@ def test_a_phase_ends_with_all_slots_counted_and_is_passed_on(pdol, rig):
     rig.play(0, 4)
     assert len(rig.sums()) == 0
     assert len(rig.machine.pending) == 2
-    rig.seal(0)
+    rig.end_phase(0)
     seen = rig.fold()
     assert len(rig.sums(seen)) == 1
     (ended,) = seen.records("releases", "Seal")
@@ -293,13 +293,13 @@ def test_a_phase_ends_with_all_slots_counted_and_is_passed_on(pdol, rig):
 
 def test_a_record_waits_for_the_model_of_a_phase_that_has_ended_here(pdol, rig):
     rig.play(0, 3)
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     rig.record("waits", 7, "zoe", after_phase=0)
     rig.record("behind", 8, "zoe")
     assert rig.fold().steps == [], "the model of phase 0 has not come"
     other = pdol.NodeRig(rig.system, partition=1)
-    other.seal(0)
+    other.end_phase(0)
     other.fold()
     aggregator = pdol.AggregatorRig(rig.system)
     aggregator.take_from(rig, other)
@@ -367,7 +367,7 @@ def script(rig, seed):
             if draw.random() < 0.7:
                 rig.label(f"e{number}", int(draw.choice([1, -1])), user)
         elif way == 6:
-            rig.seal(number)
+            rig.end_phase(number)
         elif way == 7:
             rig.forget(user)
         else:
@@ -604,7 +604,7 @@ def test_no_release_names_a_person_an_event_or_an_offset(pdol):
     for number in range(9):
         rig.record(f"canary-event-{number}", number, "canary-person")
         rig.label(f"canary-event-{number}", 1, "canary-person")
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     released = outputs(rig.seen)
     assert released

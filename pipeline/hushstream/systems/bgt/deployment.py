@@ -26,8 +26,8 @@ from hushstream.systems.bgt.rounds import Release
 from hushstream.systems.bgt.sensitivity import variance_of
 from hushstream.systems.bgt.slots import Float64
 
-LINE = "ratings"
-"""The one model line."""
+TRACK = "ratings"
+"""The one model track."""
 
 _ROOM_BYTES = 1 << 16
 """Of a record, for all but its columns."""
@@ -64,7 +64,7 @@ class BgtSystem:
     @property
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions: users are spread over those of raters; there is one collector."""
-        return {"learner": self.config.partitions.learner, "shuffler": 1, "scopes": 1, "lines": 1}
+        return {"learner": self.config.partitions.learner, "shuffler": 1, "scopes": 1, "tracks": 1}
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""

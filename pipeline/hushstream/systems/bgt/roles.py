@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.role import Role, RoleKeys
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.machine import RaterMachine
 from hushstream.systems.bgt.reasons import AGGREGATOR_OUTCOMES, COLLECTOR_OUTCOMES, RATER_OUTCOMES, REASONS
@@ -22,8 +22,8 @@ def _collector(system: BgtSystem, home: int, keys: RoleKeys) -> CollectorMachine
     return CollectorMachine(system, home, keys.own, keys.ring)
 
 
-def _aggregator(system: BgtSystem, line: int, keys: RoleKeys) -> BgtAggregatorMachine:
-    return BgtAggregatorMachine(system, line)
+def _aggregator(system: BgtSystem, track: int, keys: RoleKeys) -> BgtAggregatorMachine:
+    return BgtAggregatorMachine(system, track)
 
 
 def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, float]:
@@ -75,7 +75,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("rounds", "dead-letters-server"),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

@@ -33,7 +33,7 @@ UPDATES = Topic(
     schemas=("RatingRound", "RatingSlot", "Seal"),
     zone=SHUFFLER_ZONE,
     # The one collector's: raters of all partitions write to it.
-    partition_rule=PartitionRule.LINE,
+    partition_rule=PartitionRule.TRACK,
     count="shuffler",
     retention_ms=SHORT_MS,
     # A slot is the whole allowance of a user in its round.
@@ -49,8 +49,8 @@ ROUNDS = Topic(
     name="rounds",
     schemas=("RatingRound",),
     zone=PUBLISHED,
-    partition_rule=PartitionRule.LINE,
-    count="lines",
+    partition_rule=PartitionRule.TRACK,
+    count="tracks",
     # Whoever begins to hold ratings needs the round that is open, however long ago it was.
     retention_ms=None,
     noised=False,
@@ -75,5 +75,5 @@ TOPICS = (
     topics.marks(SHUFFLER_ZONE, "shuffler"),
     topics.dead_letters(EDGE_ZONE, "learner"),
     topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
-    topics.dead_letters(SERVER_ZONE, "lines"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
 )

@@ -131,8 +131,8 @@ class ContinualConfig:
         horizon: the most steps that a user's counter takes, for which its noise is sized; auto for rewards_per_user.
         rewards_per_user: how many rewards of one user ever count.
         reward_levels: M for noisy-reward: a reward is a whole number of M steps; 1 for clicks.
-        rows: a step is released after so many rewards, or at a seal. At the edge rows are released as they settle, and
-            a model follows after so many of them or at a seal.
+        rows: a step is released after so many rewards, or at a phase end. At the edge rows are released as they settle,
+            and a model follows after so many of them or at a phase end.
         seconds: a step is released after so much log time, too; null for never.
         epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
             noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
@@ -201,8 +201,8 @@ class CollaborativeConfig:
         arms: the most arms that one context shows.
         features: the features of an arm.
         learner: how users share.
-        settle_seconds: a decision's reward counts until so much log time after it, or a seal; a later one is lost. Log
-            time is cut into spans as long, and the rows decided in one leave together when the next but one begins.
+        settle_seconds: a decision's reward counts until so much log time after it, or a phase end; a later one is lost.
+            Log time is cut into spans as long, and the rows decided in one leave together when the next but one begins.
         feedback: how shown and reward are joined to the decision.
         release: what leaves the zone that holds rewards.
         partitions: how many of each topic.

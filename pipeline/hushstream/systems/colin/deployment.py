@@ -43,8 +43,8 @@ from hushstream.systems.colin.width import lemma_alpha
 NAME = "colin"
 """As configurations and noise addresses have it."""
 
-LINE = "private"
-"""The one model line: every context uses it."""
+TRACK = "private"
+"""The one model track: every context uses it."""
 
 NO_NONCE = bytes(32)
 """Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
@@ -97,7 +97,7 @@ class CollaborativeSystem:
         """Numbers of partitions: one counter, as the relation couples all users; each home that releases is a scope."""
         learners = self.config.partitions.learner
         scopes = learners if self.config.release.noise_at == "learner" else 1
-        return {"learner": learners, "counter": 1, "lines": 1, "scopes": scopes}
+        return {"learner": learners, "counter": 1, "tracks": 1, "scopes": scopes}
 
     @property
     def nodes(self) -> int:
@@ -124,7 +124,7 @@ class CollaborativeSystem:
             good=self._short,
             refusal=Refusal.TOO_LONG_FEATURES,
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
-            lines=(LINE,),
+            tracks=(TRACK,),
             users=self.graph.index,
         )
 

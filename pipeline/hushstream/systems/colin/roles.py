@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
+from hushstream.engine.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -24,8 +24,8 @@ def _counter(system: CollaborativeSystem, home: int, keys: RoleKeys) -> CounterM
     return CounterMachine(system, home, keys.own, keys.ring)
 
 
-def _aggregator(system: CollaborativeSystem, line: int, keys: RoleKeys) -> CollaborativeAggregatorMachine:
-    return CollaborativeAggregatorMachine(system, line)
+def _aggregator(system: CollaborativeSystem, track: int, keys: RoleKeys) -> CollaborativeAggregatorMachine:
+    return CollaborativeAggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -82,7 +82,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.artefacts import Artefacts
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY
 from hushstream.privacy.promise import Promises

@@ -12,7 +12,7 @@ REWARDS = Topic(
     name="rewards",
     schemas=("Rewards", "Seal", "Tick", "Erasure"),
     zone=COUNTER_ZONE,
-    partition_rule=PartitionRule.LINE,
+    partition_rule=PartitionRule.TRACK,
     count="counter",
     retention_ms=SHORT_MS,
     noised=False,
@@ -43,7 +43,7 @@ TOPICS = (
     COUNTED[2],
     topics.dead_letters(EDGE_ZONE, "learner"),
     COUNTED[3],
-    topics.dead_letters(SERVER_ZONE, "lines"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
 )
 """All that a deployment may have."""
 

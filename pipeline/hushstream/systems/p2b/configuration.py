@@ -104,7 +104,7 @@ class SlotConfig:
         lifetime_slots: slots of one user in their life; each costs the release's epsilon once.
         settle_seconds: log time is cut into spans of this length, so that rewards can arrive: all slots of a partition
             that fall due in one span are sent together, at its first context in the next span but one or later, or at
-            a seal record; the length says among how many a slot hides.
+            a phase end; the length says among how many a slot hides.
         period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
             the previous one.
         sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
@@ -141,7 +141,7 @@ class ReleaseConfig:
         threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto is the smallest that
             target_delta allows, or that of the paper.
         target_delta: delta of the automatic threshold.
-        window_slots: a window closes at so many slots (or at a seal).
+        window_slots: a window closes at so many slots (or at a phase end).
         window_seconds: a window closes after so much log time, too; null for never.
         sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
             counter), or auto (whichever gives the more exact total over the windows that expected_slots and
@@ -243,7 +243,7 @@ class LiftConfig:
         holdout: share of users who are never answered by a model; 0 switches the lift off.
         epsilon: for one user over all releases, beside what their slots cost.
         decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
-        every_seconds: a release is made so often, in log time, and at a seal.
+        every_seconds: a release is made so often, in log time, and at a phase end.
         releases: most releases of a partition.
     """
 

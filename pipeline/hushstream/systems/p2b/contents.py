@@ -57,7 +57,7 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     yield _content("crowds", _CELLS[mode], _CROWDS[mode])
     yield _content("models", "the model, made of crowds alone", _CROWDS[mode])
     if public_dataset:
-        yield _content("models", "the non-private line's model, made of exact interactions", Form.CLEAR)
+        yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 
 
 def _lift(config: P2BConfig) -> Iterator[Content]:

@@ -43,8 +43,8 @@ from hushstream.systems.p2b.promise import (
 )
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
-LINES: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
-"""Model lines, by partition of crowds and models. The second one exists in replays of public datasets alone."""
+TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
+"""Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class P2BSystem:
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
     public_dataset: bool = False
-    """See `System.public_dataset`: then there is a second model line, of exact interactions."""
+    """See `System.public_dataset`: then there is a second model track, of exact interactions."""
 
     @classmethod
     def of(
@@ -114,7 +114,7 @@ class P2BSystem:
         return {
             "learner": partitions.learner,
             "shuffler": partitions.shuffler,
-            "lines": self.line_count,
+            "tracks": self.track_count,
             "scopes": partitions.shuffler,
         }
 
@@ -124,14 +124,14 @@ class P2BSystem:
         return self.encoder.codes
 
     @property
-    def line_count(self) -> int:
+    def track_count(self) -> int:
         """Partitions of crowds and models: one, and one more where a public dataset is replayed."""
         return 2 if self.public_dataset else 1
 
     @property
-    def lines_for_users(self) -> tuple[str, ...]:
-        """The lines that a context may name."""
-        return (COLD, *LINES[: self.line_count])
+    def tracks_for_users(self) -> tuple[str, ...]:
+        """The tracks that a context may name."""
+        return (COLD, *TRACKS[: self.track_count])
 
     @property
     def requests(self) -> ContextRules:
@@ -142,7 +142,7 @@ class P2BSystem:
             good=normalised,
             refusal=Refusal.UNNORMALISED_CONTEXT,
             expected="a histogram: no entry below 0, and the sum is 1",
-            lines=self.lines_for_users,
+            tracks=self.tracks_for_users,
         )
 
     @property
@@ -166,7 +166,7 @@ class P2BSystem:
         return window_tree_of(self.config, self.codes)
 
     def policy(self) -> SharedPolicy:
-        """A fresh kernel with every line cold."""
+        """A fresh kernel with every track cold."""
         config = self.config
         kind = OneHotPolicy if config.encoder.features == "onehot" else LinUCBPolicy
         return kind(
@@ -175,7 +175,7 @@ class P2BSystem:
             self.model_dimension,
             config.learner.alpha,
             config.learner.ridge,
-            LINES[: self.line_count],
+            TRACKS[: self.track_count],
         )
 
     def window_rules(self) -> WindowRules:

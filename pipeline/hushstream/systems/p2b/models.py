@@ -1,4 +1,4 @@
-"""From what a model line has gathered to the model that it publishes."""
+"""From what a model track has gathered to the model that it publishes."""
 
 from __future__ import annotations
 

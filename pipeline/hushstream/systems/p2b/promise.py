@@ -189,7 +189,7 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
 
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:
     """What all slots of one user cost together."""
-    unit = f"{promise.lifetime.slots} slots of one user"
+    unit = f"{promise.lifetime.units} slots of one user"
     return Debit("", config.release.mode, promise.lifetime.cost, promise.relation, unit)
 
 

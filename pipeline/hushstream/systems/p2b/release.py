@@ -1,4 +1,4 @@
-"""What a sealed P2B window releases, what it costs, and the records that say so."""
+"""What a closed P2B window releases, what it costs, and the records that say so."""
 
 from __future__ import annotations
 
@@ -53,30 +53,30 @@ def release_window(
     key: Key,
     genesis_nonce: bytes,
     partition: int,
-    sealed: ClosedWindow,
+    closed: ClosedWindow,
     running: RunningSums | None = None,
     epoch: int = FIRST_EPOCH,
 ) -> WindowRelease:
-    """Release a sealed window: a function of its slots, the key and the journal's genesis, and of nothing else.
+    """Release a closed window: a function of its slots, the key and the journal's genesis, and of nothing else.
 
     Noise and coins are named by the window and by what it holds (`window_address`). A journal that is rolled back and
-    seals the window again over other slots draws both anew: a slot that is in both releases pays twice, and no more.
+    closes the window again over other slots draws both anew: a slot that is in both releases pays twice, and no more.
 
     Args:
         system: the deployment.
         key: the shuffler's key.
         genesis_nonce: of the partition's journal.
         partition: the home partition of the window.
-        sealed: the window.
+        closed: the window.
         running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
         epoch: of the noise.
     """
-    address = window_address(system, key, genesis_nonce, partition, sealed, epoch)
-    sums, variance = _release(system, key, address, sealed, running)
+    address = window_address(system, key, genesis_nonce, partition, closed, epoch)
+    sums, variance = _release(system, key, address, closed, running)
     window_id = key.digest(
-        "window-id", genesis_nonce, sealed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
+        "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(system, key, window_id, sums, variance, len(sealed.contents))
+    return _crowd(system, key, window_id, sums, variance, len(closed.contents))
 
 
 def parameters_text(system: P2BSystem) -> str:
@@ -100,7 +100,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
 
 
 def window_address(
-    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, sealed: ClosedWindow, epoch: int = FIRST_EPOCH
+    system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, closed: ClosedWindow, epoch: int = FIRST_EPOCH
 ) -> NoiseAddress:
     """What names the noise of one window: its number, and a keyed digest of the ids and contents of all its slots.
 
@@ -112,16 +112,16 @@ def window_address(
     the 2 ln(1 + p (e^eps - 1)) of two coins.
     """
     # Ids and contents have one size each, so the joined bytes can be read in one way.
-    content = key.digest("window-content", b"".join(sealed.ids), b"".join(sealed.contents))
+    content = key.digest("window-content", b"".join(closed.ids), b"".join(closed.contents))
     place = release_address(system, genesis_nonce, partition, epoch)
-    return replace(place, window=sealed.window, content=content)
+    return replace(place, window=closed.window, content=content)
 
 
 def _release(
-    system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow, running: RunningSums | None
+    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> tuple[CellSums, float]:
     release = system.config.release
-    reports = _sampled(system, key, address, sealed)
+    reports = _sampled(system, key, address, closed)
     everyone = np.ones(len(reports), dtype=np.bool_)
     if release.mode == "tuples":
         return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
@@ -138,13 +138,13 @@ def _release(
     return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
 
 
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, sealed: ClosedWindow) -> Reports:
+def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
     """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
     release = system.config.release
     coins = bernoulli(
-        KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(sealed.contents)
+        KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(closed.contents)
     )
-    slots = unpack_all(sealed.contents, system.codes, system.config.arms, release.levels)
+    slots = unpack_all(closed.contents, system.codes, system.config.arms, release.levels)
     domain = Domain(system.codes, system.config.arms, release.levels)
     return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 

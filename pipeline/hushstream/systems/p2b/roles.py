@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
+from hushstream.engine.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
@@ -25,8 +25,8 @@ def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
 
 
-def _aggregator(system: P2BSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system, line)
+def _aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -92,7 +92,7 @@ AGGREGATOR = Role(
     inputs=("crowds", "interactions"),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

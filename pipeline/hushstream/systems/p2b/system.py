@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
+from hushstream.engine.artefacts import Artefacts, PublishedKey
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Artefacts, Erasure, HoldoutView, Kind, PublishedKey, System, Words
+from hushstream.engine.declaration import Erasure, HoldoutView, Kind, System, Words
 from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY
 from hushstream.engine.values import ConfigurationError

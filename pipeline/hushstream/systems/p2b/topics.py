@@ -29,8 +29,8 @@ INTERACTIONS = Topic(
     name="interactions",
     schemas=("Interactions", "Seal"),
     zone=SERVER_ZONE,
-    partition_rule=PartitionRule.LINE,
-    count="lines",
+    partition_rule=PartitionRule.TRACK,
+    count="tracks",
     retention_ms=SHORT_MS,
     noised=False,
     names_users=False,
@@ -38,7 +38,7 @@ INTERACTIONS = Topic(
     ticks=False,
     private_lag=True,
 )
-"""Interactions in clear, for the non-private line: there are some where the data is public, and nowhere else."""
+"""Interactions in clear, for the non-private track: there are some where the data is public, and nowhere else."""
 
 LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("ledger-edge", "LedgerEntry", "learner")
 """What learners release themselves, and what it costs: no partition of the ledger has two writers."""
@@ -59,7 +59,7 @@ TOPICS = (
     topics.marks(SHUFFLER_ZONE, "shuffler"),
     topics.dead_letters(EDGE_ZONE, "learner"),
     topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
-    topics.dead_letters(SERVER_ZONE, "lines"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
 )
 """All that a deployment may have."""
 

@@ -39,8 +39,8 @@ from hushstream.systems.pdap.tickets import TICKETS
 NAME = "pdap"
 """As configurations and noise addresses have it."""
 
-LINE = "tickets"
-"""The one model line; what contexts name as their line is their home vendor."""
+TRACK = "tickets"
+"""The one model track; what contexts name as their track is their home vendor."""
 
 NO_NONCE = bytes(32)
 """Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
@@ -84,7 +84,7 @@ class PdapSystem:
             "learner": config.partitions.learner,
             "counter": 1,
             "scopes": 1,
-            "lines": 1,
+            "tracks": 1,
         }
 
     @cached_property
@@ -94,7 +94,7 @@ class PdapSystem:
 
     @cached_property
     def requests(self) -> ContextRules:
-        """See `System.requests`: contexts are numbers from 0 to 1, and the line is the user's home vendor."""
+        """See `System.requests`: contexts are numbers from 0 to 1, and the track is the user's home vendor."""
         levels = self.config.release.reward_levels
         return ContextRules(
             arms=self.config.arms,
@@ -102,7 +102,7 @@ class PdapSystem:
             good=inside,
             refusal=PdapRefusal.CONTEXT_OUTSIDE,
             expected="numbers from 0 to 1",
-            lines=self.homes,
+            tracks=self.homes,
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (release.reward_levels)",
         )

@@ -100,7 +100,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         one,
         cost=together,
         replace_one=together,
-        lifetime=Lifetime(life.slots, life.devices, many),
+        lifetime=Lifetime(life.units, life.devices, many),
         residue_units=min(together.delta_units, terms.fits * one.residue_units),
         redraws=Redraws(terms.fits, one.cost),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
+from hushstream.engine.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
@@ -26,8 +26,8 @@ def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> 
     return BlockCounterMachine(system, keys.own, keys.ring, party)
 
 
-def _aggregator(system: PdapSystem, line: int, keys: RoleKeys) -> PdapAggregatorMachine:
-    return PdapAggregatorMachine(system, line)
+def _aggregator(system: PdapSystem, track: int, keys: RoleKeys) -> PdapAggregatorMachine:
+    return PdapAggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: PdapLearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -82,7 +82,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hushstream.engine.artefacts import Artefacts
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Artefacts, Erasure, Fact, Kind, System, Words
+from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.parties import roles_of, topics_of
 from hushstream.engine.result import RECOMMENDATIONS
 from hushstream.engine.topics import EVENTS_STAY

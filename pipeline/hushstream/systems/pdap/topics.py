@@ -17,7 +17,7 @@ OUTCOMES = Topic(
     name="outcomes",
     schemas=("Outcomes", "Seal"),
     zone=COUNTER_ZONE,
-    partition_rule=PartitionRule.LINE,
+    partition_rule=PartitionRule.TRACK,
     count="counter",
     retention_ms=SHORT_MS,
     # An outcome that is sent twice could be in two blocks, and would pay twice.
@@ -33,8 +33,8 @@ FORWARDS = Topic(
     name="forwards",
     schemas=("Forwards",),
     zone=PUBLISHED,
-    partition_rule=PartitionRule.LINE,
-    count="lines",
+    partition_rule=PartitionRule.TRACK,
+    count="tracks",
     retention_ms=SHORT_MS,
     noised=False,
     names_users=False,
@@ -61,7 +61,7 @@ TOPICS = (
     topics.marks(COUNTER_ZONE, "counter"),
     topics.dead_letters(EDGE_ZONE, "learner", each=True),
     topics.dead_letters(COUNTER_ZONE, "counter"),
-    topics.dead_letters(SERVER_ZONE, "lines"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
 )
 
 _COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")

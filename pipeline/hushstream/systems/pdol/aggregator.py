@@ -33,7 +33,7 @@ _TAKEN: Mapping[Taken, str] = {
 
 
 class AggregatorMachine(PublishingRole):
-    """The aggregator of the one model line."""
+    """The aggregator of the one model track."""
 
     form: ClassVar[Form] = publishing_form(
         "a linear aggregator's state",
@@ -47,10 +47,10 @@ class AggregatorMachine(PublishingRole):
     margin: ClassVar[float] = 0.0
     system: PdolSystem
 
-    def __init__(self, system: PdolSystem, line: int) -> None:
-        """Bind to a deployment; ``line`` is 0."""
-        identity, origins = aggregator_identity(system, line), system.counts["learner"]
-        super().__init__(system, identity, "LinearModel", ("releases", line), SERVER_ZONE, origins)
+    def __init__(self, system: PdolSystem, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity, origins = aggregator_identity(system, track), system.counts["learner"]
+        super().__init__(system, identity, "LinearModel", ("releases", track), SERVER_ZONE, origins)
         self.aggregate = Aggregate(system.config)
         self.as_stated = True
 
@@ -90,7 +90,7 @@ class AggregatorMachine(PublishingRole):
         weights = model.weights.astype("<i4").tobytes()
         price = self.system.guarantee().price
         return {
-            "phase": self.seals.complete,
+            "phase": self.phase_ends.complete,
             "dimension": len(model.weights),
             "weights": weights,
             "releases": model.releases,

@@ -1,6 +1,6 @@
 """What a record may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
 
-A slot is in one leaf of one counter, so epochs that a turned key begins lie side by side. One that a doubt begins may
+A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that a doubt begins may
 sum slots again that a lost branch of the journal released: it composes sequentially, and each record pays again. A
 release that its inputs no longer give is paid for in that way too, although no slot is summed again then.
 """

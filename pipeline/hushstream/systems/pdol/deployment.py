@@ -20,8 +20,8 @@ from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.node import NodeRelease
 
-LINE = "shared"
-"""The one model line."""
+TRACK = "shared"
+"""The one model track."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ class PdolSystem:
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions: a home for each counter, or for each node where there are none."""
         homes = self.config.nodes if self.gossips else self.config.domains
-        return {"learner": homes, "scopes": homes, "lines": 1}
+        return {"learner": homes, "scopes": homes, "tracks": 1}
 
     def home_of(self, node: int) -> int:
         """The home partition of a node."""

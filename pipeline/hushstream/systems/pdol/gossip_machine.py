@@ -102,7 +102,7 @@ class GossipMachine(HomeMachine):
     @property
     def held_phase(self) -> int:
         """See `HomeMachine.held_phase`: every neighbour has sent what belongs to it."""
-        return min((heard.phase for heard in self.heard.values()), default=self.sealed_phase)
+        return min((heard.phase for heard in self.heard.values()), default=self.ended_phase)
 
     @property
     def version(self) -> int:

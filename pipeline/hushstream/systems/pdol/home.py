@@ -10,7 +10,7 @@ is read before the batch's records.
 
 Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
 own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Distrusts`); one that is
-known does in any case. Under a turned key an epoch begins, too, that nobody pays twice for.
+known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
 """
 
 from __future__ import annotations
@@ -25,20 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.budget import Place
-from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import (
-    InputRange,
-    InputSlice,
-    JournalEntry,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
@@ -56,7 +50,7 @@ from hushstream.systems.pdol.slot import Past, Slot
 _TAG_BYTES = 16
 
 
-class HomeMachine(ABC):
+class HomeMachine(OwnsJournal, ABC):
     """One home of records, on its partition."""
 
     form: ClassVar[Form]
@@ -70,7 +64,7 @@ class HomeMachine(ABC):
         self.chain = Chain(identity, key, "Predictions")
         self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
         self.position = 0
-        self.sealed_phase = -1
+        self.ended_phase = -1
         """The last phase that ended in this log."""
         self.absent: set[int] = set()
         """Nodes of this home that have left, or have not joined yet."""
@@ -161,15 +155,9 @@ class HomeMachine(ABC):
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
 
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
     def start(self, genesis: bytes) -> None:
         self.chain.start(genesis, self.keys.retired)
         self.open_noise()
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {self.inputs[0]: self.position, **self.read}
@@ -178,20 +166,13 @@ class HomeMachine(ABC):
         """See `Machine.committed`: every batch is journaled."""
         return {self.inputs[0]: self.position}
 
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None
-
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
         parts = [part if part.topic != "records" else self._ready(part) for part in slices]
         return [part for part in parts if part.high > part.low]
 
     def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.held_phase, self.sealed_phase)
+        return ready_slice(part, self.decode(part), self.held_phase, self.ended_phase)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of records; decoded once, though `ready` and `fold` both ask."""
@@ -218,9 +199,6 @@ class HomeMachine(ABC):
         if forked or self.draws_ahead:
             self.epoch.ask(nonce, lives)
         return self.epoch.due
-
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
 
     def charge(self) -> Place:
         """What the release that follows is charged to; opens the epoch that is due."""

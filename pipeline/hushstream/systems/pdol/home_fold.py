@@ -135,7 +135,7 @@ class HomeFold(ABC):
             for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
                 self._label(one, row, event_id, user, label)
         elif one.name == "Seal":
-            self._seal(one)
+            self._phase_end(one)
         elif one.name == "Membership":
             self._join_or_leave(one)
         else:
@@ -241,12 +241,12 @@ class HomeFold(ABC):
             self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Membership", fields)))
         self.counts[PdolOutcome.MEMBERSHIP] += 1
 
-    def _seal(self, one: Incoming) -> None:
+    def _phase_end(self, one: Incoming) -> None:
         machine, phase = self._machine, one.fields["phase"]
-        if phase <= machine.sealed_phase or one.fields["origin"] != -1:
+        if phase <= machine.ended_phase or one.fields["origin"] != -1:
             self._refuse(Refusal.BAD_PHASE, one)
             return
-        machine.sealed_phase = phase
+        machine.ended_phase = phase
         while machine.pending:
             self._settle(*machine.pending.popitem(last=False))
         self.flush()
@@ -258,7 +258,7 @@ class HomeFold(ABC):
         }
         if not self._adopting:
             self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Seal", fields)))
-        self.counts[Outcome.SEAL] += 1
+        self.counts[Outcome.PHASE_END] += 1
 
     def _forget(self, one: Incoming) -> None:
         """What waits of a person becomes null; that a slot is due stays, and so does what they have spent."""

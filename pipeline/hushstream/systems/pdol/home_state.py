@@ -62,7 +62,7 @@ def dump(machine: HomeMachine) -> dict[str, Any]:
         "position": machine.position,
         "key_id": machine.key.key_id,
         "epoch": machine.epoch.dump(),
-        "sealed_phase": machine.sealed_phase,
+        "sealed_phase": machine.ended_phase,
         "absent": sorted(machine.absent),
         "events": machine.events.to_bytes(16, "little"),
         "pending": [_slot(event_id, slot) for event_id, slot in machine.pending.items()],
@@ -84,7 +84,7 @@ def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
     restore_owner(machine, state)
     machine.put_key(state["key_id"])
     machine.position, machine.epoch = state["position"], NoiseEpoch(**state["epoch"])
-    machine.sealed_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
+    machine.ended_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
     machine.absent = set(state["absent"])
     _restore_memories(machine, state)
     machine.spending.load(state["spending"])

@@ -69,14 +69,14 @@ def _batch_agrees(fields: Mapping[str, Any], rows: int) -> bool:
     return bool((lengths >= 0).all()) and len(fields["indices"]) == len(fields["values"]) == 4 * features
 
 
-def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, sealed_phase: int) -> InputSlice:
+def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, ended_phase: int) -> InputSlice:
     """The beginning of a slice that may be folded: a record waits for the model of the phase that it names.
 
     Args:
         part: what arrived.
         decoded: the same, decoded.
         held_phase: the last phase that the model in use knows of.
-        sealed_phase: the last phase that ended in this log before the slice. A record that names a later one than has
+        ended_phase: the last phase that ended in this log before the slice. A record that names a later one than has
             ended before it is not waited for: nothing says that such a phase will ever be.
     """
     rows = 0
@@ -85,8 +85,8 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
         if rows > MAX_RECORDS:
             return cut(part, one.record.offset)
         if one.name == "Seal":
-            sealed_phase = max(sealed_phase, one.fields["phase"])
-        if one.name in ASKED and held_phase < one.fields["after_phase"] <= sealed_phase:
+            ended_phase = max(ended_phase, one.fields["phase"])
+        if one.name in ASKED and held_phase < one.fields["after_phase"] <= ended_phase:
             return cut(part, one.record.offset)
     return part
 

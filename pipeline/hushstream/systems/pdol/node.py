@@ -1,6 +1,6 @@
 """A domain's counter of gradients: slots are folded at the published model, and noised running sums leave.
 
-A domain sums the gradients of B slots (nulls count) in a leaf, seals it, and releases the noised sum of all leaves so
+A domain sums the gradients of B slots (nulls count) in a leaf, closes it, and releases the noised sum of all leaves so
 far. After K leaves the counter has reached its horizon: its last release stands for ever, and a new counter, with noise
 of its own, takes later slots.
 
@@ -113,7 +113,7 @@ class NodeState:
         return refused
 
     def release(self, origin: bytes = b"") -> NodeRelease:
-        """Seal the full leaf and release the noised sum so far.
+        """Close the full leaf and release the noised sum so far.
 
         Args:
             origin: names the events of all slots until now: what is drawn for a leaf is named by it.
@@ -148,7 +148,7 @@ class NodeState:
         self.slots = 0
 
     def skip(self, leaves: int) -> None:
-        """So many leaves were sealed whose content is not known any more: it is out, so the open leaf is dropped."""
+        """So many leaves were closed whose content is not known any more: it is out, so the open leaf is dropped."""
         for _ in range(leaves):
             self.drop_leaf()
             self._counter.add(self._leaf[None])

@@ -22,7 +22,7 @@ from hushstream.engine.state_parts import READER
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdol.counters import Counters
-from hushstream.systems.pdol.deployment import LINE, PdolSystem
+from hushstream.systems.pdol.deployment import TRACK, PdolSystem
 from hushstream.systems.pdol.home import HomeMachine
 from hushstream.systems.pdol.home_fold import HomeFold
 from hushstream.systems.pdol.home_state import home_form
@@ -46,7 +46,7 @@ class NodeMachine(HomeMachine):
     )
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        self.reader = ModelReader(system, 0, LINE, "LinearModel")
+        self.reader = ModelReader(system, 0, TRACK, "LinearModel")
         self.model: NDArray[np.int32] = np.zeros(system.config.records.dimension, dtype=np.int32)
         self.model_version = 0
         self.model_phase = -1

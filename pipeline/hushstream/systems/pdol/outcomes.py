@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from hushstream.engine.declaration import MetricClass
 from hushstream.engine.outcomes import OUTCOMES, Outcome
+from hushstream.engine.role import MetricClass
 
 
 class PdolOutcome(StrEnum):
@@ -48,7 +48,7 @@ _SHARED: Mapping[str, MetricClass] = {
         Outcome.RELEASE_WITHHELD,
         Outcome.DIVERGED,
         Outcome.MODEL_ADOPTED,
-        Outcome.SEAL,
+        Outcome.PHASE_END,
         Outcome.FORGOTTEN,
         Outcome.REJECTED,
     )
@@ -70,7 +70,7 @@ NODE_OUTCOMES: Mapping[str, MetricClass] = {
 
 AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = {
     str(one): OUTCOMES[one]
-    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED)
+    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.PHASE_END, Outcome.REJECTED)
 } | {
     PdolOutcome.SCREENED: "released",
     PdolOutcome.STALE_RELEASE: "slot-public",

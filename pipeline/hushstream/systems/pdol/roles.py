@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declaration import Role, RoleKeys
 from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.role import Role, RoleKeys
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.gossip_machine import GossipMachine
@@ -27,8 +27,8 @@ def _gossip_gauges(machine: GossipMachine, now_seconds: float) -> Mapping[str, f
     return budget_gauges("record", machine.spending, machine.refused)
 
 
-def _aggregator(system: PdolSystem, line: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system, line)
+def _aggregator(system: PdolSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    return AggregatorMachine(system, track)
 
 
 def _node_gauges(machine: NodeMachine, now_seconds: float) -> Mapping[str, float]:
@@ -61,7 +61,7 @@ AGGREGATOR = Role(
     inputs=("releases",),
     journal="models",
     writes=("dead-letters-server",),
-    homes="lines",
+    homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
     private_work=False,

@@ -12,7 +12,7 @@ RECORDS = Topic(
     name="records",
     schemas=("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
     zone=EDGE_ZONE,
-    partition_rule=PartitionRule.LINE,
+    partition_rule=PartitionRule.TRACK,
     count="learner",
     retention_ms=SHORT_MS,
     noised=False,
@@ -54,7 +54,7 @@ TOPICS = (
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner"),
     topics.dead_letters(EDGE_ZONE, "learner"),
-    topics.dead_letters(SERVER_ZONE, "lines"),
+    topics.dead_letters(SERVER_ZONE, "tracks"),
     PARAMETERS,
 )
 """All that a deployment may have."""

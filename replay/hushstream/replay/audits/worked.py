@@ -25,8 +25,8 @@ def restart_between(role: PlayedRole, number: int, steps: int) -> None:
         role.restart(*role.kept)
 
 
-def seal_fields(digest: bytes, phase: int) -> dict[str, Any]:
-    """A seal of a phase."""
+def phase_end_fields(digest: bytes, phase: int) -> dict[str, Any]:
+    """The end of a phase."""
     return {"phase": phase, "origin": -1, "config_digest": digest, "after_click": -1}
 
 

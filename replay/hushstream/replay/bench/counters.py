@@ -36,7 +36,7 @@ from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, 
 DIMENSION = 25
 BATCH = 256
 BATCHES = 200
-SEALED_BATCHES = 4_000
+BATCHES = 4_000
 BLOCKS = 100
 GRID_BITS = 24
 """Sums of real numbers lie on a grid: the finer it is, the more digits each noise has."""
@@ -105,14 +105,14 @@ def _measured_error() -> BenchRow:
 
 
 def rate_rows(rounds: int) -> list[BenchRow]:
-    """Events per second with a release after each, and with one release for each sealed batch."""
+    """Events per second with a release after each, and with one release for each closed batch."""
     each: dict[str, list[float]] = {}
-    sealed: dict[str, list[float]] = {}
+    batched: dict[str, list[float]] = {}
     for number in range(rounds):
         leaves = _leaves(number)
         for plan in _plans():
             each.setdefault(plan.mechanism, []).append(_each_rate(plan, leaves))
-            sealed.setdefault(plan.mechanism, []).append(_sealed_rate(plan, leaves))
+            batched.setdefault(plan.mechanism, []).append(_batch_rate(plan, leaves))
     fine = NegativeDigitTree(budget=_PURE, dimension=DIMENSION, sensitivity=1 << GRID_BITS)
     gridded = [_each_rate(fine, _leaves(number)) for number in range(rounds)]
     single = [_one_rate(_plans()[0], _leaves(number)) for number in range(rounds)]
@@ -120,7 +120,7 @@ def rate_rows(rounds: int) -> list[BenchRow]:
     shape = f"d={DIMENSION}, sensitivity 1"
     rows = [
         at_least(f"{default}, a release per event, given {BATCH} at a time, {shape}", each[default], RATE, 400_000),
-        at_least(f"{default}, a release per sealed batch of {BATCH}, {shape}", sealed[default], RATE, 2e7),
+        at_least(f"{default}, a release per closed batch of {BATCH}, {shape}", batched[default], RATE, 2e7),
         figure(f"{default}, a release per event, given one at a time, {shape}", single, RATE),
         figure(
             f"{default}, a release per event, given {BATCH} at a time, d={DIMENSION}, sensitivity 2^{GRID_BITS}",
@@ -128,7 +128,7 @@ def rate_rows(rounds: int) -> list[BenchRow]:
             RATE,
         ),
     ]
-    for kind, rates in (("event", each), (f"sealed batch of {BATCH}", sealed)):
+    for kind, rates in (("event", each), (f"closed batch of {BATCH}", batched)):
         others = [name for name in rates if name != default]
         rows += [figure(f"{name}, a release per {kind}, {shape}", rates[name], RATE) for name in others]
         ratios = [fast / slow for fast, slow in zip(rates[default], rates[binary], strict=True)]
@@ -139,16 +139,16 @@ def rate_rows(rounds: int) -> list[BenchRow]:
 def block_rows(rounds: int) -> list[BenchRow]:
     """A counter for each of many users, in one object."""
     plan = BlockPlan(plan=NegativeDigitTree(budget=_PURE, dimension=DIMENSION), blocks=BLOCKS)
-    sealed, each = [], []
+    batched, each = [], []
     for number in range(rounds):
         leaves = _leaves(number)
         users = np.random.default_rng(number).integers(0, BLOCKS, (BATCHES, BATCH))
-        sealed.append(users.size / _seconds(_all_per_batch, _opened(plan), users, leaves))
+        batched.append(users.size / _seconds(_all_per_batch, _opened(plan), users, leaves))
         few = users[: BATCHES // 4]
         each.append(few.size / _seconds(_one_per_event, _opened(plan), few, leaves))
     shape = f"{BLOCKS} users, d={DIMENSION}"
     return [
-        figure(f"blocks, a release of all per batch of {BATCH}, {shape}", sealed, RATE),
+        figure(f"blocks, a release of all per batch of {BATCH}, {shape}", batched, RATE),
         figure(f"blocks, a release per event, batches of {BATCH}, {shape}", each, RATE),
     ]
 
@@ -235,15 +235,15 @@ def _one_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
     return BATCHES // 4 * BATCH / _seconds(run)
 
 
-def _sealed_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
+def _batch_rate(plan: Plan, leaves: NDArray[np.int64]) -> float:
     counter = plan.open(_KEY, _ADDRESS)
 
     def run() -> None:
-        for _ in range(SEALED_BATCHES):
-            counter.seal(leaves)
+        for _ in range(BATCHES):
+            counter.add_batch(leaves)
             counter.release()
 
-    return SEALED_BATCHES * BATCH / _seconds(run)
+    return BATCHES * BATCH / _seconds(run)
 
 
 def _seconds(work: Callable[..., object], *given: object) -> float:

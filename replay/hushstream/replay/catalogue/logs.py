@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.datasets.store import locate
 from hushstream.replay.logged.catalogue import LOGS, known_logs
 from hushstream.replay.logged.log import LogError, LoggedDataset

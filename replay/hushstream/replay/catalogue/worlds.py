@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from hushstream.replay.catalogue.known_worlds import WORLDS, Factory, known_worlds
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.worlds.world import World, WorldError
 
 

@@ -93,8 +93,8 @@ def promise(guarantee: Guarantee) -> str:
         parts.append(f"claimed epsilon {epsilon_text(guarantee.claimed.epsilon_micro)}")
     parts.append(f"epsilon {epsilon_text(guarantee.epsilon_micro)}, delta {delta_text(guarantee.delta_units)} a slot")
     lifetime = guarantee.lifetime
-    if lifetime.slots > 1:
-        parts.append(f"epsilon {epsilon_text(lifetime.cost.epsilon_micro)} for {lifetime.slots} slots")
+    if lifetime.units > 1:
+        parts.append(f"epsilon {epsilon_text(lifetime.cost.epsilon_micro)} for {lifetime.units} slots")
     return "; ".join([*parts, "null-slot relation", f"deployment {guarantee.deployment}"])
 
 

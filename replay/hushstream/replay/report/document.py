@@ -8,7 +8,7 @@ from typing import Any
 
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.results import (
-    ARMS,
+    CONDITIONS,
     CellRow,
     RoleCheck,
     RunResult,
@@ -44,7 +44,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "run": {name: getattr(result, name) for name in _RUN},
         "marks": list(result.marks),
-        "arms": {name: asdict(result.arms[name]) for name in ARMS if name in result.arms},
+        "conditions": {name: asdict(result.conditions[name]) for name in CONDITIONS if name in result.conditions},
         "comparison": None if compared is None else compared.as_json(),
         "rows": [asdict(row) for row in result.rows],
         "privacy": {**result.privacy.values, "text": list(result.privacy.lines)},

@@ -13,7 +13,7 @@ from hushstream.replay.report.document import as_json
 from hushstream.replay.report.errors import ReportNotWritten
 from hushstream.replay.report.page import html
 from hushstream.replay.report.plots import LIGHT, plots, render
-from hushstream.replay.report.results import ArmRow, CellRow, RunResult
+from hushstream.replay.report.results import CellRow, ConditionRow, RunResult
 
 RESULTS = "results.json"
 REWARDS = "rewards.csv"
@@ -52,7 +52,7 @@ def _content(result: RunResult) -> dict[str, bytes]:
     drawn = plots(result)
     content = {RESULTS: (json.dumps(as_json(result), indent=2, ensure_ascii=False) + "\n").encode()}
     if result.rows:
-        content[REWARDS] = _csv(ArmRow, result.rows)
+        content[REWARDS] = _csv(ConditionRow, result.rows)
     if result.cells is not None:
         content[CELLS] = _csv(CellRow, result.cells)
     content |= {f"{plot.name}.png": render(plot, result, LIGHT, footer=True) for plot in drawn}
@@ -60,7 +60,7 @@ def _content(result: RunResult) -> dict[str, bytes]:
     return content
 
 
-def _csv(kind: type[ArmRow | CellRow], rows: Sequence[ArmRow | CellRow]) -> bytes:
+def _csv(kind: type[ConditionRow | CellRow], rows: Sequence[ConditionRow | CellRow]) -> bytes:
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(column.name for column in fields(kind))

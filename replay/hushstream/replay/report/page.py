@@ -22,11 +22,11 @@ from hushstream.replay.report.plots import (
     render,
 )
 from hushstream.replay.report.promised import promised
-from hushstream.replay.report.results import ARMS, COLD, WARM_NONPRIVATE, WARM_PRIVATE, RunResult
+from hushstream.replay.report.results import COLD, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE, RunResult
 from hushstream.replay.report.summaries import compare, headline
 from hushstream.replay.report.wording import (
-    ARM_NAMES,
-    ARM_STARTS,
+    CONDITION_NAMES,
+    CONDITION_STARTS,
     MARK_MEANINGS,
     deployment_text,
     interval,
@@ -100,7 +100,7 @@ def _content(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]
         "ratio": "" if compared is None else f"{compared.ratio:.2f}×",
         "outcome": _outcome(result),
         "tiles": _tiles(result),
-        "arms": _arms(result),
+        "conditions": _conditions(result),
         "pictures": [_picture(plot, result) for plot in drawn],
         "provenance": provenance(result),
         "guarantee": _guarantee(result.privacy.lines[1:]),
@@ -129,16 +129,16 @@ def _outcome(result: RunResult) -> list[str]:
     if not result.public_dataset:
         return ["This is a live run: rewards are exact figures on content and are not shown."]
     compared = headline(result)
-    if COLD not in result.arms or WARM_PRIVATE not in result.arms:
+    if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
         return ["This run did not play both cold and warm private users, so there is nothing to compare."]
     if compared is None:
         return ["The mean reward of cold users cannot be told from 0, so warm private against cold has no ratio."]
-    private = result.arms[WARM_PRIVATE]
+    private = result.conditions[WARM_PRIVATE]
     sentences = [
         f"Users who start from the private model earn {compared.ratio:.2f} times what users earn who start cold "
         f"(95 % interval {compared.low:.2f} to {compared.high:.2f})."
     ]
-    best = compare(private, result.arms[WARM_NONPRIVATE]) if WARM_NONPRIVATE in result.arms else None
+    best = compare(private, result.conditions[WARM_NONPRIVATE]) if WARM_NONPRIVATE in result.conditions else None
     if best is not None:
         sentences.append(
             f"That is {100 * best.ratio:.0f} % of what the non-private model gives "
@@ -151,7 +151,7 @@ def _tiles(result: RunResult) -> list[Tile]:
     privacy = result.privacy
     tiles = [
         Tile(
-            "Guarantee of the private arm",
+            "Guarantee of the private condition",
             f"epsilon {privacy.epsilon_text}",
             f"delta {privacy.delta_text}, {privacy.relation_name}, {privacy.values['deployment']}; "
             f"lifetime: {privacy.lifetime_text}",
@@ -172,24 +172,24 @@ def _tiles(result: RunResult) -> list[Tile]:
     return tiles
 
 
-def _arms(result: RunResult) -> list[dict[str, str]]:
+def _conditions(result: RunResult) -> list[dict[str, str]]:
     return [
         {
-            "name": ARM_NAMES[name],
-            "start": ARM_STARTS[name],
-            "users": number(result.arms[name].users),
-            "mean": f"{result.arms[name].mean:.4f}",
-            "interval": interval(result.arms[name]),
+            "name": CONDITION_NAMES[name],
+            "start": CONDITION_STARTS[name],
+            "users": number(result.conditions[name].users),
+            "mean": f"{result.conditions[name].mean:.4f}",
+            "interval": interval(result.conditions[name]),
             **_against_cold(result, name),
         }
-        for name in ARMS
-        if name in result.arms
+        for name in CONDITIONS
+        if name in result.conditions
     ]
 
 
 def _against_cold(result: RunResult, name: str) -> dict[str, str]:
-    cold = result.arms.get(COLD)
-    compared = None if cold is None or name == COLD else compare(result.arms[name], cold)
+    cold = result.conditions.get(COLD)
+    compared = None if cold is None or name == COLD else compare(result.conditions[name], cold)
     if compared is None:
         return {"ratio": "–", "ratio_interval": ""}
     return {"ratio": f"{compared.ratio:.2f}×", "ratio_interval": f"{compared.low:.2f} to {compared.high:.2f}"}

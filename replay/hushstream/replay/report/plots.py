@@ -23,8 +23,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import epsilon_value
-from hushstream.replay.report.results import ARMS, COLD, WARM_NONPRIVATE, WARM_PRIVATE, CellRow, RunResult
-from hushstream.replay.report.wording import ARM_NAMES, provenance
+from hushstream.replay.report.results import COLD, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE, CellRow, RunResult
+from hushstream.replay.report.wording import CONDITION_NAMES, provenance
 
 WIDTH_INCHES = 6.2
 HEIGHT_INCHES = 3.9
@@ -35,16 +35,16 @@ _FOOTER_COLUMNS = 112
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of a picture: ground, text, grid lines, and one for each arm (distinct without colour vision)."""
+    """Colours of a picture: ground, text, grid lines, and one for each condition (distinct without colour vision)."""
 
     ground: str
     text: str
     grid: str
-    arms: tuple[str, str, str]
+    conditions: tuple[str, str, str]
 
-    def arm(self, name: str) -> str:
-        """The colour of an arm."""
-        return self.arms[ARMS.index(name)]
+    def condition(self, name: str) -> str:
+        """The colour of a condition."""
+        return self.conditions[CONDITIONS.index(name)]
 
 
 LIGHT = Theme("#ffffff", "#1c2430", "#dfe4ea", ("#6b7684", "#c2570c", "#0b62b0"))
@@ -140,32 +140,43 @@ def _footer_lines(result: RunResult) -> list[str]:
 
 
 def _rewards_plot(result: RunResult) -> Plot:
-    last = {row.arm: row for row in sorted(result.rows, key=lambda row: row.round)}
-    ends = "; ".join(f"{ARM_NAMES[arm]} {last[arm].mean:.3f} ± {last[arm].ci95:.3f}" for arm in ARMS if arm in last)
+    last = {row.condition: row for row in sorted(result.rows, key=lambda row: row.round)}
+    ends = "; ".join(
+        f"{CONDITION_NAMES[condition]} {last[condition].mean:.3f} ± {last[condition].ci95:.3f}"
+        for condition in CONDITIONS
+        if condition in last
+    )
     rounds = max(row.round for row in result.rows)
     return Plot(
         "rewards",
         "Reward against interactions",
         "Mean reward of the evaluated users at each of their interactions, with 95 % intervals. "
-        "The arms are the same users with the same randomness; they differ in where they start.",
+        "The conditions are the same users with the same randomness; they differ in where they start.",
         f"Line chart of mean reward over {rounds} interactions. At the last interaction: {ends}.",
         _draw_rewards,
     )
 
 
 def _draw_rewards(axes: Axes, result: RunResult, theme: Theme) -> None:
-    for arm in ARMS:
-        rows = sorted((row for row in result.rows if row.arm == arm), key=lambda row: row.round)
+    for condition in CONDITIONS:
+        rows = sorted((row for row in result.rows if row.condition == condition), key=lambda row: row.round)
         if not rows:
             continue
         rounds = np.array([row.round for row in rows])
         mean = np.array([row.mean for row in rows])
         ci95 = np.array([row.ci95 for row in rows])
-        colour = theme.arm(arm)
+        colour = theme.condition(condition)
         axes.fill_between(rounds, mean - ci95, mean + ci95, color=colour, alpha=0.18, linewidth=0)
-        marker = _MARKERS[arm] if len(rows) <= 30 else ""
+        marker = _MARKERS[condition] if len(rows) <= 30 else ""
         axes.plot(
-            rounds, mean, _LINE_STYLES[arm], color=colour, marker=marker, markersize=4.5, label=ARM_NAMES[arm], lw=2
+            rounds,
+            mean,
+            _LINE_STYLES[condition],
+            color=colour,
+            marker=marker,
+            markersize=4.5,
+            label=CONDITION_NAMES[condition],
+            lw=2,
         )
     axes.set_xlabel("Interaction of a user")
     axes.set_ylabel("Mean reward")
@@ -208,8 +219,10 @@ def _draw_noise(axes: Axes, result: RunResult, theme: Theme) -> None:
     axes.axhline(0, color=theme.text, linewidth=0.8)
     alpha = 0.8 if len(reports) <= 500 else 0.3
     series = (("S1: rewards", WARM_PRIVATE, "o"), ("S0: missing rewards", WARM_NONPRIVATE, "^"))
-    for values, (label, arm, marker) in zip(noise, series, strict=True):
-        axes.scatter(reports, values, s=22, marker=marker, color=theme.arm(arm), alpha=alpha, lw=0, label=label)
+    for values, (label, condition, marker) in zip(noise, series, strict=True):
+        axes.scatter(
+            reports, values, s=22, marker=marker, color=theme.condition(condition), alpha=alpha, lw=0, label=label
+        )
     axes.set_xlabel("Exact S1 + S0 of the cell (reports, in reward levels)")
     axes.set_ylabel("Released minus exact")
     _legend(axes, 2)
@@ -234,12 +247,16 @@ def _draw_epsilon(axes: Axes, result: RunResult, theme: Theme) -> None:
     epsilon = float(epsilon_value(int(result.privacy.values["epsilon_micro"])))
     top = max(4.0, 1.25 * epsilon)
     chances = np.linspace(0.0, 1.0, 401)[:-1]
-    axes.plot(chances, -np.log1p(-chances), color=theme.arm(COLD), lw=2, ls="--", label="sampling alone: -ln(1-p)")
+    axes.plot(
+        chances, -np.log1p(-chances), color=theme.condition(COLD), lw=2, ls="--", label="sampling alone: -ln(1-p)"
+    )
     if result.release_mode == "slot-sums":
         # What the noise alone would give, from ln(1 + p (e^eps0 - 1)) = epsilon at this run's p.
         gain = math.expm1(epsilon) / result.sampling
-        axes.plot(chances, np.log1p(chances * gain), color=theme.arm(WARM_PRIVATE), lw=2, label="this run's noise")
-    colour = theme.arm(WARM_PRIVATE)
+        axes.plot(
+            chances, np.log1p(chances * gain), color=theme.condition(WARM_PRIVATE), lw=2, label="this run's noise"
+        )
+    colour = theme.condition(WARM_PRIVATE)
     label = f"this run: p = {result.sampling:g}, epsilon = {result.privacy.epsilon_text}"
     axes.plot([result.sampling], [epsilon], "o", color=colour, markersize=9, label=label, clip_on=False, zorder=3)
     axes.set_xlim(0, 1)

@@ -1,7 +1,7 @@
 """The result of one run as frozen values, with the checks that keep exact figures out of a live run's report.
 
 Classes of the fields (PRIVACY.md, rule 11): the guarantee and the settings are public; throughput and verify's
-findings follow from records per topic (slot-public); every count has its own class (`counts`). Rewards by arm,
+findings follow from records per topic (slot-public); every count has its own class (`counts`). Rewards by condition,
 their rows and the cells are exact figures on content (zone-private): they exist for public data only.
 """
 
@@ -21,8 +21,8 @@ from hushstream.replay.report.errors import BadResult
 COLD = "cold"
 WARM_NONPRIVATE = "warm_nonprivate"
 WARM_PRIVATE = "warm_private"
-ARMS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
-"""The arms of the comparison, in the order in which they are shown."""
+CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
+"""The conditions of the comparison, in the order in which they are shown."""
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -44,18 +44,18 @@ def _whole(name: str, value: object, low: int | None = 0) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmRow:
-    """Mean reward of one arm's users at one interaction.
+class ConditionRow:
+    """Mean reward of one condition's users at one interaction.
 
     Attributes:
-        arm: one of `ARMS`.
+        condition: one of `CONDITIONS`.
         round: number of the interaction in a user's life, from 1.
         users: how many users the mean is over.
         mean: of the reward, in [0, 1].
         ci95: half-width of the 95 % interval.
     """
 
-    arm: str
+    condition: str
     round: int
     users: int
     mean: float
@@ -63,7 +63,7 @@ class ArmRow:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _require(self.arm in ARMS, "row.arm", f"one of {', '.join(ARMS)}", self.arm)
+        _require(self.condition in CONDITIONS, "row.condition", f"one of {', '.join(CONDITIONS)}", self.condition)
         _whole("row.round", self.round, 1)
         _whole("row.users", self.users, 1)
         _finite("row.mean", self.mean)
@@ -71,8 +71,8 @@ class ArmRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmSummary:
-    """Mean reward of one arm over users and interactions; ``ci95`` is the half-width of its 95 % interval."""
+class ConditionSummary:
+    """Mean reward of one condition over users and interactions; ``ci95`` is the half-width of its 95 % interval."""
 
     mean: float
     ci95: float
@@ -80,9 +80,9 @@ class ArmSummary:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        _finite("arm.mean", self.mean)
-        _finite("arm.ci95", self.ci95, 0)
-        _whole("arm.users", self.users, 1)
+        _finite("condition.mean", self.mean)
+        _finite("condition.ci95", self.ci95, 0)
+        _whole("condition.users", self.users, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +220,9 @@ class RunResult:
         public_dataset: whether the data is public; a live run (False) shows no exact figure on content.
         release_mode: what the shuffler releases.
         sampling: probability that a slot is kept.
-        arms: reward by arm. Zone-private.
-        rows: reward by arm and interaction. Zone-private.
-        privacy: what the private arm has.
+        conditions: reward by condition. Zone-private.
+        rows: reward by condition and interaction. Zone-private.
+        privacy: what the private condition has.
         counts: by the names of `counts.COUNT_CLASSES`.
         throughput: ``events_per_second``, ``decisions_per_second``, ``seconds`` and so on, finite and >= 0.
         cells: exact and released sums; None if not collected. Zone-private.
@@ -241,8 +241,8 @@ class RunResult:
     release_mode: ReleaseMode
     sampling: float
     privacy: StatedGuarantee
-    arms: Mapping[str, ArmSummary] = field(default_factory=dict)
-    rows: tuple[ArmRow, ...] = ()
+    conditions: Mapping[str, ConditionSummary] = field(default_factory=dict)
+    rows: tuple[ConditionRow, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     throughput: Mapping[str, float] = field(default_factory=dict)
     cells: tuple[CellRow, ...] | None = None
@@ -282,10 +282,10 @@ class RunResult:
         _require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
 
     def _check_figures(self) -> None:
-        unknown = sorted({*self.arms, *(row.arm for row in self.rows)} - set(ARMS))
-        _require(not unknown, "arms", f"some of {', '.join(ARMS)}", ", ".join(unknown))
-        keys = [(row.arm, row.round) for row in self.rows]
-        _require(len(set(keys)) == len(keys), "rows", "one row for each arm and interaction", "two of one")
+        unknown = sorted({*self.conditions, *(row.condition for row in self.rows)} - set(CONDITIONS))
+        _require(not unknown, "conditions", f"some of {', '.join(CONDITIONS)}", ", ".join(unknown))
+        keys = [(row.condition, row.round) for row in self.rows]
+        _require(len(set(keys)) == len(keys), "rows", "one row for each condition and interaction", "two of one")
         unclassed = sorted(set(self.counts) - set(COUNT_CLASSES))
         _require(not unclassed, "counts", "names that have a privacy class", ", ".join(unclassed))
         for name, count in self.counts.items():
@@ -295,10 +295,10 @@ class RunResult:
 
     def _refuse_exact_figures(self) -> None:
         shown = "the dataset must be marked public to show it"
-        if WARM_NONPRIVATE in self.arms or any(row.arm == WARM_NONPRIVATE for row in self.rows):
-            raise BadResult(f"arms: expected no {WARM_NONPRIVATE} arm in a live run; {shown}")
-        if self.arms or self.rows:
-            raise BadResult(f"arms: expected no rewards in a live run (exact figures on content); {shown}")
+        if WARM_NONPRIVATE in self.conditions or any(row.condition == WARM_NONPRIVATE for row in self.rows):
+            raise BadResult(f"conditions: expected no {WARM_NONPRIVATE} condition in a live run; {shown}")
+        if self.conditions or self.rows:
+            raise BadResult(f"conditions: expected no rewards in a live run (exact figures on content); {shown}")
         if self.cells is not None:
             raise BadResult(f"cells: expected none in a live run (exact figures on content); {shown}")
         private = sorted(set(self.counts) - set(slot_public(self.counts)))

@@ -1,4 +1,4 @@
-"""Means with 95 % intervals from rewards, and the comparison of two arms."""
+"""Means with 95 % intervals from rewards, and the comparison of two conditions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.results import COLD, WARM_PRIVATE, ArmRow, ArmSummary, RunResult
+from hushstream.replay.report.results import COLD, WARM_PRIVATE, ConditionRow, ConditionSummary, RunResult
 
 NORMAL_975 = 1.959963984540054
 
 
-def summarise(arm: str, rewards: NDArray[np.float64]) -> tuple[ArmSummary, tuple[ArmRow, ...]]:
-    """Mean reward of an arm, in all and by interaction.
+def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSummary, tuple[ConditionRow, ...]]:
+    """Mean reward of a condition, in all and by interaction.
 
     The users are the sample: the interval in all comes from the spread of the users' own means, since the
     interactions of one user depend on one another.
 
     Args:
-        arm: one of `results.ARMS`.
+        condition: one of `results.CONDITIONS`.
         rewards: (users, rounds), in [0, 1].
 
     Raises:
@@ -35,10 +35,10 @@ def summarise(arm: str, rewards: NDArray[np.float64]) -> tuple[ArmSummary, tuple
     per_user = rewards.mean(axis=1)
     spread = half_width(rewards)
     rows = tuple(
-        ArmRow(arm, number, users, float(mean), float(ci95))
+        ConditionRow(condition, number, users, float(mean), float(ci95))
         for number, (mean, ci95) in enumerate(zip(rewards.mean(axis=0), spread, strict=True), start=1)
     )
-    return ArmSummary(float(per_user.mean()), float(half_width(per_user[:, None])[0]), users), rows
+    return ConditionSummary(float(per_user.mean()), float(half_width(per_user[:, None])[0]), users), rows
 
 
 def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -56,7 +56,7 @@ def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times the mean of one arm is that of another, with a 95 % interval."""
+    """How many times the mean of one condition is that of another, with a 95 % interval."""
 
     ratio: float
     low: float
@@ -67,11 +67,11 @@ class Comparison:
         return {"ratio": self.ratio, "low": self.low, "high": self.high}
 
 
-def compare(above: ArmSummary, below: ArmSummary) -> Comparison | None:
+def compare(above: ConditionSummary, below: ConditionSummary) -> Comparison | None:
     """The ratio of two means with Fieller's interval (Fieller 1954), or None where it has no bounded one.
 
     The bounds are the ratios r at which above - r * below is not yet significant: the roots of
-    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The arms are taken as
+    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The conditions are taken as
     independent; they share users and randomness, which makes the true interval narrower.
     """
     if below.mean <= below.ci95:
@@ -83,7 +83,7 @@ def compare(above: ArmSummary, below: ArmSummary) -> Comparison | None:
 
 
 def headline(result: RunResult) -> Comparison | None:
-    """Warm private against cold; None where an arm is missing or cold cannot be told from 0."""
-    if COLD not in result.arms or WARM_PRIVATE not in result.arms:
+    """Warm private against cold; None where a condition is missing or cold cannot be told from 0."""
+    if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
         return None
-    return compare(result.arms[WARM_PRIVATE], result.arms[COLD])
+    return compare(result.conditions[WARM_PRIVATE], result.conditions[COLD])

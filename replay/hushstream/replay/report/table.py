@@ -1,4 +1,4 @@
-"""The end of a run on a terminal: the arms, the guarantee, how fast, and what verify found."""
+"""The end of a run on a terminal: the conditions, the guarantee, how fast, and what verify found."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hushstream.replay.report.results import ARMS, COLD, RunResult
+from hushstream.replay.report.results import COLD, CONDITIONS, RunResult
 from hushstream.replay.report.summaries import compare, headline
 from hushstream.replay.report.wording import (
-    ARM_NAMES,
+    CONDITION_NAMES,
     MARK_MEANINGS,
     THROUGHPUT_NAMES,
     deployment_text,
@@ -31,8 +31,8 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 def terminal_table(result: RunResult) -> RenderableType:
     """What stands on the terminal at the end of a run, from 48 columns on; nothing in it is read as markup."""
     parts: list[RenderableType] = [Text(result.privacy.sentence), *map(_mark, result.marks)]
-    if result.arms:
-        parts.append(Padding(_arms(result), (0, 0, 1, 0)))
+    if result.conditions:
+        parts.append(Padding(_conditions(result), (0, 0, 1, 0)))
     compared = headline(result)
     if compared is not None:
         span = f"{compared.low:.2f} to {compared.high:.2f}"
@@ -49,7 +49,7 @@ def _mark(mark: str) -> Panel:
     return Panel(text, border_style="yellow", box=box.ROUNDED)
 
 
-def _arms(result: RunResult) -> Table:
+def _conditions(result: RunResult) -> Table:
     table = Table(
         title=Text(title(result)),
         box=box.SIMPLE_HEAD,
@@ -58,18 +58,18 @@ def _arms(result: RunResult) -> Table:
         show_edge=False,
         pad_edge=False,
     )
-    table.add_column("arm")
+    table.add_column("condition")
     for name in ("users", "mean reward", "95 % interval", "against cold"):
         # A figure cut in two lines would read as another figure; only the interval may break between words.
         table.add_column(name, justify="right", min_width=6)
-    cold = result.arms.get(COLD)
-    for name in ARMS:
-        summary = result.arms.get(name)
+    cold = result.conditions.get(COLD)
+    for name in CONDITIONS:
+        summary = result.conditions.get(name)
         if summary is None:
             continue
         compared = None if cold is None or name == COLD else compare(summary, cold)
         ratio = "-" if compared is None else f"{compared.ratio:.2f}x"
-        table.add_row(ARM_NAMES[name], number(summary.users), f"{summary.mean:.4f}", interval(summary), ratio)
+        table.add_row(CONDITION_NAMES[name], number(summary.users), f"{summary.mean:.4f}", interval(summary), ratio)
     return table
 
 

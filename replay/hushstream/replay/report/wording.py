@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.report.results import COLD, WARM_NONPRIVATE, WARM_PRIVATE, ArmSummary, RoleCheck, RunResult
+from hushstream.replay.report.results import COLD, WARM_NONPRIVATE, WARM_PRIVATE, ConditionSummary, RoleCheck, RunResult
 
-ARM_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
-ARM_STARTS = {
+CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
+CONDITION_STARTS = {
     COLD: "no shared model; each user learns alone",
     WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
     WARM_PRIVATE: "a model of what the private release lets through",
@@ -68,8 +68,8 @@ def plain_name(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def interval(summary: ArmSummary) -> str:
-    """The 95 % interval of an arm's mean."""
+def interval(summary: ConditionSummary) -> str:
+    """The 95 % interval of a condition's mean."""
     return f"{summary.mean - summary.ci95:.4f} to {summary.mean + summary.ci95:.4f}"
 
 

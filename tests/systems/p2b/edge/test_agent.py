@@ -43,9 +43,9 @@ def test_it_imports_numpy_and_stages_and_nothing_else():
 
 @pytest.fixture
 def make(rigs):
-    def agent(seed: int = 1, line: str = "private", **changes):
+    def agent(seed: int = 1, track: str = "private", **changes):
         return EdgeAgent(
-            rigs.make_system(**changes).edge_terms(), rigs.seeded_key(seed, "edge").derive("user", "ann"), line
+            rigs.make_system(**changes).edge_terms(), rigs.seeded_key(seed, "edge").derive("user", "ann"), track
         )
 
     return agent
@@ -106,7 +106,7 @@ def test_the_learner_role_gives_the_same_bytes_as_an_agent_on_a_device(rigs):
         rig.reward(f"e{number}", arm, 1.0)
         rig.fold()
         alone.rewarded(f"e{number}", arm, 1.0)
-    rig.seal()
+    rig.end_phase()
     (sent,) = rig.fold().slots
     slot = alone.take_slot()
     assert (slot.report_id, slot.content) == (sent.report_id, sent.content)

@@ -10,7 +10,7 @@ from hushstream.engine.spilled_users import MemoryUserStore
 HOUR = 3600.0
 
 
-def test_a_user_unseen_for_long_begins_anew_but_his_allowance_does_not(rigs):
+def test_a_user_unseen_for_long_begins_anew_but_their_allowance_does_not(rigs):
     system = rigs.make_system(users={"expire_after_seconds": HOUR}, slot={"lifetime_slots": 2})
     rig = rigs.LearnerRig(system)
     rig.interact("ann", 3)
@@ -25,7 +25,7 @@ def test_a_user_unseen_for_long_begins_anew_but_his_allowance_does_not(rigs):
     for number in range(20):
         rig.decide(f"more-{number}", "ann")
         rig.wait(20)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert len(rig.seen.slots) == 2
     assert len({slot.report_id for slot in rig.seen.slots}) == 2

@@ -1,4 +1,4 @@
-"""Many users on one learner: at rest, forgotten, over quota; no decision and no slot shows where they were."""
+"""Many users on one learner: spilled, forgotten, over quota; no decision and no slot shows where they were."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def play(rig, rigs, events=160, seed=0, after_each=None, gap=2.0):
             rig.fold()
             if after_each is not None:
                 after_each()
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     return rig
 
@@ -65,9 +65,9 @@ def system(rigs, request):
 
 @pytest.fixture
 def models(rigs, system):
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 3))
-    return [line.genesis, *line.journal]
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 3))
+    return [track.genesis, *track.journal]
 
 
 def rig_with(rigs, system, models):
@@ -91,13 +91,13 @@ def newer_model(rig, models):
 def test_users_at_rest_change_no_byte(rigs, system, models):
     straight = rig_with(rigs, system, models)
     play(straight, rigs, after_each=newer_model(straight, models))
-    resting = rig_with(rigs, system, models)
+    spilling = rig_with(rigs, system, models)
     store = MemoryUserStore()
-    resting.machine.keep_users(store, 2)
+    spilling.machine.keep_users(store, 2)
     most = []
-    add = newer_model(resting, models)
-    play(resting, rigs, after_each=lambda: (add(), most.append(len(resting.machine.agents))))
-    assert same_bytes(straight, resting)
+    add = newer_model(spilling, models)
+    play(spilling, rigs, after_each=lambda: (add(), most.append(len(spilling.machine.agents))))
+    assert same_bytes(straight, spilling)
     assert store.all()
     assert np.median(most) < len(straight.machine.agents)
 
@@ -202,7 +202,7 @@ def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_he_is_then(rigs, tmp_path, shown):
+def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_they_are_then(rigs, tmp_path, shown):
     rig = rigs.LearnerRig()
     with closing(UserDatabase(tmp_path / "0.users")) as store:
         rig.machine.keep_users(store, 100)
@@ -317,7 +317,7 @@ def test_erasure_does_not_refill_the_allowance(rigs):
             rig.reward(f"{life}-{number}", rig.decide(f"{life}-{number}", "ann"), 1.0, "ann")
             rig.wait(12)
         forget(rig, "ann")
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     assert len(rig.seen.slots) == rig.system.config.slot.lifetime_slots == 1
 

@@ -105,7 +105,7 @@ def test_membership_is_a_share_of_users_and_lasts_for_life(rigs):
 def test_the_released_sums_are_the_exact_ones_plus_the_counters_noise(rigs, rig):
     play(rigs, rig)
     settle(rigs, rig)
-    rig.seal()
+    rig.end_phase()
     (record,) = rig.fold().records("lift", "Lift")
     assert released(rig, record) == exact(rig).tolist()
     assert record["variance"] == twin_noise(rig).variance
@@ -126,14 +126,14 @@ def test_a_reward_and_its_absence_count_at_the_same_moment_when_the_wait_is_over
             rig.shown(event, arm, "user-0")
         else:
             rig.reward(event, arm, 1.0, "user-0")
-    rig.seal()
+    rig.end_phase()
     (early,) = rig.fold().records("lift", "Lift")
     assert released(rig, early) == [0, 0, 0, 0]
     settle(rigs, rig)
     sums = waiting(rig).reshape(2, 2)
     assert sums[1 if "user-0" in held_out(rig) else 0].tolist() == [2, 1]
     assert sums.sum() == 3
-    rig.seal(1)
+    rig.end_phase(1)
     rig.fold()
     assert not rig.machine.lift._waiting
 
@@ -190,16 +190,16 @@ def test_what_waits_of_a_user_who_is_forgotten_is_never_counted(rigs, rig, throu
     lost[2 * ("user-3" in held_out(rig)) :][:2] = (2, 1)
     assert (before - waiting(rig)).tolist() == lost.tolist()
     settle(rigs, rig)
-    rig.seal()
+    rig.end_phase()
     (record,) = rig.fold().records("lift", "Lift")
     assert released(rig, record) == (exact(rig, 2) - lost).tolist()
 
 
-def test_releases_follow_log_time_and_seals_and_are_paid_for_once(rigs, rig):
+def test_releases_follow_log_time_and_phase_ends_and_are_paid_for_once(rigs, rig):
     play(rigs, rig, 1)
     rig.wait(250)
     rig.decide("tick", "user-0", rigs.point(0), baseline=2)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     records = rig.seen.records("lift", "Lift")
     entries = rig.seen.records("ledger-edge", "LedgerEntry")
@@ -224,7 +224,7 @@ def test_the_delta_covers_every_draw_that_one_user_can_change(rigs):
 def test_after_its_last_release_the_counter_is_silent(rigs):
     rig = rigs.LearnerRig(rigs.make_system(lift={**LIFT, "releases": 2}))
     for phase in range(4):
-        rig.seal(phase)
+        rig.end_phase(phase)
     seen = rig.fold()
     assert len(seen.records("lift", "Lift")) == 2
     assert len(seen.records("ledger-edge", "LedgerEntry")) == 2
@@ -241,7 +241,7 @@ def test_a_snapshot_between_and_a_replay_change_no_byte(rigs, rig):
             for user in USERS[:4]:
                 arm = target.decide(f"{user}:{number}", user, rigs.point(number), baseline=2)
                 target.reward(f"{user}:{number}", arm, 1.0, user)
-            target.seal(number)
+            target.end_phase(number)
             target.fold()
         fresh = rigs.LearnerMachine(other.system, 0, other.key)
         fresh.start(other.genesis)
@@ -256,7 +256,7 @@ def test_a_snapshot_between_and_a_replay_change_no_byte(rigs, rig):
 def test_without_a_hold_out_nothing_is_counted_or_released(rigs):
     rig = rigs.LearnerRig()
     play(rigs, rig)
-    rig.seal()
+    rig.end_phase()
     assert not rig.fold().releases("lift")
     assert {answer.policy for answer in rig.seen.answers} == {0}
 

@@ -123,6 +123,6 @@ def test_a_version_stays_while_a_user_stands_on_it_and_no_longer():
     assert again.dump(str.encode) == models.dump(str.encode)
     assert (again.held("private", 1), again.newest("private").state) == ("first", "second")
     again.let_go("private", 1)
-    with pytest.raises(HushstreamError, match="a version of line 'private' that a user holds, got 1"):
+    with pytest.raises(HushstreamError, match="a version of track 'private' that a user holds, got 1"):
         again.held("private", 1)
     assert [item["version"] for item in again.dump(str.encode)] == [0, 2]

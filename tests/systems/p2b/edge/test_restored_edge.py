@@ -16,7 +16,7 @@ def lived(rigs, rig, first, rounds):
         arm = rig.decide(event, "ann", rigs.point(number))
         rig.reward(event, arm, 1.0)
         rig.fold()
-    rig.seal(first)
+    rig.end_phase(first)
     rig.fold()
     return [output.value for output in rig.seen.releases("reports")]
 
@@ -49,6 +49,6 @@ def test_a_slot_sent_again_with_other_content_is_not_counted_a_second_time(rigs,
     assert pack(None) not in [slot.content for slot in second]
     counts = shuffler.seen.counts
     assert (counts["slot"], counts["repeated_slot"]) == (slots, slots)
-    shuffler.seal()
+    shuffler.end_phase()
     shuffler.fold()
     assert sum(journal["slots"] for journal in shuffler.seen.journals) == slots

@@ -117,12 +117,12 @@ def test_an_unresolved_interaction_gives_null_of_the_same_size(rigs):
 
 
 @pytest.mark.parametrize("lifetime", [1, 2])
-def test_a_user_owes_exactly_his_lifetimes_slots(rigs, lifetime):
+def test_a_user_owes_exactly_their_lifetimes_slots(rigs, lifetime):
     rig = rigs.LearnerRig(rigs.make_system(slot={"lifetime_slots": lifetime}))
     rig.interact("ann", 13)
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
-    rig.seal(0)
+    rig.end_phase(0)
     rig.fold()
     assert len({slot.report_id for slot in rig.seen.slots}) == len(rig.seen.slots) == lifetime
 
@@ -133,10 +133,10 @@ def test_repeated_and_refused_contexts_bring_no_slot_nearer(rigs):
         rig.context("e1")
     rig.context("bad", x=[0.5, 0, 0, 0])
     rig.context("e2")
-    rig.seal(0)
+    rig.end_phase(0)
     assert not rig.fold().slots
     rig.context("e3")
-    rig.seal(1)
+    rig.end_phase(1)
     assert len(rig.fold().slots) == 1
 
 
@@ -175,7 +175,7 @@ def test_an_arm_shown_in_place_of_another_is_the_one_reported(rigs):
     other = (rig.decide("e1") + 1) % rigs.ARMS
     rig.shown("e1", other)
     rig.reward("e1", other, 1.0)
-    rig.seal()
+    rig.end_phase()
     (report,) = rig.fold().reports
     assert report == Report(rig.system.encoder.encode_one(rigs.point(0)), other, 1)
 
@@ -186,14 +186,14 @@ def test_the_order_of_slots_in_a_batch_tells_nothing_of_who_came_first(rigs):
         rig = play(rigs, lambda n, r: 1.0, lambda n, r: r, order=order)
         sent.append([slot.report_id for slot in rig.seen.slots])
     assert sorted(sent[0]) == sorted(sent[1])
-    sealed = []
+    sent = []
     for order in (USERS, USERS[::-1]):
         rig = rigs.LearnerRig()
         for user in order:
             rig.interact(user, 3)
-        rig.seal()
-        sealed.append([slot.report_id for slot in rig.fold().slots])
-    assert sealed[0] == sealed[1] == sorted(sealed[0])
+        rig.end_phase()
+        sent.append([slot.report_id for slot in rig.fold().slots])
+    assert sent[0] == sent[1] == sorted(sent[0])
 
 
 def test_slots_go_to_every_shuffler_partition_by_their_opaque_id(rigs):
@@ -204,24 +204,24 @@ def test_slots_go_to_every_shuffler_partition_by_their_opaque_id(rigs):
     assert {output.key for output in rig.seen.releases("reports")} == {None}
 
 
-def test_a_seal_goes_behind_the_slots_to_every_shuffler(rigs):
+def test_a_phase_end_goes_behind_the_slots_to_every_shuffler(rigs):
     rig = rigs.LearnerRig(rigs.make_system(partitions={"shuffler": 3}), partition=0)
     for user in USERS[:6]:
         rig.interact(user, 3)
-    rig.seal(4)
+    rig.end_phase(4)
     outputs = rig.fold().releases("reports")
     kinds = [codec.decode(output.value)[0] for output in outputs]
     assert kinds == ["SlotReport"] * 6 + ["Seal"] * 3
     assert sorted(output.partition for output in outputs[6:]) == [0, 1, 2]
-    seals = [codec.decode(output.value)[1] for output in outputs[6:]]
-    assert {(seal["phase"], seal["origin"], seal["config_digest"]) for seal in seals} == {(4, 0, rig.system.digest)}
+    phase_ends = [codec.decode(output.value)[1] for output in outputs[6:]]
+    assert {(end["phase"], end["origin"], end["config_digest"]) for end in phase_ends} == {(4, 0, rig.system.digest)}
 
 
-def test_a_slot_sent_at_a_late_seal_names_the_period_of_the_seal(rigs):
+def test_a_slot_sent_at_a_late_phase_end_names_the_period_of_the_phase_end(rigs):
     rig = rigs.LearnerRig()
     rig.interact("ann", 3)
     rig.wait(3 * 86_400)
-    rig.seal()
+    rig.end_phase()
     (slot,) = rig.fold().slots
     assert slot.period == rig.now_ms // 86_400_000
 
@@ -231,7 +231,7 @@ def test_nothing_of_the_edge_is_named_outside_it(rigs):
     rig = rigs.LearnerRig()
     for user in users:
         rig.interact(user, 3)
-    rig.seal()
+    rig.end_phase()
     rig.fold()
     outside = [output for output in rig.seen.outputs if output.topic != "dead-letters-edge"]
     assert len(outside) == 7
@@ -243,7 +243,7 @@ def test_interactions_in_clear_leave_the_learner_for_public_data_only(rigs):
     for public in (False, True):
         rig = rigs.LearnerRig(rigs.make_system(public_dataset=public))
         rig.interact("ann", 3)
-        rig.seal()
+        rig.end_phase()
         rig.fold()
         assert bool(rig.seen.releases("interactions")) == public
 
@@ -253,7 +253,7 @@ def test_more_interactions_than_one_record_holds_go_out_in_several(rigs, monkeyp
     rig = rigs.LearnerRig(rigs.make_system(public_dataset=True))
     for number in range(23):
         rig.interact(f"user-{number}", 3)
-    rig.seal()
+    rig.end_phase()
     records = rig.fold().records("interactions", "Interactions")
     assert [len(record["arms"]) // 4 for record in records] == [10, 10, 3]
     assert all(len(record["contexts"]) // 16 == len(record["rewards"]) // 8 for record in records)

@@ -76,24 +76,26 @@ def interactions(contexts, arms, rewards, batch_id=b""):
     return codec.encode("Interactions", fields)
 
 
-def seal(system, phase, origin):
+def phase_end(system, phase, origin):
     return codec.encode("Seal", {"phase": phase, "origin": origin, "config_digest": system.digest})
 
 
-def test_the_raw_line_publishes_when_every_partition_has_sealed_the_phase(rigs):
+def test_the_raw_track_publishes_when_every_partition_has_ended_the_phase(rigs):
     system = rigs.make_system(public_dataset=True, partitions={"learner": 2})
-    rig = rigs.AggregatorRig(system, line=1)
-    assert not rig.give([interactions([rigs.point(0)], [1], [1.0]), seal(system, 0, 0), seal(system, 0, 0)]).journals
-    (record,) = rig.give([seal(system, 0, 1)]).journals
+    rig = rigs.AggregatorRig(system, track=1)
+    assert not rig.give(
+        [interactions([rigs.point(0)], [1], [1.0]), phase_end(system, 0, 0), phase_end(system, 0, 0)]
+    ).journals
+    (record,) = rig.give([phase_end(system, 0, 1)]).journals
     assert (record["line"], record["private_as_stated"], record["features"]) == ("nonprivate", False, "raw")
-    assert not rig.give([seal(system, 0, 1)]).journals
+    assert not rig.give([phase_end(system, 0, 1)]).journals
 
 
 def test_interactions_sent_again_after_a_crash_count_once(rigs):
     system = rigs.make_system(public_dataset=True)
-    rig = rigs.AggregatorRig(system, line=1)
+    rig = rigs.AggregatorRig(system, track=1)
     one, alike = (interactions([rigs.point(0)], [1], [1.0], batch_id) for batch_id in (b"a", b"b"))
-    given = rig.give([one, alike, one, seal(system, 0, 0)])
+    given = rig.give([one, alike, one, phase_end(system, 0, 0)])
     assert given.journals[0]["observations"] == 2
     assert given.counts["repeated_interactions"] == 1
 
@@ -103,9 +105,9 @@ def test_the_raw_model_is_that_of_a_learner_that_saw_everything(rigs):
     generator = np.random.default_rng(2)
     contexts = np.stack([rigs.point(i) for i in generator.integers(0, 4, 50)])
     arms, rewards = generator.integers(0, rigs.ARMS, 50), generator.integers(0, 2, 50).astype(float)
-    rig = rigs.AggregatorRig(system, line=1)
+    rig = rigs.AggregatorRig(system, track=1)
     half = [interactions(contexts[:20], arms[:20], rewards[:20]), interactions(contexts[20:], arms[20:], rewards[20:])]
-    (record,) = rig.give([*half, seal(system, 0, 0)]).journals
+    (record,) = rig.give([*half, phase_end(system, 0, 0)]).journals
     reference = LinUCBModel.cold(rigs.ARMS, rigs.DIMENSION).state()
     kernel = LinUCB(rigs.ARMS, rigs.DIMENSION, 1.0)
     for x, arm, reward in zip(contexts, arms, rewards, strict=True):
@@ -117,27 +119,27 @@ def test_the_raw_model_is_that_of_a_learner_that_saw_everything(rigs):
 
 def test_new_users_start_from_the_newest_model_of_their_line_and_old_ones_keep_theirs(rigs):
     system = rigs.make_system()
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 2))
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 2))
     rig = rigs.LearnerRig(system)
     rig.interact("old", 1)
-    for value in (line.genesis, *line.journal):
+    for value in (track.genesis, *track.journal):
         rig.put("models", value)
     rig.fold()
-    for user, model_line, version in (("old", "private", 0), ("new", "private", 2), ("cold", "cold", 0)):
-        rig.context(f"{user}:9", user, line=model_line)
+    for user, model_track, version in (("old", "private", 0), ("new", "private", 2), ("cold", "cold", 0)):
+        rig.context(f"{user}:9", user, line=model_track)
         (answer,) = rig.fold().answers
         assert answer.model_version == version, user
     gram, _ = rig.knows("new")
-    np.testing.assert_allclose(gram, arrays(codec.decode(line.journal[-1])[1], rigs)[0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(gram, arrays(codec.decode(track.journal[-1])[1], rigs)[0], rtol=1e-3, atol=1e-3)
 
 
 def test_a_learner_never_writes_into_the_shared_model(rigs):
     system = rigs.make_system()
-    line = rigs.AggregatorRig(system)
-    line.give(rigs.crowd_values(system, 1))
+    track = rigs.AggregatorRig(system)
+    track.give(rigs.crowd_values(system, 1))
     rig = rigs.LearnerRig(system)
-    for value in (line.genesis, *line.journal):
+    for value in (track.genesis, *track.journal):
         rig.put("models", value)
     rig.fold()
     shared = rig.machine.terms.policy.shared("private").state

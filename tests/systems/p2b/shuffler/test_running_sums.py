@@ -98,7 +98,7 @@ def test_the_journal_gives_the_same_releases_again(rigs, rig):
     assert again.releases("crowds") == seen.releases("crowds")
 
 
-def test_beyond_the_horizon_windows_are_sealed_and_nothing_leaves(rigs):
+def test_beyond_the_horizon_windows_are_closed_and_nothing_leaves(rigs):
     rig = rigs.ShufflerRig(rigs.make_system(release={**RUNNING, "windows": 3}))
     seen = play(rigs, rig, windows=5)
     assert len(seen.journals) == 5

@@ -34,22 +34,22 @@ def test_a_window_closes_at_its_count_of_slots_nulls_included(rig):
     assert [crowd["slots"] for crowd in rig.crowds(seen)] == [4, 4]
 
 
-def test_a_seal_closes_the_window_once_all_learner_partitions_have_sent_it(rigs):
+def test_a_phase_end_closes_the_window_once_all_learner_partitions_have_sent_it(rigs):
     rig = rigs.ShufflerRig(rigs.make_system(partitions={"learner": 3}))
     rig.slot(0, REPORT)
-    rig.seal(0, origin=0)
-    rig.seal(0, origin=0)
-    rig.seal(0, origin=2)
+    rig.end_phase(0, origin=0)
+    rig.end_phase(0, origin=0)
+    rig.end_phase(0, origin=2)
     assert not rig.fold().journals
-    rig.seal(0, origin=1)
+    rig.end_phase(0, origin=1)
     (record,) = rig.fold().journals
     assert (record["closed_by"], record["slots"]) == ("seal", 1)
-    rig.seal(0, origin=1)
+    rig.end_phase(0, origin=1)
     assert not rig.fold().journals
 
 
 def test_an_empty_window_releases_nothing(rig):
-    rig.seal(0)
+    rig.end_phase(0)
     assert not rig.fold().journals
 
 
@@ -63,7 +63,7 @@ def test_a_window_closes_by_log_time_and_the_late_record_joins_the_next(rigs):
     rig.slot(2, REPORT)
     (record,) = rig.fold().journals
     assert (record["closed_by"], record["slots"]) == ("time", 2)
-    rig.seal(0)
+    rig.end_phase(0)
     assert rig.fold().journals[0]["slots"] == 1
 
 

@@ -25,7 +25,7 @@ def content(number):
     return number.to_bytes(4, "little")
 
 
-# A log: slots (id, age of the period that they name, content), seals (phase, origin), ticks; with log times.
+# A log: slots (id, age of the period that they name, content), phase ends (phase, origin), ticks; with log times.
 entries = st.one_of(
     st.tuples(st.just("slot"), st.integers(0, 30), st.integers(-1, 3)),
     st.tuples(st.just("seal"), st.integers(0, 4), st.integers(0, 1)),
@@ -36,33 +36,33 @@ logs = st.lists(st.tuples(st.integers(-5, 60), entries), max_size=120)
 
 def feed(windows, log, start=0):
     """Feed a log; give every closed window, every outcome, and what the log time was."""
-    sealed, outcomes, now = [], [], start
+    closed, outcomes, now = [], [], start
     for number, (step, (kind, first, second)) in enumerate(log):
         now += step
-        sealed.append(windows.advance(now))
+        closed.append(windows.advance(now))
         if kind == "slot":
             offer = windows.offer(named(first), windows.period - second, content(number))
             outcomes.append((first, windows.period - second, number, offer.outcome))
-            sealed.append(offer.sealed)
+            closed.append(offer.closed)
         elif kind == "seal":
-            sealed.append(windows.seal(first, second))
-    return [window for window in sealed if window is not None], outcomes, now
+            closed.append(windows.end_phase(first, second))
+    return [window for window in closed if window is not None], outcomes, now
 
 
 @given(logs, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 200)))
 @settings(max_examples=200, deadline=None)
 def test_every_joined_slot_is_in_exactly_one_window_in_the_order_of_ids(log, slots, open_ms):
     windows = Windows(rules(slots, open_ms))
-    sealed, outcomes, _ = feed(windows, log)
+    closed, outcomes, _ = feed(windows, log)
     joined = iter((named(first), content(number)) for first, _, number, out in outcomes if out is SlotOutcome.JOINED)
-    for window in sealed:
+    for window in closed:
         expected = sorted(slot for _, slot in zip(window.contents, joined, strict=False))
         assert window.contents == tuple(part for _, part in expected)
     assert len(list(joined)) == windows.slots < slots
-    assert [window.window for window in sealed] == list(range(len(sealed)))
-    assert all(window.contents for window in sealed)
-    assert all(len(window.contents) == slots for window in sealed if window.closed_by is ClosedBy.SLOTS)
-    assert all(len(window.contents) <= slots for window in sealed)
+    assert [window.window for window in closed] == list(range(len(closed)))
+    assert all(window.contents for window in closed)
+    assert all(len(window.contents) == slots for window in closed if window.closed_by is ClosedBy.SLOTS)
+    assert all(len(window.contents) <= slots for window in closed)
 
 
 @given(st.permutations(range(6)))
@@ -70,7 +70,7 @@ def test_every_joined_slot_is_in_exactly_one_window_in_the_order_of_ids(log, slo
 def test_a_window_is_the_same_in_whatever_order_its_slots_come(order):
     windows = Windows(rules(slots=6))
     offers = [windows.offer(named(number), 0, content(number)) for number in order]
-    assert offers[-1].sealed.contents == tuple(content(number) for number in range(6))
+    assert offers[-1].closed.contents == tuple(content(number) for number in range(6))
 
 
 @given(logs)
@@ -107,35 +107,35 @@ def test_a_dumped_state_goes_on_as_if_nothing_had_happened(before, after, open_m
     assert again.dump() == windows.dump()
 
 
-def test_a_phase_ends_with_the_seal_of_its_last_origin():
+def test_a_phase_ends_with_the_phase_end_of_its_last_origin():
     windows = Windows(rules(slots=100, origins=(0, 3)))
     windows.offer(named(1), 0, content(1))
-    assert windows.seal(0, 3) is None
-    assert windows.seal(0, 3) is None
-    sealed = windows.seal(0, 0)
-    assert sealed is not None
-    assert (sealed.window, sealed.closed_by, sealed.contents) == (0, ClosedBy.SEAL, (content(1),))
-    assert windows.sealed_phase == 0
+    assert windows.end_phase(0, 3) is None
+    assert windows.end_phase(0, 3) is None
+    closed = windows.end_phase(0, 0)
+    assert closed is not None
+    assert (closed.window, closed.closed_by, closed.contents) == (0, ClosedBy.PHASE_END, (content(1),))
+    assert windows.ended_phase == 0
     windows.offer(named(2), 0, content(2))
-    assert windows.seal(0, 0) is None
+    assert windows.end_phase(0, 0) is None
     assert windows.slots == 1
 
 
-def test_a_seal_of_a_later_phase_ends_the_earlier_ones_too():
+def test_a_phase_end_of_a_later_phase_ends_the_earlier_ones_too():
     windows = Windows(rules(slots=100))
     windows.offer(named(1), 0, content(1))
-    assert windows.seal(2, 0) is None
-    sealed = windows.seal(1, 1)
-    assert sealed is not None
-    assert windows.sealed_phase == 1
+    assert windows.end_phase(2, 0) is None
+    closed = windows.end_phase(1, 1)
+    assert closed is not None
+    assert windows.ended_phase == 1
 
 
 def test_an_empty_window_never_closes():
     windows = Windows(rules(open_ms=10))
     assert windows.advance(1000) is None
-    assert windows.seal(0, 0) is None
-    assert windows.seal(0, 1) is None
-    assert (windows.window, windows.sealed_phase) == (0, 0)
+    assert windows.end_phase(0, 0) is None
+    assert windows.end_phase(0, 1) is None
+    assert (windows.window, windows.ended_phase) == (0, 0)
 
 
 def test_log_time_closes_a_window_before_the_record_that_moved_it():
@@ -144,9 +144,9 @@ def test_log_time_closes_a_window_before_the_record_that_moved_it():
     windows.offer(named(1), 1, content(1))
     assert windows.advance(109) is None
     windows.offer(named(2), 1, content(2))
-    sealed = windows.advance(110)
-    assert sealed is not None
-    assert (sealed.closed_by, sealed.contents) == (ClosedBy.TIME, (content(1), content(2)))
+    closed = windows.advance(110)
+    assert closed is not None
+    assert (closed.closed_by, closed.contents) == (ClosedBy.TIME, (content(1), content(2)))
     assert windows.offer(named(3), 1, content(3)).outcome is SlotOutcome.JOINED
     assert windows.slots == 1
 
@@ -171,12 +171,12 @@ def test_log_time_never_goes_back():
     assert windows.period == 5
 
 
-def test_foreign_seals_and_sizes_are_refused_and_change_nothing():
+def test_foreign_phase_ends_and_sizes_are_refused_and_change_nothing():
     windows = Windows(rules())
     before = windows.dump()
     for phase, origin in ((0, 7), (-1, 0)):
         with pytest.raises(ShufflingError, match="known learner partition"):
-            windows.seal(phase, origin)
+            windows.end_phase(phase, origin)
     for report_id, body in ((named(1)[:-1], content(1)), (named(1), b"12345")):
         with pytest.raises(ShufflingError, match="bytes"):
             windows.offer(report_id, 0, body)

@@ -88,7 +88,7 @@ class RaterFold:
         if one.name not in KINDS:
             self._reject(one.name, one)
         elif one.name == "Seal":
-            self._seal(one)
+            self._phase_end(one)
         else:
             reason = self._stranger(one.fields)
             if reason is not None:
@@ -150,13 +150,13 @@ class RaterFold:
 
     # The end of a round.
 
-    def _seal(self, one: Incoming) -> None:
+    def _phase_end(self, one: Incoming) -> None:
         machine, phase = self._machine, one.fields["phase"]
-        if phase != machine.sealed or phase >= ROUNDS or one.fields["origin"] != -1:
+        if phase != machine.ended_rounds or phase >= ROUNDS or one.fields["origin"] != -1:
             self._reject(Refusal.BAD_PHASE, one)
             return
-        machine.sealed += 1
-        self.counts[Outcome.SEAL] += 1
+        machine.ended_rounds += 1
+        self.counts[Outcome.PHASE_END] += 1
         asked, opening = machine.heard.round(phase), machine.heard.opening(phase)
         if asked is None:
             return

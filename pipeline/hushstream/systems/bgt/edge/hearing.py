@@ -9,7 +9,7 @@ from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
 from hushstream.engine.models import ModelReader
 from hushstream.engine.state_parts import READER, array
 from hushstream.schemas import codec
-from hushstream.systems.bgt.deployment import LINE, BgtSystem
+from hushstream.systems.bgt.deployment import TRACK, BgtSystem
 from hushstream.systems.bgt.errors import BgtError
 from hushstream.systems.bgt.records import NONE, blank_model, parse_model, parse_round
 from hushstream.systems.bgt.rounds import Model, Round, first_round
@@ -24,14 +24,14 @@ class Heard:
     """All rounds and models so far: a round is answered with its own model, whatever was published since.
 
     Attributes:
-        reader: of the model line.
+        reader: of the model track.
         rounds_read: up to which offset rounds were read.
     """
 
     def __init__(self, system: BgtSystem) -> None:
         """Nothing was heard."""
         self._system = system
-        self.reader = ModelReader(system, 0, LINE, "RatingModel")
+        self.reader = ModelReader(system, 0, TRACK, "RatingModel")
         self.rounds_read = 0
         self._first = first_round(system.config)
         self._models: list[tuple[bytes, Model]] = []

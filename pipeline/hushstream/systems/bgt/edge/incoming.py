@@ -44,7 +44,7 @@ def _decoded(record: InputRecord) -> Incoming:
     return Incoming(record, name, fields)
 
 
-def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, sealed: int, ended: bool) -> InputSlice:
+def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_rounds: int, ended: bool) -> InputSlice:
     """The beginning of a slice that may be folded.
 
     The end of a round waits until that round was heard of; what comes behind it waits with it. A question waits for the
@@ -54,7 +54,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, sealed
         part: what arrived.
         decoded: the same, decoded.
         held: the newest round that was heard of, with its model.
-        sealed: rounds that ended in this log before the slice.
+        ended_rounds: how many ended in this log before the slice.
         ended: whether no further round will be heard of.
     """
     predicted = 0
@@ -62,10 +62,10 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, sealed
         predicted += min(one.predicted, MAX_PREDICTED)
         if number and (number >= MAX_RECORDS or predicted > MAX_PREDICTED):
             return cut(part, one.record.offset)
-        if one.name == "Seal" and one.fields["phase"] == sealed:
-            if held < sealed and not ended:
+        if one.name == "Seal" and one.fields["phase"] == ended_rounds:
+            if held < ended_rounds and not ended:
                 return cut(part, one.record.offset)
-            sealed += 1
-        if one.name == "RatingQuery" and held <= one.fields["after_round"] < sealed and not ended:
+            ended_rounds += 1
+        if one.name == "RatingQuery" and held <= one.fields["after_round"] < ended_rounds and not ended:
             return cut(part, one.record.offset)
     return part

@@ -15,17 +15,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import Chain, Identity, digest_outputs, digest_records, head_fields, ranges_of
+from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import (
-    InputRange,
-    InputSlice,
-    JournalEntry,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state_parts import OWNER, dump_owner, record, restore_owner
@@ -40,7 +34,7 @@ from hushstream.systems.bgt.slots import Float64
 from hushstream.systems.bgt.topics import EDGE_ZONE
 
 
-class RaterMachine:
+class RaterMachine(OwnsJournal):
     """The users of one partition."""
 
     form: ClassVar[Form] = Form.of(
@@ -58,7 +52,7 @@ class RaterMachine:
         self.chain = Chain(identity, key, "RatingPredictions")
         self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
         self.position = 0
-        self.sealed = 0
+        self.ended_rounds = 0
         """Rounds that have ended in this log."""
         self.heard = Heard(system)
         self.users = Users(system, key)
@@ -82,21 +76,9 @@ class RaterMachine:
         """Whether a user's records belong here: elsewhere they would have a second slot in each round."""
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
-    def is_last(self, value: bytes) -> bool:
-        return self.chain.is_last(value)
-
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
-
-    def genesis(self, nonce: bytes) -> bytes:
-        return self.chain.genesis(nonce)
-
-    def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis)
-
-    def entry(self, value: bytes) -> JournalEntry:
-        return self.chain.read(value)[0]
 
     def positions(self) -> Mapping[TopicPartition, int]:
         heard = self.heard
@@ -110,20 +92,13 @@ class RaterMachine:
         """See `Machine.committed`: every batch is journaled."""
         return {self.inputs[0]: self.position}
 
-    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None
-
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: the end of a round waits for that round, and a question for the model that it names."""
         parts = [self._ready(part) if part.topic == "ratings" else part for part in slices]
         return [part for part in parts if part.high > part.low]
 
     def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.heard.number, self.sealed, self.heard.ended)
+        return ready_slice(part, self.decode(part), self.heard.number, self.ended_rounds, self.heard.ended)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of ratings; decoded once, though `ready` and `fold` both ask."""
@@ -179,12 +154,12 @@ class RaterMachine:
     # State on disk.
 
     def snapshot(self) -> bytes:
-        place = {**dump_owner(self), "position": self.position, "sealed": self.sealed}
+        place = {**dump_owner(self), "position": self.position, "sealed": self.ended_rounds}
         return self.form.write({**place, **self.heard.dump(), "users": self.users.dump()})
 
     def restore(self, snapshot: bytes) -> None:
         state = self.form.read(snapshot)
         restore_owner(self, state)
-        self.position, self.sealed = state["position"], state["sealed"]
+        self.position, self.ended_rounds = state["position"], state["sealed"]
         self.heard.load(state)
         self.users.load(state["users"])

@@ -32,7 +32,7 @@ _COLLECTORS = 1
 
 
 class BgtAggregatorMachine(PublishingRole):
-    """The aggregator of the one model line."""
+    """The aggregator of the one model track."""
 
     form: ClassVar[Form] = publishing_form(
         "a rating aggregator's state",
@@ -53,10 +53,10 @@ class BgtAggregatorMachine(PublishingRole):
     margin: ClassVar[float] = 1e-9
     system: BgtSystem
 
-    def __init__(self, system: BgtSystem, line: int) -> None:
-        """Bind to a deployment; ``line`` is 0."""
-        identity = aggregator_identity(system, line)
-        super().__init__(system, identity, "RatingModel", ("releases", line), SERVER_ZONE, _COLLECTORS)
+    def __init__(self, system: BgtSystem, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity = aggregator_identity(system, track)
+        super().__init__(system, identity, "RatingModel", ("releases", track), SERVER_ZONE, _COLLECTORS)
         self.as_stated = True
         self.server = Server(system.config, system.features)
         self.taken: list[bytes] = []

@@ -1,6 +1,6 @@
 """The collector role: padded slots of one round come in, their sums go out with noise, once (shuffler zone).
 
-A round ends when all partitions of users have sealed it; what it holds then is released, and nothing of it later. What
+A round ends when all partitions of users have ended it; what it holds then is released, and nothing of it later. What
 is released is a function of the slots as a set, of the key and of the journal's genesis, so it does not matter how
 partitions of users raced. Slots are folded many at a time: which of them break a bound is known at the end of a batch.
 
@@ -25,7 +25,7 @@ from hushstream.engine.chain import Identity
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
+from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
@@ -54,7 +54,7 @@ _NO_NONCE = bytes(32)
 
 
 class Ended(NamedTuple):
-    """A round that all partitions of users have sealed."""
+    """A round that all partitions of users have ended."""
 
     number: int
 
@@ -79,7 +79,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         "a collector's state",
         1,
         "CollectorState",
-        **SEALS,
+        **PHASE_ENDS,
         known="bytes",
         next="int",
         ended="boolean",
@@ -94,7 +94,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         identity = Identity("collector", system.config.deployment, system.digest, ("journal-collector", partition))
         source, terms = ("updates", partition), system.spending_terms
         super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
-        self.seals = PhaseEnds(system.config.partitions.learner)
+        self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
         """Ids of all slots that came in any round: a slot counts once."""
         self.next = 0
@@ -124,15 +124,15 @@ class CollectorMachine(ReopeningRole[Ended]):
         return None
 
     def hold(self) -> _Held:
-        seals = (dict(self.seals.by_origin), self.seals.complete)
+        phase_ends = (dict(self.phase_ends.by_origin), self.phase_ends.complete)
         place = (self.position, self.running, replace(self.epoch))
-        return _Held(*place, *seals, self.spending.dump(), self._dump_rounds())
+        return _Held(*place, *phase_ends, self.spending.dump(), self._dump_rounds())
 
     def put_back(self, held: object) -> None:
         """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
         assert isinstance(held, _Held)
         self.position, self.running, self.epoch = held.position, held.running, held.epoch
-        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
         self.spending.load(held.spending)
         self._load_rounds(held.rounds)
 
@@ -149,7 +149,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         """See `ReleasingRole.on_phase_end`: the end of the open round, once all partitions of users have come to it."""
         if fields["phase"] > self.next or self.ended or self.next >= ROUNDS:
             raise Refused(BgtRefusal.OTHER_ROUND)
-        complete = self.seals.note(fields["origin"], fields["phase"])
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
         if not complete:
@@ -295,10 +295,10 @@ class CollectorMachine(ReopeningRole[Ended]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        return {**dump_seals(self.seals), "known": b"".join(sorted(self.known)), **self._dump_rounds()}
+        return {**dump_phase_ends(self.phase_ends), "known": b"".join(sorted(self.known)), **self._dump_rounds()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        restore_seals(self.seals, dict(state))
+        restore_phase_ends(self.phase_ends, dict(state))
         known = state["known"]
         self.known = {known[place : place + ID_BYTES] for place in range(0, len(known), ID_BYTES)}
         self._load_rounds(state)

@@ -1,6 +1,6 @@
 """The counter role: rewards in clear come in, noised running sums go out (its own zone).
 
-A step is a batch of rewards that a count, a seal or log time closed. Within it each user's rewards are one leaf
+A step is a batch of rewards that a count, a phase end or log time closed. Within it each user's rewards are one leaf
 of their own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
 record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
 else happens, so what is released does not depend on how the partitions of learners raced.
@@ -34,7 +34,7 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.one_input import START
-from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
+from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
@@ -69,7 +69,7 @@ class _Held:
 
 
 class CounterMachine(ReopeningRole[str]):
-    """The counter on one partition of rewards; a step closes by its rows, a seal or log time."""
+    """The counter on one partition of rewards; a step closes by its rows, a phase end or log time."""
 
     form: ClassVar[Form] = releasing_form(
         "a counter's state",
@@ -78,7 +78,7 @@ class CounterMachine(ReopeningRole[str]):
         leaf="long",
         leaves="bytes",
         open_since_ms="long",
-        **SEALS,
+        **PHASE_ENDS,
         known="bytes",
         taken="bytes",
         batches="bytes",
@@ -102,7 +102,7 @@ class CounterMachine(ReopeningRole[str]):
         """Sum of the ids of all batches that were taken: it names the events until now, however they were cut."""
         self.pending: list[Rows] = []
         self.open_since_ms = 0
-        self.seals = PhaseEnds(system.config.partitions.learner)
+        self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known = KnownIds()
         """Ids of batches for life: who dies after a release sends again whatever others have sent since."""
         self.taken = np.zeros(system.nodes, dtype=np.int64)
@@ -140,8 +140,8 @@ class CounterMachine(ReopeningRole[str]):
             {name: getattr(self, name) for name in _PLAIN},
             replace(self.epoch),
             list(self.pending),
-            dict(self.seals.by_origin),
-            self.seals.complete,
+            dict(self.phase_ends.by_origin),
+            self.phase_ends.complete,
             self.taken.copy(),
             self.noised_sums,
             self.noised_sums.dump(),
@@ -155,7 +155,7 @@ class CounterMachine(ReopeningRole[str]):
             setattr(self, name, value)
         self.epoch = held.epoch
         self.pending, self.taken, self.noised_sums = held.pending, held.taken, held.noised_sums
-        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
         self.noised_sums.load(held.sums)
         self.spending.load(held.spending)
 
@@ -176,7 +176,7 @@ class CounterMachine(ReopeningRole[str]):
         return None
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
-        complete = self.seals.note(fields["origin"], fields["phase"])
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
         return "seal" if complete and self.pending else None
@@ -301,7 +301,7 @@ class CounterMachine(ReopeningRole[str]):
             "leaf": self.leaf,
             "leaves": self.leaves,
             "open_since_ms": self.open_since_ms,
-            **dump_seals(self.seals),
+            **dump_phase_ends(self.phase_ends),
             "known": self.known.dump(),
             "taken": self.taken.astype("<i8").tobytes(),
             "batches": self._events,
@@ -313,7 +313,7 @@ class CounterMachine(ReopeningRole[str]):
 
     def load_own(self, state: Mapping[str, Any]) -> None:
         self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
-        restore_seals(self.seals, dict(state))
+        restore_phase_ends(self.phase_ends, dict(state))
         self.known = KnownIds.load(state["known"])
         self.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
         self.batches = int.from_bytes(state["batches"], "little")

@@ -4,9 +4,9 @@ A user has no model of their own here: what they see follows from the last publi
 decisions tell others nothing. Its row leaves when the settle time of the decision has passed in log time, or at a
 seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
 as long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
-depends on what was shown alone, and when, and in which record, on the log times of contexts and on seals: a reward,
-or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its context, too
-(`hushstream.engine.shown_feedback`).
+depends on what was shown alone, and when, and in which record, on the log times of contexts and on phase ends: a
+reward, or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its
+context, too (`hushstream.engine.shown_feedback`).
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.
@@ -25,7 +25,7 @@ from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.engine.spending import Spending
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
+from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.edge import learner_state as collaborative_state
 from hushstream.systems.colin.edge.learner_fold import CollaborativeFold, OpenRow
 from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters
@@ -39,7 +39,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
-        models = [ModelReader(system, 0, LINE, "CollaborativeModel")]
+        models = [ModelReader(system, 0, TRACK, "CollaborativeModel")]
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
         # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))

@@ -18,7 +18,7 @@ from hushstream.engine.machine import Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.memory import PastDecision
-from hushstream.systems.colin.deployment import LINE
+from hushstream.systems.colin.deployment import TRACK
 from hushstream.systems.colin.edge.models import decode_parameters
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
@@ -59,8 +59,8 @@ class CollaborativeFold(AwaitingFold["CollaborativeLearnerMachine", OpenRow]):
         stranger = self._stranger(columns.users[row])
         if stranger is not None:
             return stranger
-        if columns.lines[row] != LINE:
-            return Refusal.UNKNOWN_LINE
+        if columns.tracks[row] != TRACK:
+            return Refusal.UNKNOWN_TRACK
         return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
 
     def _stranger(self, user: str) -> Refusal | None:
@@ -93,7 +93,7 @@ class CollaborativeFold(AwaitingFold["CollaborativeLearnerMachine", OpenRow]):
         if machine.early:
             self._claim(event_id)
 
-    # Seals, and rows that leave.
+    # Phase ends, and rows that leave.
 
     def _close_phase(self, phase: int) -> None:
         machine = self._machine

@@ -1,7 +1,7 @@
 """The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
 
 Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
-follows when ``release.rows`` rows have come, or when a phase is sealed. The rows of a version enter the estimator
+follows when ``release.rows`` rows have come, or when a phase ends. The rows of a version enter the estimator
 in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
 """
 
@@ -22,7 +22,7 @@ from hushstream.engine.packed import Form
 from hushstream.engine.publishing import PublishingRole, publishing_form
 from hushstream.engine.refusals import Refused
 from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.systems.colin.deployment import LINE, CollaborativeSystem
+from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.rows import BadRows, Rows, parse_rows
 from hushstream.systems.colin.topics import SERVER_ZONE
 
@@ -37,7 +37,7 @@ class ParsedRelease:
 
 
 class CollaborativeAggregatorMachine(PublishingRole):
-    """The aggregator of the one model line."""
+    """The aggregator of the one model track."""
 
     form: ClassVar[Form] = publishing_form(
         "a collaborative aggregator's state",
@@ -54,10 +54,10 @@ class CollaborativeAggregatorMachine(PublishingRole):
     margin: ClassVar[float] = 1e-6
     system: CollaborativeSystem
 
-    def __init__(self, system: CollaborativeSystem, line: int) -> None:
-        """Bind to a deployment; ``line`` is 0."""
-        identity, origins = aggregator_identity(system, line), system.config.partitions.learner
-        super().__init__(system, identity, "CollaborativeModel", ("releases", line), SERVER_ZONE, origins)
+    def __init__(self, system: CollaborativeSystem, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity, origins = aggregator_identity(system, track), system.config.partitions.learner
+        super().__init__(system, identity, "CollaborativeModel", ("releases", track), SERVER_ZONE, origins)
         self.counts = np.zeros(system.nodes, dtype=np.int64)
         """Rows of each user that the newest version rests on."""
         self.as_stated = True
@@ -96,7 +96,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
         price = self.system.guarantee()
         return {
-            "line": LINE,
+            "line": TRACK,
             "dimension": self.system.features.dimension,
             "nodes": self.system.nodes,
             "parameters": parameters,

@@ -54,28 +54,28 @@ class EdgeAgent:
         "base_version",
         "decided",
         "due",
-        "line",
         "open",
         "period",
         "seen_ms",
         "sent",
         "state",
         "terms",
+        "track",
         "used",
     )
 
-    def __init__(self, terms: EdgeTerms, key: Key, line: str, spent: Allowance | None = None) -> None:
+    def __init__(self, terms: EdgeTerms, key: Key, track: str, spent: Allowance | None = None) -> None:
         """Begin a user's life, or go on with one whose state was given up.
 
         Args:
             terms: what the deployment agreed with its users.
             key: the user's key; coins and report ids come from it.
-            line: the shared model that the user starts from ("cold" for none).
+            track: the shared model that the user starts from ("cold" for none).
             spent: what an earlier state of this user left (`allowance`).
         """
         self.terms = terms
         self._key = key
-        self.line = line
+        self.track = track
         self.state: LearnerState | None = None
         self.base_version = 0
         self.decided, self.due, self.sent, self.period, self.used = spent or _UNSPENT
@@ -100,7 +100,7 @@ class EdgeAgent:
     def give_up(self) -> None:
         """Drop everything that the user's contexts and clicks left here; nothing waits for feedback any more."""
         if self.state is not None:
-            self.terms.policy.end(self.line, self.base_version)
+            self.terms.policy.end(self.track, self.base_version)
             self.state = None
         self.open = OpenDecisions()
         self._targets, self._kept = _NO_TARGETS, _NOTHING_KEPT
@@ -118,7 +118,7 @@ class EdgeAgent:
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
         """Choose with the shared model alone: nothing of this decision is remembered, learned or reported."""
-        shared = self.terms.policy.shared(self.line)
+        shared = self.terms.policy.shared(self.track)
         arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
 
@@ -159,7 +159,7 @@ class EdgeAgent:
         terms = self.terms
         policy = terms.policy
         if self.state is None:
-            shared = policy.shared(self.line)
+            shared = policy.shared(self.track)
             arm, ties = policy.choose(shared.state, context, eligible, self._pick)
             version = shared.version
         else:
@@ -215,14 +215,14 @@ class EdgeAgent:
 
     def score_gap(self, event_id: str, arm: int) -> float:
         """How far ``arm`` scores from the arm decided for a waiting event, as the agent knows things now."""
-        state = self.state if self.state is not None else self.terms.policy.shared(self.line).state
+        state = self.state if self.state is not None else self.terms.policy.shared(self.track).state
         decision = self.open[event_id]
         return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
         """How far apart two arms score for everybody who has no state of their own."""
         policy = self.terms.policy
-        return policy.score_gap(policy.shared(self.line).state, context, arm, other)
+        return policy.score_gap(policy.shared(self.track).state, context, arm, other)
 
     def correct(self, event_id: str, arm: int, propensity: int) -> None:
         """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
@@ -253,7 +253,7 @@ class EdgeAgent:
     def dump(self) -> dict[str, Any]:
         """The user's whole state as plain values (contexts as float32 bytes), for a snapshot."""
         return {
-            "line": self.line,
+            "line": self.track,
             "learned": self.state is not None,
             "state": b"" if self.state is None else self.terms.policy.dump_own(self.state),
             "base_version": self.base_version,
@@ -306,7 +306,7 @@ class EdgeAgent:
         agent = cls(terms, key, dumped["line"])
         agent.base_version = dumped["base_version"]
         if dumped["learned"]:
-            agent.state = terms.policy.load_own(agent.line, agent.base_version, dumped["state"])
+            agent.state = terms.policy.load_own(agent.track, agent.base_version, dumped["state"])
         agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
         agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
         for item in dumped["open"]:
@@ -337,7 +337,7 @@ class EdgeAgent:
     def _learn(self, resolved: Resolved) -> None:
         policy = self.terms.policy
         if self.state is None:
-            self.base_version, self.state = policy.begin(self.line)
+            self.base_version, self.state = policy.begin(self.track)
         self.state = policy.learned(self.state, resolved.context, resolved.arm, resolved.reward)
         slot = self._targets.get(resolved.index)
         if slot is not None:

@@ -1,4 +1,4 @@
-"""What an `EdgeAgent` chooses and learns with: a kernel, the shared models by line, and the encoder.
+"""What an `EdgeAgent` chooses and learns with: a kernel, the shared models by track, and the encoder.
 
 One object serves all agents of a process; a user's own knowledge is a state that the kernel is given.
 """
@@ -22,7 +22,7 @@ from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
 LearnerState: TypeAlias = UserState | OneHotState
 
 COLD = "cold"
-"""The line without a shared model."""
+"""The track without a shared model."""
 
 _ROW = struct.Struct("<I")
 
@@ -38,16 +38,16 @@ class SharedPolicy(Protocol):
     arms: int
     context_dimension: int
 
-    def shared(self, line: str) -> SharedModel[Any]:
-        """The newest model of a line."""
+    def shared(self, track: str) -> SharedModel[Any]:
+        """The newest model of a track."""
 
-    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
-        """Make a published model the newest of its line."""
+    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+        """Make a published model the newest of its track."""
 
-    def begin(self, line: str) -> tuple[int, LearnerState]:
-        """A new user's own state upon the newest model of their line, and that model's version."""
+    def begin(self, track: str) -> tuple[int, LearnerState]:
+        """A new user's own state upon the newest model of their track, and that model's version."""
 
-    def end(self, line: str, version: int) -> None:
+    def end(self, track: str, version: int) -> None:
         """A user's own state is given up; ``version`` is what `begin` gave."""
 
     def choose(
@@ -71,7 +71,7 @@ class SharedPolicy(Protocol):
     def dump_own(self, state: LearnerState) -> bytes:
         """What a user learned alone, without the model that they started from."""
 
-    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
         """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""
 
     def dump_models(self) -> list[dict[str, Any]]:
@@ -84,27 +84,29 @@ class SharedPolicy(Protocol):
 class LinUCBPolicy:
     """LinUCB on contexts as they are; the server learned on centroids (or, for public data, on raw contexts)."""
 
-    def __init__(self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, lines: tuple[str, ...]):
-        """Start every line cold."""
+    def __init__(
+        self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, tracks: tuple[str, ...]
+    ):
+        """Start every track cold."""
         self.arms = arms
         self.context_dimension = encoder.dimension
         self._encoder = encoder
         self._kernel = UserLinUCB(arms, dimension, alpha)
         cold = LinUCBModel.cold(arms, dimension, ridge).state()
-        self._models: SharedModels[LinUCBState] = SharedModels((COLD, *lines), cold)
+        self._models: SharedModels[LinUCBState] = SharedModels((COLD, *tracks), cold)
 
-    def shared(self, line: str) -> SharedModel[LinUCBState]:
-        return self._models.newest(line)
+    def shared(self, track: str) -> SharedModel[LinUCBState]:
+        return self._models.newest(track)
 
-    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
-        self._models.adopt(line, version, LinUCBModel(gram, moment).state())
+    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+        self._models.adopt(track, version, LinUCBModel(gram, moment).state())
 
-    def begin(self, line: str) -> tuple[int, LearnerState]:
-        model = self._models.hold(line)
+    def begin(self, track: str) -> tuple[int, LearnerState]:
+        model = self._models.hold(track)
         return model.version, OwnUpdates.none(model.state)
 
-    def end(self, line: str, version: int) -> None:
-        self._models.let_go(line, version)
+    def end(self, track: str, version: int) -> None:
+        self._models.let_go(track, version)
 
     def choose(
         self,
@@ -128,8 +130,8 @@ class LinUCBPolicy:
     def dump_own(self, state: LearnerState) -> bytes:
         return _linucb(state).dump()
 
-    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
-        return load_user_state(self._models.held(line, version), dumped)
+    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
+        return load_user_state(self._models.held(track, version), dumped)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(LinUCBState.dump)
@@ -141,29 +143,29 @@ class LinUCBPolicy:
 class OneHotPolicy:
     """LinUCB on one-hot codes: every context is encoded first, and a learner is a table."""
 
-    def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, lines: tuple[str, ...]):
-        """Start every line cold."""
+    def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, tracks: tuple[str, ...]):
+        """Start every track cold."""
         self.arms = arms
         self.context_dimension = encoder.dimension
         self._encoder = encoder
         self._alpha = alpha
         self._kernel = OneHotUCB(arms, codes, alpha)
         cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
-        self._models: SharedModels[OneHotState] = SharedModels((COLD, *lines), cold)
+        self._models: SharedModels[OneHotState] = SharedModels((COLD, *tracks), cold)
 
-    def shared(self, line: str) -> SharedModel[OneHotState]:
-        return self._models.newest(line)
+    def shared(self, track: str) -> SharedModel[OneHotState]:
+        return self._models.newest(track)
 
-    def adopt(self, line: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
         """See `SharedPolicy.adopt`; ``gram`` holds the diagonals, (K, k)."""
-        self._models.adopt(line, version, OneHotModel(gram, moment).state(self._alpha))
+        self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
 
-    def begin(self, line: str) -> tuple[int, LearnerState]:
-        model = self._models.hold(line)
+    def begin(self, track: str) -> tuple[int, LearnerState]:
+        model = self._models.hold(track)
         return model.version, model.state.fork()
 
-    def end(self, line: str, version: int) -> None:
-        self._models.let_go(line, version)
+    def end(self, track: str, version: int) -> None:
+        self._models.let_go(track, version)
 
     def choose(
         self,
@@ -190,13 +192,13 @@ class OneHotPolicy:
         own = _onehot(state).own
         return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
 
-    def load_own(self, line: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
         """See `SharedPolicy.load_own`.
 
         Raises:
             LearnerError: not such bytes.
         """
-        state = self._models.held(line, version).fork()
+        state = self._models.held(track, version).fork()
         width = 8 * 3 * self.arms
         if len(dumped) % (_ROW.size + width):
             raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")

@@ -1,4 +1,4 @@
-"""The shared models of a process: the newest of every line, and older ones that users still stand on."""
+"""The shared models of a process: the newest of every track, and older ones that users still stand on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SharedModel(Generic[State]):
 
 
 class SharedModels(Generic[State]):
-    """Shared models by line and version.
+    """Shared models by track and version.
 
     A user's state is the model that they started from and what they learned since, so a version stays for as long
     as some user stands on it, in memory or not: their bytes name it and do not repeat it.
@@ -28,49 +28,49 @@ class SharedModels(Generic[State]):
 
     __slots__ = ("_held", "_newest", "_users")
 
-    def __init__(self, lines: Iterable[str], cold: State) -> None:
-        """Start every line with the state of a model that has seen nothing."""
+    def __init__(self, tracks: Iterable[str], cold: State) -> None:
+        """Start every track with the state of a model that has seen nothing."""
         model = SharedModel(0, cold)
-        self._newest: dict[str, SharedModel[State]] = dict.fromkeys(lines, model)
+        self._newest: dict[str, SharedModel[State]] = dict.fromkeys(tracks, model)
         self._held: dict[tuple[str, int], State] = {}
         self._users: dict[tuple[str, int], int] = {}
 
-    def newest(self, line: str) -> SharedModel[State]:
-        """The newest model of a line."""
-        return self._newest[line]
+    def newest(self, track: str) -> SharedModel[State]:
+        """The newest model of a track."""
+        return self._newest[track]
 
-    def adopt(self, line: str, version: int, state: State) -> None:
-        """Make a model the newest of its line.
+    def adopt(self, track: str, version: int, state: State) -> None:
+        """Make a model the newest of its track.
 
         Raises:
-            HushstreamError: there is no such line.
+            HushstreamError: there is no such track.
         """
-        if line not in self._newest:
-            raise HushstreamError(f"model line: expected one of {sorted(self._newest)}, got {line!r}")
-        self._newest[line] = SharedModel(version, state)
+        if track not in self._newest:
+            raise HushstreamError(f"model track: expected one of {sorted(self._newest)}, got {track!r}")
+        self._newest[track] = SharedModel(version, state)
 
-    def hold(self, line: str) -> SharedModel[State]:
-        """The newest model of a line, on which one more user stands from now on."""
-        model = self._newest[line]
-        place = (line, model.version)
+    def hold(self, track: str) -> SharedModel[State]:
+        """The newest model of a track, on which one more user stands from now on."""
+        model = self._newest[track]
+        place = (track, model.version)
         self._held[place] = model.state
         self._users[place] = self._users.get(place, 0) + 1
         return model
 
-    def held(self, line: str, version: int) -> State:
+    def held(self, track: str, version: int) -> State:
         """A model on which some user stands.
 
         Raises:
             HushstreamError: nobody does.
         """
-        state = self._held.get((line, version))
+        state = self._held.get((track, version))
         if state is None:
-            raise HushstreamError(f"model: expected a version of line {line!r} that a user holds, got {version}")
+            raise HushstreamError(f"model: expected a version of track {track!r} that a user holds, got {version}")
         return state
 
-    def let_go(self, line: str, version: int) -> None:
+    def let_go(self, track: str, version: int) -> None:
         """One user fewer stands on a model; the last one takes it along."""
-        place = (line, version)
+        place = (track, version)
         self._users[place] -= 1
         if not self._users[place]:
             del self._users[place], self._held[place]
@@ -83,7 +83,7 @@ class SharedModels(Generic[State]):
         """Replace everything by what `dump` gave.
 
         Raises:
-            HushstreamError: it names a line that there is not.
+            HushstreamError: it names a track that there is not.
         """
         self._held, self._users = {}, {}
         for item in dumped:
@@ -95,12 +95,12 @@ class SharedModels(Generic[State]):
                 self._users[place] = item["users"]
 
     def _entries(self, pack: Callable[[State], bytes]) -> Iterator[dict[str, Any]]:
-        states = {(line, model.version): model.state for line, model in self._newest.items()} | self._held
-        for line, version in sorted(states):
+        states = {(track, model.version): model.state for track, model in self._newest.items()} | self._held
+        for track, version in sorted(states):
             yield {
-                "line": line,
+                "line": track,
                 "version": version,
-                "users": self._users.get((line, version), 0),
-                "newest": self._newest[line].version == version,
-                "state": pack(states[line, version]),
+                "users": self._users.get((track, version), 0),
+                "newest": self._newest[track].version == version,
+                "state": pack(states[track, version]),
             }

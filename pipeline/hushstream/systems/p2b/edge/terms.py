@@ -85,7 +85,7 @@ class EdgeTerms:
     """What an agent agreed to: shared by all agents of a deployment, never changed under them.
 
     Attributes:
-        policy: the learner's kernel and the shared models by line.
+        policy: the learner's kernel and the shared models by track.
         after_interactions: decisions per slot.
         lifetime_slots: slots in a user's life; each costs the release's epsilon.
         levels: reward levels above 0 (M).

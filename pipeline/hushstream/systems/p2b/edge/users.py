@@ -150,11 +150,11 @@ class Users:
         if self._tracks:
             self._changed.add(agent)
 
-    def begin(self, user: str, line: str) -> EdgeAgent:
+    def begin(self, user: str, track: str) -> EdgeAgent:
         """A new agent; it goes on with what an earlier one of this user has spent."""
-        value = self._resting(self.name(user))
+        value = self._spilled(self.name(user))
         spent = None if value is None else unpack_allowance(value)
-        agent = EdgeAgent(self._terms, self.user_key(user), line, spent)
+        agent = EdgeAgent(self._terms, self.user_key(user), track, spent)
         self.adopt(user, agent)
         return agent
 
@@ -176,7 +176,7 @@ class Users:
             HushstreamError: they owe none.
         """
         key = self.name(user)
-        value = self._resting(key)
+        value = self._spilled(key)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, self.user_key(user), COLD, spent)
         slot = agent.take_slot()
@@ -258,17 +258,17 @@ class Users:
         # Of a warm user the store may have an older state.
         warm = {self.name(user) for user, _ in self.warm()}
         number = len(gone)
-        resting = self.store.unseen_since(before_ms)
-        while portion := list(islice(resting, _AT_ONCE)):
+        spilled = self.store.unseen_since(before_ms)
+        while portion := list(islice(spilled, _AT_ONCE)):
             cold = [stored for stored in portion if stored.key not in warm and stored.key not in self._owed]
             self._keep([self._expired(stored) for stored in cold])
             number += len(cold)
         return number
 
     def dump(self) -> list[StoredUser]:
-        """Everybody at rest in a store that is not durable."""
-        resting = self.store.all() if isinstance(self.store, MemoryUserStore) else []
-        return [*resting, *self._owed.values()]
+        """Everybody spilled to a store that is not durable."""
+        spilled = self.store.all() if isinstance(self.store, MemoryUserStore) else []
+        return [*spilled, *self._owed.values()]
 
     def owe(self, users: Iterable[StoredUser]) -> None:
         """Take in what stays of users, for a store that had no room when a snapshot was taken."""
@@ -283,7 +283,7 @@ class Users:
             self._owed = {}
         return done
 
-    def _resting(self, key: bytes) -> bytes | None:
+    def _spilled(self, key: bytes) -> bytes | None:
         owed = self._owed.get(key)
         return self.store.get(key) if owed is None else owed.value
 
@@ -308,6 +308,6 @@ class Users:
         return done
 
     def _load(self, user: str) -> EdgeAgent | None:
-        value = self._resting(self.name(user))
+        value = self._spilled(self.name(user))
         fields = None if value is None else unpack_agent(value)
         return None if fields is None else EdgeAgent.load(self._terms, self.user_key(user), fields)

@@ -1,8 +1,8 @@
-"""The aggregator role: from crowds to versions of a model, one machine per model line (server zone).
+"""The aggregator role: from crowds to versions of a model, one machine per model track (server zone).
 
-The private line reads crowds: every crowd gives one new version, made from the running totals of all of them.
-The non-private line reads raw interactions, exists for public data only, and publishes when a phase is
-sealed. The models topic is the journal; what is in it is public, so its digests need no key.
+The private track reads crowds: every crowd gives one new version, made from the running totals of all of them.
+The non-private track reads raw interactions, exists for public data only, and publishes when a phase
+ends. The models topic is the journal; what is in it is public, so its digests need no key.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from hushstream.engine.packed import Form
 from hushstream.engine.publishing import PublishingRole, publishing_form
 from hushstream.engine.refusals import Refused
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.models import PrivateTotals, RawTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE
 
 
 class AggregatorMachine(PublishingRole):
-    """The aggregator of one model line."""
+    """The aggregator of one model track."""
 
     form: ClassVar[Form] = publishing_form("an aggregator's state", 2, "AggregatorState", totals="bytes")
     floats: ClassVar[Mapping[str, str]] = {"gram": "<f8", "moment": "<f8", "observations": "<f8"}
     margin: ClassVar[float] = 1e-9
     system: P2BSystem
 
-    def __init__(self, system: P2BSystem, line: int) -> None:
-        """Bind to a deployment and a line (0 private, 1 non-private).
+    def __init__(self, system: P2BSystem, track: int) -> None:
+        """Bind to a deployment and a track (0 private, 1 non-private).
 
         Raises:
-            HushstreamError: the deployment has no such line; the non-private one exists for public data only.
+            HushstreamError: the deployment has no such track; the non-private one exists for public data only.
         """
-        if not 0 <= line < system.line_count:
-            raise HushstreamError(f"model line: expected a number below {system.line_count}, got {line}")
-        source = ("crowds" if line == 0 else "interactions", line)
+        if not 0 <= track < system.track_count:
+            raise HushstreamError(f"model track: expected a number below {system.track_count}, got {track}")
+        source = ("crowds" if track == 0 else "interactions", track)
         origins = system.config.partitions.learner
-        super().__init__(system, aggregator_identity(system, line), "Model", source, SERVER_ZONE, origins)
-        self.line = line
-        self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if line == 0 else RawTotals(system)
+        super().__init__(system, aggregator_identity(system, track), "Model", source, SERVER_ZONE, origins)
+        self.track = track
+        self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if track == 0 else RawTotals(system)
 
     @property
     def expects(self) -> frozenset[str]:
-        return frozenset({"Crowd"}) if self.line == 0 else frozenset({"Interactions", "Seal"})
+        return frozenset({"Crowd"}) if self.track == 0 else frozenset({"Interactions", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
         if name == "Crowd":
@@ -56,14 +56,14 @@ class AggregatorMachine(PublishingRole):
         return False
 
     def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`: the non-private line publishes."""
+        """See `PublishingRole.on_phase_end`: the non-private track publishes."""
         return True
 
     def version_fields(self) -> dict[str, Any]:
         model = self.totals.model()
         gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
         return {
-            "line": LINES[self.line],
+            "line": TRACKS[self.track],
             "dimension": self.system.model_dimension,
             "arms": self.system.config.arms,
             "features": model.features,

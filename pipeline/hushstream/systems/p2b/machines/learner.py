@@ -20,7 +20,7 @@ from hushstream.engine.spilled_users import UserStore
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
-from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.users import Users
@@ -43,7 +43,7 @@ class LearnerMachine(DecisionRole):
             system,
             partition,
             key,
-            [ModelReader(system, line, LINES[line], "Model") for line in range(system.line_count)],
+            [ModelReader(system, track, TRACKS[track], "Model") for track in range(system.track_count)],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
             round(config.slot.settle_seconds * 1000),

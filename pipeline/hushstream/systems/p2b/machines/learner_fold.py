@@ -18,12 +18,12 @@ from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.p2b.deployment import LINES
+from hushstream.systems.p2b.deployment import TRACKS
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.machines.sending import TakenSlot, seal_outputs, slot_outputs
+from hushstream.systems.p2b.machines.sending import TakenSlot, phase_end_outputs, slot_outputs
 
 if TYPE_CHECKING:
     from hushstream.systems.p2b.machines.learner import LearnerMachine
@@ -51,7 +51,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     def _adopt(self, reader: ModelReader, record: OnChain) -> None:
         machine = self._machine
         model = decode_model(machine.system, record.fields)
-        machine.terms.policy.adopt(reader.line, model.version, model.gram, model.moment)
+        machine.terms.policy.adopt(reader.track, model.version, model.gram, model.moment)
 
     # Clicks.
 
@@ -77,9 +77,9 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
         gave_way = self._machine.early.hold(click)
         if gave_way is None:
-            self._refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
+            self._refuse(Refusal.TOO_MUCH_EARLY_FEEDBACK, part, click.offset, click.row)
             return
-        self.counts[Outcome.PARKED] += 1
+        self.counts[Outcome.EARLY_FEEDBACK] += 1
         for evicted in gave_way:
             self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
@@ -129,7 +129,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], machine.arms)
             if agent is None:
-                agent = machine.agents.begin(user, columns.lines[row])
+                agent = machine.agents.begin(user, columns.tracks[row])
         if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
@@ -176,8 +176,8 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             return late
         if agent is None and not self._machine.is_home_of(columns.users[row]):
             return Refusal.FOREIGN_USER
-        if agent is None and columns.lines[row] not in self._machine.system.lines_for_users:
-            return Refusal.LINE_NOT_ALLOWED if columns.lines[row] in LINES else Refusal.UNKNOWN_LINE
+        if agent is None and columns.tracks[row] not in self._machine.system.tracks_for_users:
+            return Refusal.TRACK_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_TRACK
         return self._bad_baseline(decoded, row)
 
     def _decide_publicly(
@@ -220,7 +220,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
     def _close_phase(self, phase: int) -> None:
         machine = self._machine
         self._release_lift()
-        self.releases.extend(seal_outputs(machine.system, machine.partition, phase, machine.chain.encode))
+        self.releases.extend(phase_end_outputs(machine.system, machine.partition, phase, machine.chain.encode))
 
     def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
         """Note a decision whose own arm was shown."""
@@ -230,7 +230,7 @@ class LearnerFold(DecisionFold["LearnerMachine"]):
             machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self) -> None:
-        """One more release of the lift's running counts, which the log's time or a seal asks for."""
+        """One more release of the lift's running counts, which the log's time or a phase end asks for."""
         machine = self._machine
         if machine.lift is None or machine.spending is None:
             return

@@ -95,7 +95,7 @@ def restore(machine: LearnerMachine, snapshot: bytes) -> None:
 
 
 def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
-    """Who was not at rest: whom the store could not take, and of the others those whose decisions wait, by name."""
+    """Who was not spilled: whom the store could not take, and of the others those whose decisions wait, by name."""
     names = {user for user, _ in cut.kept}
     yield from ({"user": user, "value": value} for user, value in cut.kept)
     # They must be in memory, as their deadlines are.
@@ -104,10 +104,10 @@ def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
 
 def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:
     store = machine.agents.store
-    resting = [StoredUser(**item) for item in state["resting"]]
-    users = machine.make_users(store if store.durable else MemoryUserStore(resting))
+    spilled = [StoredUser(**item) for item in state["resting"]]
+    users = machine.make_users(store if store.durable else MemoryUserStore(spilled))
     if store.durable:
-        users.owe(resting)
+        users.owe(spilled)
     for item in state["warm"]:
         if not item["value"]:
             users.get(item["user"])

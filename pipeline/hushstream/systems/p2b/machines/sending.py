@@ -1,4 +1,4 @@
-"""What a learner sends beside its decisions: padded slots, forwarded seals, and interactions of public data."""
+"""What a learner sends beside its decisions: padded slots, forwarded phase ends, and interactions of public data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hushstream.engine.machine import Output
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.sealed import SlotPlace, seal
-from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.edge.terms import Interaction, Slot
 
 _RECORD_ROOM = 4096
@@ -55,20 +55,20 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
     return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 
 
-def seal_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
-    """The seal of a learner partition, for every shuffler and for the line that reads raw interactions."""
+def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
+    """The phase end of a learner partition, for every shuffler and for the track that reads raw interactions."""
     fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
     value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
         yield Output("reports", shuffler, value)
     if system.public_dataset:
-        yield Output("interactions", LINES.index("nonprivate"), value)
+        yield Output("interactions", TRACKS.index("nonprivate"), value)
 
 
 def _interaction_outputs(
     system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int, encode: Encode
 ) -> Iterator[Output]:
-    """As many records as it takes: a seal may owe the slots of any number of users at once.
+    """As many records as it takes: a phase end may owe the slots of any number of users at once.
 
     Interactions of two batches may be alike; the digest of the report ids tells a repeat of one from another.
     """
@@ -84,4 +84,4 @@ def _interaction_outputs(
             "rewards": np.array([i.reward for i in part], "<f8").tobytes(),
             "batch_id": hashlib.blake2b(b"".join(ids), digest_size=16, person=b"interactions").digest(),
         }
-        yield Output("interactions", LINES.index("nonprivate"), encode("Interactions", fields))
+        yield Output("interactions", TRACKS.index("nonprivate"), encode("Interactions", fields))

@@ -25,7 +25,7 @@ from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.deployment import LINES, P2BSystem
+from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
 from hushstream.systems.p2b.running import RunningSums, open_running, require_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
@@ -101,7 +101,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> ClosedWindow | None:
         try:
-            return self._windows.seal(fields["phase"], fields["origin"])
+            return self._windows.end_phase(fields["phase"], fields["origin"])
         except ShufflingError:
             raise Refused(Refusal.UNKNOWN_ORIGIN) from None
 
@@ -122,7 +122,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         if offer.outcome not in _OUTCOMES:
             raise Refused(Refusal.STALE_PERIOD)
         gathered.counts[_OUTCOMES[offer.outcome]] += 1
-        return offer.sealed
+        return offer.closed
 
     def _content(self, fields: dict[str, Any]) -> bytes:
         if self._opener is None:
@@ -149,13 +149,13 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         }
         return fields, () if asked.refused else self._outputs(closed, asked)
 
-    def _outputs(self, sealed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
         nonce, running = self.nonce, self._running_sums
-        release = release_window(self.system, self.key, nonce, self.partition, sealed, running, self.epoch.number)
+        release = release_window(self.system, self.key, nonce, self.partition, closed, running, self.epoch.number)
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
-            Output("crowds", LINES.index("private"), self.chain.encode("Crowd", release.crowd)),
+            Output("crowds", TRACKS.index("private"), self.chain.encode("Crowd", release.crowd)),
             Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 

@@ -32,7 +32,7 @@ released totals, one standard error of their noise higher, so that it still boun
 it the luck of noise that an argmax over many arms looks for: reward .0133 -> .0172 (standard error of the
 difference .0011; K=T=20, reward scale .1, 14,000 slots, eps = ln 2, 5 worlds), .0371 -> .0388 (.0004; K=T=10),
 .0155 -> .0173 (.0005; K=50, 70,000 slots). With clicks as frequent as in the worlds above hardly anything moves:
-.4586 -> .4581 (.0003) with one window, .4231 -> .4219 (.0011) with seven. The non-private line does not gain from
+.4586 -> .4581 (.0003) with one window, .4231 -> .4219 (.0011) with seven. The non-private track does not gain from
 a larger ridge (.0343 at 1, .0345 at 10, .0333 at 30 for K=20).
 
 Everything here is post-processing of releases: it costs no privacy.

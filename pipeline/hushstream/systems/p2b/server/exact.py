@@ -1,4 +1,4 @@
-"""Exact sums of raw interactions, for the non-private model line of public data.
+"""Exact sums of raw interactions, for the non-private model track of public data.
 
 Contexts and rewards are put on the lattice of ``2^-16`` and summed in int64. Whole numbers add up to the
 same total in every order and grouping, so partitions may arrive as they like and be merged in any way.

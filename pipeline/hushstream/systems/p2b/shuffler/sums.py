@@ -1,4 +1,4 @@
-"""What a sealed window releases: pure functions on whole numbers.
+"""What a closed window releases: pure functions on whole numbers.
 
 A window holds its slots as three columns (code, arm, level) and a mask of those that count: a null does not, nor does
 a report that was not sampled. What does not count goes the same way, into a cell beside the domain that is dropped
@@ -202,9 +202,9 @@ def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
     """Counts of the whole tuples (code, arm, level) that enough sampled reports share.
 
     Args:
-        reports: of one sealed window.
+        reports: of one closed window.
         sampled: (n,) bool, an independent keyed coin of probability p per report, tossed by the shuffler
-            after sealing.
+            after the window has closed.
         threshold: l, the smallest count that is let through.
 
     Raises:
@@ -228,7 +228,7 @@ def paper(reports: Reports, threshold: int) -> TupleCounts:
     removes from the list that it walks through, so some small crowds survive there.
 
     Args:
-        reports: of one sealed window, sampled by their senders.
+        reports: of one closed window, sampled by their senders.
         threshold: l, the smallest number of reports of a code that lets all of them through.
 
     Raises:

@@ -1,6 +1,6 @@
 """Windows of slots: when one closes, and which slots it holds, by the log alone.
 
-A window closes on public events only (PRIVACY rule 2): on a count of slots, on the seals of a phase from all
+A window closes on public events only (PRIVACY rule 2): on a count of slots, on the ends of a phase from all
 learner partitions, or on log time. It never reads a clock: time is the log time of the records, and only
 ever moves forward (a log time below the highest one counts as the highest). An empty window does not close.
 
@@ -44,7 +44,7 @@ class ClosedBy(StrEnum):
     """Why a window closed."""
 
     SLOTS = "slots"
-    SEAL = "seal"
+    PHASE_END = "seal"
     TIME = "time"
 
 
@@ -69,7 +69,7 @@ class Offer(NamedTuple):
     """The outcome of a slot, and the window that it closed, if any."""
 
     outcome: SlotOutcome
-    sealed: ClosedWindow | None
+    closed: ClosedWindow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class WindowRules:
 
     Attributes:
         slots: a window closes when it holds this many.
-        origins: the learner partitions, all of whose seals end a phase.
+        origins: the learner partitions, all of which end a phase together.
         period_ms: length of a report period in log time.
         open_ms: a window also closes this long (log time) after its first slot; None: it does not.
         content_bytes: the size of every slot's content.
@@ -99,7 +99,7 @@ class WindowRules:
 
 
 class Windows:
-    """The open window, the seals seen and the ids remembered of one reports partition."""
+    """The open window, the phase ends seen and the ids remembered of one reports partition."""
 
     def __init__(self, rules: WindowRules) -> None:
         self.rules = rules
@@ -107,8 +107,8 @@ class Windows:
         """The number of the open window."""
         self.log_time_ms = 0
         """The highest log time seen."""
-        self.sealed_phase = _NEVER
-        """The last phase that all origins have sealed; -1 before the first."""
+        self.ended_phase = _NEVER
+        """The last phase that all origins have ended; -1 before the first."""
         self._opened_ms = 0
         self._slots: list[tuple[bytes, bytes]] = []
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
@@ -170,7 +170,7 @@ class Windows:
         full = len(self._slots) >= self.rules.slots
         return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
 
-    def seal(self, phase: int, origin: int) -> ClosedWindow | None:
+    def end_phase(self, phase: int, origin: int) -> ClosedWindow | None:
         """Note that a learner partition has sent all slots of a phase, and of those before it.
 
         Returns:
@@ -180,20 +180,20 @@ class Windows:
             ShufflingError: an origin that is no learner partition, or a negative phase.
         """
         if origin not in self._phases or phase < 0:
-            raise ShufflingError("expected the seal of a known learner partition and phase, got another")
+            raise ShufflingError("expected the end of a phase of a known learner partition and phase, got another")
         self._phases[origin] = max(self._phases[origin], phase)
         complete = min(self._phases.values())
-        if complete == self.sealed_phase:
+        if complete == self.ended_phase:
             return None
-        self.sealed_phase = complete
-        return self._close(ClosedBy.SEAL) if self._slots else None
+        self.ended_phase = complete
+        return self._close(ClosedBy.PHASE_END) if self._slots else None
 
     def _close(self, closed_by: ClosedBy) -> ClosedWindow:
         ids, contents = zip(*sorted(self._slots), strict=True)
-        sealed = ClosedWindow(self.window, closed_by, contents, ids)
+        closed = ClosedWindow(self.window, closed_by, contents, ids)
         self.window += 1
         self._slots = []
-        return sealed
+        return closed
 
     def dump(self) -> bytes:
         """The state as bytes; equal states give equal bytes. The rules are not in it."""
@@ -203,7 +203,7 @@ class Windows:
                 _VERSION,
                 self.window,
                 self.log_time_ms,
-                self.sealed_phase,
+                self.ended_phase,
                 self._opened_ms if self._slots else 0,
                 self.rules.content_bytes,
                 len(self._slots),
@@ -225,7 +225,7 @@ class Windows:
         windows = cls(rules)
         try:
             header = _HEADER.unpack_from(dumped)
-            magic, version, window, log_time_ms, sealed_phase, opened_ms, size, slots, origins = header
+            magic, version, window, log_time_ms, ended_phase, opened_ms, size, slots, origins = header
             if magic != _MAGIC or version != _VERSION or size != rules.content_bytes:
                 raise ShufflingError("expected windows of this version and content size, got others")
             position = _HEADER.size
@@ -241,5 +241,5 @@ class Windows:
         windows._ids = KnownIds.load(dumped[position + origins * _ORIGIN.size :])
         windows._phases = dict(phases)
         windows.window, windows.log_time_ms = window, log_time_ms
-        windows.sealed_phase, windows._opened_ms = sealed_phase, opened_ms
+        windows.ended_phase, windows._opened_ms = ended_phase, opened_ms
         return windows

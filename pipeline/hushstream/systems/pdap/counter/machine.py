@@ -1,15 +1,16 @@
 """The counter role: outcomes in clear come in, disjoint noised blocks go out (its own zone).
 
-A window closes when so many outcomes are in, which is public, or at a seal; it takes whole records. What is released is
-a function of the outcomes as a set, of the key and of the journal's genesis: rows are put in the order of their names,
-so it does not matter how the partitions of learners raced. Epsilon is paid once, with the first record of an epoch of
-noise, however many windows follow: each outcome is in one block (`hushstream.systems.pdap.counter.pending`).
+A window closes when so many outcomes are in, which is public, or at a phase end; it takes whole records. What is
+released is a function of the outcomes as a set, of the key and of the journal's genesis: rows are put in the order of
+their names, so it does not matter how the partitions of learners raced. Epsilon is paid once, with the first record of
+an epoch of noise, however many windows follow: each outcome is in one block
+(`hushstream.systems.pdap.counter.pending`).
 
 Where inputs changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go on
 waiting, and may be released a second time: under noise of the next epoch, which pays its price again. Noise is named by
 all outcomes until then, so a journal that was rolled back meets other noise by itself, or has the same outcomes.
 
-An epoch under a turned key takes what waits, none of which was released.
+An epoch that a key rotation begins takes what waits, none of which was released.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import SEALS, dump_seals, restore_seals
+from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.packed import Form
 from hushstream.engine.phase_ends import PhaseEnds
@@ -47,7 +48,7 @@ from hushstream.systems.pdap.reasons import BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.records import parse_outcomes, release_parts
 from hushstream.systems.pdap.topics import COUNTER_ZONE
 
-COUNT, SEAL = "count", "seal"
+COUNT, PHASE_END = "count", "seal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class BlockCounterMachine(ReopeningRole[str]):
         "a counter of blocks' state",
         2,
         "BlockCounterState",
-        **SEALS,
+        **PHASE_ENDS,
         known="bytes",
         counter=avro_record("Counter", **COUNTER),
     )
@@ -85,7 +86,7 @@ class BlockCounterMachine(ReopeningRole[str]):
         super().__init__(system, identity, "BlockJournal", source, zone, key, ring, terms)
         self.vendor = vendor
         self.number = system.homes[vendor] if vendor else 0
-        self.seals = PhaseEnds(system.origins)
+        self.phase_ends = PhaseEnds(system.origins)
         self.known = KnownIds()
         """Names of outcomes for life: who dies after a release sends again whatever others have sent since."""
         self.counter = Counter(system.config, system.noise(key, b"", 0, self.number))
@@ -109,15 +110,15 @@ class BlockCounterMachine(ReopeningRole[str]):
         return None
 
     def hold(self) -> _Held:
-        seals = (dict(self.seals.by_origin), self.seals.complete)
+        phase_ends = (dict(self.phase_ends.by_origin), self.phase_ends.complete)
         place = (self.position, self.running, replace(self.epoch))
-        return _Held(*place, *seals, self.spending.dump(), self.counter.dump())
+        return _Held(*place, *phase_ends, self.spending.dump(), self.counter.dump())
 
     def put_back(self, held: object) -> None:
         """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
         assert isinstance(held, _Held)
         self.position, self.running, self.epoch = held.position, held.running, held.epoch
-        self.seals.by_origin, self.seals.complete = held.by_origin, held.complete
+        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
         self.spending.load(held.spending)
         self.counter.load(held.counter)
         self.open_noise()
@@ -138,10 +139,10 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
         """See `ReleasingRole.on_phase_end`: it is passed on, so a window closes though it is empty."""
-        complete = self.seals.note(fields["origin"], fields["phase"])
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        return SEAL if complete else None
+        return PHASE_END if complete else None
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
         """See `ReleasingRole.on_record`: outcomes."""
@@ -215,7 +216,7 @@ class BlockCounterMachine(ReopeningRole[str]):
             "history": self.key.digest("outcomes", counter.history),
         }
         outputs = [*self._released(release, closed), *self._entry(window, asked)]
-        return fields, (*outputs, *(self._passed_on() if closed == SEAL else ()))
+        return fields, (*outputs, *(self._passed_on() if closed == PHASE_END else ()))
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
         gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
@@ -224,7 +225,7 @@ class BlockCounterMachine(ReopeningRole[str]):
         if release is None:
             return []
         head = self.system.release_head(self.number, self.epoch.number, self.key.reproducible)
-        head |= {"closed_by": closed, "phase": self.seals.complete if closed == SEAL else -1}
+        head |= {"closed_by": closed, "phase": self.phase_ends.complete if closed == PHASE_END else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
             for part in release_parts(release)
@@ -242,7 +243,7 @@ class BlockCounterMachine(ReopeningRole[str]):
     def _passed_on(self) -> tuple[Output, ...]:
         """The end of a phase, for the aggregator."""
         fields = {
-            "phase": self.seals.complete,
+            "phase": self.phase_ends.complete,
             "origin": self.number,
             "config_digest": self.system.digest,
             "after_click": -1,
@@ -256,9 +257,9 @@ class BlockCounterMachine(ReopeningRole[str]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        return {**dump_seals(self.seals), "known": self.known.dump(), "counter": self.counter.dump()}
+        return {**dump_phase_ends(self.phase_ends), "known": self.known.dump(), "counter": self.counter.dump()}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
-        restore_seals(self.seals, dict(state))
+        restore_phase_ends(self.phase_ends, dict(state))
         self.known = KnownIds.load(state["known"])
         self.counter.load(state["counter"])

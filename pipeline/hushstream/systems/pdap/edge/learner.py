@@ -1,7 +1,7 @@
 """The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, passes outcomes on.
 
 No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
-of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their line; it reads no
+of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their track; it reads no
 other vendor's contexts or clicks.
 The outcome of a decision leaves at its deadline (`hushstream.engine.awaiting`), to the counter of its home, or to the
 one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the context.
@@ -21,7 +21,7 @@ from hushstream.engine.models import ModelReader
 from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdap.aggregate import Aggregate
-from hushstream.systems.pdap.deployment import LINE, PdapSystem, inside
+from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
 from hushstream.systems.pdap.edge import learner_state
 from hushstream.systems.pdap.edge.learner_fold import OpenRow, PdapFold
 from hushstream.systems.pdap.serving import Serving
@@ -45,7 +45,7 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
         feedback = system.config.feedback
         # What was shown is public, so that users may share the places; no reward takes one.
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
-        models = [ModelReader(system, 0, LINE, "TicketModel")]
+        models = [ModelReader(system, 0, TRACK, "TicketModel")]
         super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms, vendor)
         self.vendor, self.home = vendor, system.homes[vendor]
         self.open: dict[str, OpenRow] = {}

@@ -89,8 +89,8 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
 
     def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
         columns = decoded.columns
-        if columns.lines[row] != self._machine.vendor:
-            return Refusal.UNKNOWN_LINE
+        if columns.tracks[row] != self._machine.vendor:
+            return Refusal.UNKNOWN_TRACK
         stranger = self._stranger(columns.users[row])
         return stranger or self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
 
@@ -119,7 +119,7 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         if machine.early:
             self._claim(event_id)
 
-    # Seals, and rows that leave.
+    # Phase ends, and rows that leave.
 
     def _close_phase(self, phase: int) -> None:
         machine = self._machine

@@ -21,7 +21,7 @@ from hushstream.engine.state_parts import array
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.systems.pdap.aggregate import AGGREGATE, Aggregate, ModelUpdate
-from hushstream.systems.pdap.deployment import LINE, PdapSystem
+from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
@@ -29,7 +29,7 @@ from hushstream.systems.pdap.topics import SERVER_ZONE
 
 
 class PdapAggregatorMachine(PublishingRole):
-    """The aggregator of the one model line."""
+    """The aggregator of the one model track."""
 
     form: ClassVar[Form] = publishing_form(
         "a P-DAP aggregator's state",
@@ -43,11 +43,11 @@ class PdapAggregatorMachine(PublishingRole):
     margin: ClassVar[float] = 0.0
     system: PdapSystem
 
-    def __init__(self, system: PdapSystem, line: int) -> None:
-        """Bind to a deployment; ``line`` is 0."""
-        identity = aggregator_identity(system, line)
+    def __init__(self, system: PdapSystem, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity = aggregator_identity(system, track)
         origins = system.config.counters
-        super().__init__(system, identity, "TicketModel", ("releases", line), SERVER_ZONE, origins)
+        super().__init__(system, identity, "TicketModel", ("releases", track), SERVER_ZONE, origins)
         self.as_stated = True
         self.aggregate = Aggregate(system.config)
         self.update: ModelUpdate = self.aggregate.publish()
@@ -78,14 +78,14 @@ class PdapAggregatorMachine(PublishingRole):
         return True
 
     def on_phase_end(self) -> bool:
-        self._enter(lambda found: found["phase"] <= self.seals.complete)
+        self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def version_fields(self) -> dict[str, Any]:
         columns = model_fields(self.update, self.system.config.arms)
         price = self.system.guarantee().price
         return {
-            "line": LINE,
+            "line": TRACK,
             **columns,
             "observations": self.aggregate.decisions,
             "epsilon_micro": price.epsilon_micro,

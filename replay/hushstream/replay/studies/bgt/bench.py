@@ -1,4 +1,4 @@
-"""How fast the collector takes slots and seals a round, and what a round weighs: rows for ``make bench``.
+"""How fast the collector takes slots and closes a round, and what a round weighs: rows for ``make bench``.
 
 Rates are per second of the thread's CPU time, medians over rounds. Slots come from many users' columns; ids are counted
 once in both cases.
@@ -52,7 +52,7 @@ class _Rounds:
         return Collector(asked, self.config, self._key, bgt_address(self.config, bgt_digest(self.config), bytes(32), 0))
 
     def batched(self, place: int) -> tuple[float, float]:
-        """Slots a second in one batch, and the seconds of the seal."""
+        """Slots a second in one batch, and the seconds of the phase end."""
         collector = self.collector(self.rounds[place])
         begin = time.thread_time()
         collector.take(self.slots[place], self.ids)
@@ -96,7 +96,7 @@ def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
         figure("BGTplanner, make slots of many users", [one.made for one in played], "slots/CPU s"),
     ]
     for kind, found in zip("ABC", batches, strict=True):
-        rows.append(at_most(f"BGTplanner, seal a round of kind {kind}", [seal for _, seal in found], "CPU s", 1.0))
+        rows.append(at_most(f"BGTplanner, end a round of kind {kind}", [end for _, end in found], "CPU s", 1.0))
     return [
         *rows,
         figure("BGTplanner, content of one slot, of any kind", [size], "bytes"),

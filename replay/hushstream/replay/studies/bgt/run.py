@@ -15,7 +15,7 @@ import numpy as np
 from hushstream.agents.deployment import parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import merged_values
 from hushstream.replay.measures import environment, throughput

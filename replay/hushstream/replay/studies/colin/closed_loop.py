@@ -1,6 +1,6 @@
-"""The closed loop of a collaborative system: every user is served evenly, in phases that a seal ends.
+"""The closed loop of a collaborative system: every user is served evenly, in phases.
 
-Within a phase every user plays some rounds, and decides by the model of the phase before; the seal lets the rows
+Within a phase every user plays some rounds, and decides by the model of the phase before; the phase end lets the rows
 of the phase leave, and the next phase begins when every learner holds the model that came of them. So what is
 decided does not depend on how events raced, and the direct runner and a stream give the same.
 """
@@ -99,7 +99,7 @@ class CollaborativeLoop:
         """Play all phases over a client's log.
 
         Raises:
-            HushstreamError: no model came of a sealed phase in time.
+            HushstreamError: no model came of a phase that ended, in time.
         """
         started = time.perf_counter()
         async with Client(log) as client:
@@ -107,7 +107,7 @@ class CollaborativeLoop:
                 await asyncio.gather(*(self._user(client, user, phase) for user in range(self._world.users)))
                 await asyncio.gather(*self._feedback)
                 self._feedback.clear()
-                await client.seal(phase)
+                await client.end_phase(phase)
                 await self._await_version(client, log.partitions(), phase)
         self.played.seconds = time.perf_counter() - started
         return self.played
@@ -130,7 +130,7 @@ class CollaborativeLoop:
             self.played.latencies.append(time.perf_counter() - asked)
         arm = decision.arm
         reward = float(world.rewards(one, round_index, np.array([arm]))[0])
-        # No decision of this phase waits for it: the seal does.
+        # No decision of this phase waits for it: the phase end does.
         self._feedback.append(asyncio.ensure_future(_answer(client, event_id, name, arm, reward)))
         self._note(user, round_index, arm, reward)
 
@@ -159,8 +159,8 @@ class CollaborativeLoop:
                     break
                 if time.perf_counter() > deadline:
                     raise HushstreamError(
-                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
-                        f"are all roles running?"
+                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                        f"none; are all roles running?"
                     )
                 await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
 

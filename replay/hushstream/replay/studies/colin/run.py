@@ -13,7 +13,7 @@ import numpy as np
 
 from hushstream.agents.deployment import parse_as, prepare
 from hushstream.engine.declaration import System
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values

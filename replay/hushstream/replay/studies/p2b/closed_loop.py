@@ -1,8 +1,8 @@
 """The closed loop: a population that talks to the stream as an application would, through the client alone.
 
-Phase 0: contributors start cold, interact, and each owes one slot; the phase is sealed. Phase 1: other users
-are played once for each model line, as distinct users with the same contexts and the same coin for every arm,
-so that what differs between the arms of the comparison is where they started.
+Phase 0: contributors start cold, interact, and each owes one slot; the phase is ended. Phase 1: other users
+are played once for each model track, as distinct users with the same contexts and the same coin for every arm,
+so that what differs between the conditions of the comparison is where they started.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hushstream.replay.worlds.world import World
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD
 
-ARMS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
-"""Arms of the comparison and the model line from which their users start."""
+CONDITIONS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
+"""Conditions of the comparison and the model track from which their users start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Plan:
 
     Attributes:
         contributors: users 0 .. contributors-1 act in phase 0.
-        evaluated: the users after them act in phase 1, once per arm.
-        arms: which arms of the comparison, by name.
+        evaluated: the users after them act in phase 1, once per condition.
+        conditions: which conditions of the comparison, by name.
         in_flight: users that act at the same time; each has one event under way.
         pace: None for as fast as possible, else interactions a second.
         first: users of phase 0 below this were played by an earlier run (resume).
@@ -42,16 +42,16 @@ class Plan:
 
     contributors: int
     evaluated: int
-    arms: tuple[str, ...] = tuple(ARMS)
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a plan that plays nobody or an arm that does not exist."""
-        unknown = sorted(set(self.arms) - set(ARMS))
+        """Refuse a plan that plays nobody or a condition that does not exist."""
+        unknown = sorted(set(self.conditions) - set(CONDITIONS))
         if unknown:
-            raise HushstreamError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(unknown)}")
+            raise HushstreamError(f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown)}")
         if min(self.contributors, self.evaluated) < 0 or self.contributors + self.evaluated == 0:
             raise HushstreamError(
                 f"plan: expected at least one user, got {self.contributors} contributors, {self.evaluated} evaluated"
@@ -62,10 +62,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Played:
-    """What happened: rewards (users, rounds) per arm, and how long it took.
+    """What happened: rewards (users, rounds) per condition, and how long it took.
 
     Attributes:
-        rewards: by arm of the comparison; contributors under "contributors".
+        rewards: by condition of the comparison; contributors under "contributors".
         chosen: the arms chosen, likewise (users, rounds).
         decisions: how many decisions were asked for.
         seconds: from the first context to the last reward.
@@ -96,7 +96,7 @@ class ClosedLoop:
         self._plan = plan
         self._progress = progress
         self._done = 0
-        self._total = (max(0, plan.contributors - plan.first) + plan.evaluated * len(plan.arms)) * world.rounds
+        self._total = (max(0, plan.contributors - plan.first) + plan.evaluated * len(plan.conditions)) * world.rounds
         self._gate = asyncio.Semaphore(plan.in_flight)
         self._started = 0.0
         self.played = Played()
@@ -105,44 +105,49 @@ class ClosedLoop:
         """Play both phases over a client's log.
 
         Raises:
-            HushstreamError: no model came of the sealed phase in time.
+            HushstreamError: no model came of the ended phase in time.
         """
         plan = self._plan
         self._started = time.perf_counter()
         async with Client(log) as client:
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
-            await client.seal(0)
-            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
-            await await_models(client, lines, log.partitions(), self._blocked.context(0, 0))
+            await client.end_phase(0)
+            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._blocked.context(0, 0))
             evaluated = range(plan.contributors, plan.contributors + plan.evaluated)
-            await asyncio.gather(*(self._phase(client, arm, evaluated, ARMS[arm], "phase 1") for arm in plan.arms))
+            await asyncio.gather(
+                *(
+                    self._phase(client, condition, evaluated, CONDITIONS[condition], "phase 1")
+                    for condition in plan.conditions
+                )
+            )
         self.played.seconds = time.perf_counter() - self._started
         return self.played
 
-    async def _phase(self, client: Client, arm: str, users: Sequence[int], line: str, what: str) -> None:
+    async def _phase(self, client: Client, condition: str, users: Sequence[int], track: str, what: str) -> None:
         rounds = self._world.rounds
-        self.played.rewards[arm] = np.zeros((len(users), rounds))
-        self.played.chosen[arm] = np.zeros((len(users), rounds), dtype=np.int32)
-        await asyncio.gather(*(self._user(client, arm, row, user, line, what) for row, user in enumerate(users)))
+        self.played.rewards[condition] = np.zeros((len(users), rounds))
+        self.played.chosen[condition] = np.zeros((len(users), rounds), dtype=np.int32)
+        await asyncio.gather(*(self._user(client, condition, row, user, track, what) for row, user in enumerate(users)))
 
-    async def _user(self, client: Client, arm: str, row: int, user: int, line: str, what: str) -> None:
-        name = f"{arm}-{user}"
+    async def _user(self, client: Client, condition: str, row: int, user: int, track: str, what: str) -> None:
+        name = f"{condition}-{user}"
         async with self._gate:
             for round_index in range(self._world.rounds):
                 await self._wait_for_turn()
-                reward, chosen = await self._interact(client, name, user, round_index, line)
-                self.played.rewards[arm][row, round_index] = reward
-                self.played.chosen[arm][row, round_index] = chosen
+                reward, chosen = await self._interact(client, name, user, round_index, track)
+                self.played.rewards[condition][row, round_index] = reward
+                self.played.chosen[condition][row, round_index] = chosen
                 self._done += 1
                 if self._progress is not None:
                     self._progress(self._done, self._total, what)
 
-    async def _interact(self, client: Client, name: str, user: int, round_index: int, line: str) -> tuple[float, int]:
+    async def _interact(self, client: Client, name: str, user: int, round_index: int, track: str) -> tuple[float, int]:
         event_id = f"{name}:{round_index}"
         context = self._blocked.context(user, round_index)
         eligible = self._blocked.eligible(user, round_index)
         asked = time.perf_counter()
-        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, line=line)
+        decision = await client.decide(event_id, name, context, eligible, timeout=60.0, track=track)
         if self.played.decisions % 16 == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         self.played.decisions += 1

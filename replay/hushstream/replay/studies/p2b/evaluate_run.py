@@ -29,7 +29,7 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.closed_loop import ARMS
+from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.schemas.errors import HushstreamError
@@ -54,7 +54,7 @@ class EvaluateOptions:
         dataset_options: options of the published log (for ``obd``: policy, campaign).
         runner: "direct" or "stream".
         seed: of keys, coins, the thinning and the choice of who contributes.
-        arms: arms of the comparison.
+        conditions: conditions of the comparison.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
@@ -75,7 +75,7 @@ class EvaluateOptions:
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     runner: Runner = "direct"
     seed: int = 0
-    arms: tuple[str, ...] = tuple(ARMS)
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
     contributors: float = 0.7
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
@@ -105,7 +105,7 @@ class EvaluateOptions:
 
 
 def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
-    """Replay a log through the agents and judge every arm of the comparison on it.
+    """Replay a log through the agents and judge every condition of the comparison on it.
 
     Args:
         options: what to replay, and how.
@@ -118,7 +118,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
     log = read_log(options)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
-    plan = LoggedPlan(contributes, survives, options.arms, options.in_flight, options.speed, options.first)
+    plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
     with ExitStack() as stack:
         folder = options.folder
         if folder is None:
@@ -246,18 +246,18 @@ def _evaluation(
 
 
 def _policies(log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int) -> list[PolicyRow]:
-    """Every arm of the comparison, and beside them policies that do not learn, all on the same rows."""
+    """Every condition of the comparison, and beside them policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
     assert part.propensities is not None
     expected = expected_rewards(log, seed)[evaluated]
     rows = []
-    for arm in plan.arms:
-        decided = played.decided[arm][evaluated]
-        rows.append(_replayed(part, arm, decided == part.chosen, plan.survives[evaluated], seed))
+    for condition in plan.conditions:
+        decided = played.decided[condition][evaluated]
+        rows.append(_replayed(part, condition, decided == part.chosen, plan.survives[evaluated], seed))
         matched = rows[-1].matched
         values = policy_values(part, one_arm(decided, part.arms), expected, _BOOTSTRAP + seed)
-        rows += [PolicyRow.of(arm, found, matched) for found in values]
+        rows += [PolicyRow.of(condition, found, matched) for found in values]
     for name, probabilities in references(log.select(plan.contributes), part).items():
         rows += [PolicyRow.of(name, found) for found in policy_values(part, probabilities, expected, _BOOTSTRAP + seed)]
     own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
@@ -265,9 +265,9 @@ def _policies(log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: 
 
 
 def _replayed(
-    part: LoggedDataset, arm: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_], seed: int
+    part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_], seed: int
 ) -> PolicyRow:
     kept, matched = agrees & survives, int(agrees.sum())
     if not kept.any():
-        return PolicyRow.none_kept(arm, len(part), matched)
-    return PolicyRow.of(arm, replay_value(part, kept, seed), matched)
+        return PolicyRow.none_kept(condition, len(part), matched)
+    return PolicyRow.of(condition, replay_value(part, kept, seed), matched)

@@ -19,7 +19,7 @@ from rich.table import Table
 from hushstream.replay.logged.evaluate import LEAST_EFFECTIVE, PolicyValue
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
-from hushstream.replay.report.results import COLD, WARM_PRIVATE, ArmSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import COLD, WARM_PRIVATE, ConditionSummary, RoleCheck, StatedGuarantee
 from hushstream.replay.report.summaries import compare
 from hushstream.replay.studies.p2b.evaluation_plot import draw_policies
 from hushstream.replay.views import Headline, View
@@ -36,8 +36,8 @@ class PolicyRow:
     """What one policy would have earned on the rows of the evaluated users.
 
     Attributes:
-        policy: an arm of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned most
-            on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
+        policy: a condition of the comparison; ``random`` (uniform over eligible arms), ``popular`` (the arm that earned
+            most on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
             rewards) or ``logged`` (the log's own).
         estimator: see `PolicyValue`.
         value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
@@ -118,7 +118,7 @@ class Evaluation:
         contributors: users of phase 0.
         users: users of both phases.
         policies: one row a policy and estimator.
-        privacy: what the private arm has.
+        privacy: what the private condition has.
         counts: events by outcome and records by topic.
         seconds: how long the replay took.
         verify: what recomputing everything found, by role; None if it did not run.
@@ -183,7 +183,7 @@ class Evaluation:
     def headline(self) -> Headline | None:
         """The value of a private start over that of a cold one, with Fieller's interval; None where it has none."""
         replayed = {row.policy: row for row in self.policies if row.estimator == "replay"}
-        warm, cold = (_summary(replayed.get(arm)) for arm in (WARM_PRIVATE, COLD))
+        warm, cold = (_summary(replayed.get(condition)) for condition in (WARM_PRIVATE, COLD))
         compared = None if warm is None or cold is None else compare(warm, cold)
         if compared is None:
             return None
@@ -191,7 +191,7 @@ class Evaluation:
         return Headline(what, compared.ratio, compared.low, compared.high)
 
     def table(self) -> Table:
-        """The policies for a terminal, with what the private arm has above and the warnings below."""
+        """The policies for a terminal, with what the private condition has above and the warnings below."""
         marks = "".join(f"\n{mark}" for mark in self.marks)
         title = (
             f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{self.privacy.summary}{marks}"
@@ -239,11 +239,11 @@ def _too_few(effective: float) -> str:
     return f"{effective:.0f} effective rows are below {LEAST_EFFECTIVE}: no value is given"
 
 
-def _summary(row: PolicyRow | None) -> ArmSummary | None:
-    """A replayed arm as a mean with its half-width; None where there is no interval."""
+def _summary(row: PolicyRow | None) -> ConditionSummary | None:
+    """A replayed condition as a mean with its half-width; None where there is no interval."""
     if row is None or row.value is None or row.ci95 is None:
         return None
-    return ArmSummary(row.value, (row.ci95.high - row.ci95.low) / 2, max(1, row.matched or 0))
+    return ConditionSummary(row.value, (row.ci95.high - row.ci95.low) / 2, max(1, row.matched or 0))
 
 
 def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """The log of another policy, replayed through the client: the same learners, slots, release and warm start.
 
-Each row asks for a decision. Where the decided arm is the logged one, and the row survives the thinning of a
+Each row asks for a decision. Where the decided condition is the logged one, and the row survives the thinning of a
 policy that was not uniform, its logged reward is sent back; otherwise the decision counts as never shown and
 teaches nothing (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the
 thinning).
 
-Phase 0: some users act, start cold, and each owes one slot; the phase is sealed. Phase 1: the rows of all other users
-are played once for each model line, as distinct users.
+Phase 0: some users act, start cold, and each owes one slot; the phase is ended. Phase 1: the rows of all other users
+are played once for each model track, as distinct users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hushstream.client.client import Client, EventLog
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.p2b.closed_loop import ARMS
+from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
 from hushstream.replay.studies.p2b.models_ready import await_models
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD
@@ -38,7 +38,7 @@ class LoggedPlan:
     Attributes:
         contributes: (n,) the rows of phase 0; a user's rows are all in one phase.
         survives: (n,) the rows whose reward is sent back if the decision agrees with them.
-        arms: arms of the comparison in phase 1.
+        conditions: conditions of the comparison in phase 1.
         in_flight: rows under way at the same time; each user has one at most.
         speed: logged seconds a second; None for as fast as possible.
         first: rows of the log below this were played by an earlier run, as far as they belong to phase 0.
@@ -46,23 +46,25 @@ class LoggedPlan:
 
     contributes: NDArray[np.bool_]
     survives: NDArray[np.bool_]
-    arms: tuple[str, ...] = tuple(ARMS)
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
     in_flight: int = 512
     speed: float | None = None
     first: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a plan that plays nobody or an arm that does not exist."""
-        unknown = sorted(set(self.arms) - set(ARMS))
-        if unknown or not self.arms:
-            raise HushstreamError(f"arms: expected some of {', '.join(ARMS)}, got {', '.join(unknown) or 'none'}")
+        """Refuse a plan that plays nobody or a condition that does not exist."""
+        unknown = sorted(set(self.conditions) - set(CONDITIONS))
+        if unknown or not self.conditions:
+            raise HushstreamError(
+                f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown) or 'none'}"
+            )
         if self.in_flight < 1 or (self.speed is not None and not self.speed > 0) or self.first < 0:
             raise HushstreamError("plan: expected in_flight and speed above 0 and first of at least 0, got others")
 
 
 @dataclass(slots=True)
 class LoggedPlayed:
-    """What was decided, (n,) by arm of the comparison, contributors under "contributors"; -1 where not played.
+    """What was decided, (n,) by condition of the comparison, contributors under "contributors"; -1 where not played.
 
     Attributes:
         decided: see above.
@@ -94,32 +96,34 @@ class LoggedLoop:
         self._progress = progress
         self._users = np.unique(log.users, return_inverse=True)[1]
         self._gate = asyncio.Semaphore(plan.in_flight)
-        self._total = int((self._phases[0] >= plan.first).sum()) + len(self._phases[1]) * len(plan.arms)
+        self._total = int((self._phases[0] >= plan.first).sum()) + len(self._phases[1]) * len(plan.conditions)
         self.played = LoggedPlayed()
 
     async def run(self, log: EventLog) -> LoggedPlayed:
         """Play both phases over a client's log.
 
         Raises:
-            HushstreamError: no decision, or no model of the sealed phase, came in time.
+            HushstreamError: no decision, or no model of the ended phase, came in time.
         """
         plan = self._plan
         started = time.perf_counter()
         async with Client(log) as client:
             contributing, evaluated = self._phases
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
-            await client.seal(0)
-            lines = {ARMS[arm] for arm in plan.arms} - {COLD}
-            await await_models(client, lines, log.partitions(), self._log.contexts[0])
+            await client.end_phase(0)
+            tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
+            await await_models(client, tracks, log.partitions(), self._log.contexts[0])
             async with _tasks() as tasks:
-                for arm in plan.arms:
-                    tasks.create_task(self._phase(client, arm, evaluated, ARMS[arm]))
+                for condition in plan.conditions:
+                    tasks.create_task(self._phase(client, condition, evaluated, CONDITIONS[condition]))
         self.played.seconds = time.perf_counter() - started
         return self.played
 
-    async def _phase(self, client: Client, arm: str, rows: Sequence[int] | NDArray[np.integer], line: str) -> None:
+    async def _phase(
+        self, client: Client, condition: str, rows: Sequence[int] | NDArray[np.integer], track: str
+    ) -> None:
         """Play rows in the order of the log; a user's next row waits for their last."""
-        self.played.decided[arm] = np.full(len(self._log), -1, dtype=np.int64)
+        self.played.decided[condition] = np.full(len(self._log), -1, dtype=np.int64)
         started = time.perf_counter()
         last: dict[int, asyncio.Task[None]] = {}
         async with _tasks() as tasks:
@@ -127,30 +131,32 @@ class LoggedLoop:
                 await self._until_due(row, rows[0], started)
                 await self._gate.acquire()
                 user = int(self._users[row])
-                last[user] = tasks.create_task(self._row(client, arm, int(row), line, last.get(user)))
+                last[user] = tasks.create_task(self._row(client, condition, int(row), track, last.get(user)))
 
-    async def _row(self, client: Client, arm: str, row: int, line: str, before: asyncio.Task[None] | None) -> None:
+    async def _row(
+        self, client: Client, condition: str, row: int, track: str, before: asyncio.Task[None] | None
+    ) -> None:
         # Rows take their place in order, so the one that is waited for holds a place already: no deadlock.
         try:
             if before is not None:
                 await before
-            await self._interact(client, arm, row, line)
+            await self._interact(client, condition, row, track)
         finally:
             self._gate.release()
 
-    async def _interact(self, client: Client, arm: str, row: int, line: str) -> None:
+    async def _interact(self, client: Client, condition: str, row: int, track: str) -> None:
         log = self._log
-        user, event_id = f"{arm}-{self._users[row]}", f"{arm}-{row}"
+        user, event_id = f"{condition}-{self._users[row]}", f"{condition}-{row}"
         eligible = None if log.eligible is None else np.flatnonzero(log.eligible[row]).tolist()
         decision = await client.decide(
-            event_id, user, log.contexts[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, line=line
+            event_id, user, log.contexts[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
         )
-        self.played.decided[arm][row] = decision.arm
+        self.played.decided[condition][row] = decision.arm
         self.played.decisions += 1
         if decision.arm == log.chosen[row] and self._plan.survives[row]:
             await client.reward(event_id, user, decision.arm, float(log.rewards[row]))
         if self._progress is not None:
-            self._progress(self.played.decisions, self._total, "phase 0" if arm == CONTRIBUTORS else "phase 1")
+            self._progress(self.played.decisions, self._total, "phase 0" if condition == CONTRIBUTORS else "phase 1")
 
     async def _until_due(self, row: int, first: int, started: float) -> None:
         if self._plan.speed is None:

@@ -1,4 +1,4 @@
-"""Waiting, as an application can, until the learners hold the model of a sealed phase."""
+"""Waiting, as an application can, until the learners hold the model of a phase that ended."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ POLL_SECONDS = 0.1
 STEADY_POLLS = 5
 
 
-async def await_models(client: Client, lines: set[str], partitions: int, context: ArrayLike) -> None:
-    """Wait until every learner answers from a complete model of each line.
+async def await_models(client: Client, tracks: set[str], partitions: int, context: ArrayLike) -> None:
+    """Wait until every learner answers from a complete model of each track.
 
     Args:
         client: a started client.
-        lines: the model lines.
+        tracks: the model tracks.
         partitions: of the learners.
         context: any valid context (d,).
 
     Raises:
         HushstreamError: no model came in time.
     """
-    for line in sorted(lines):
+    for track in sorted(tracks):
         for partition in range(partitions):
-            await _await_model(client, line, partition, partitions, context)
+            await _await_model(client, track, partition, partitions, context)
 
 
-async def _await_model(client: Client, line: str, partition: int, partitions: int, context: ArrayLike) -> None:
+async def _await_model(client: Client, track: str, partition: int, partitions: int, context: ArrayLike) -> None:
     """Ask for a user who does nothing else until their learner holds the model.
 
     Several windows give several versions: the model counts as complete when `STEADY_POLLS` answers in a row came
     from the same version.
     """
-    user = next(name for n in count() if partition_of(name := f"probe-{line}-{n}", partitions) == partition)
+    user = next(name for n in count() if partition_of(name := f"probe-{track}-{n}", partitions) == partition)
     deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
     versions: list[int] = []
     for poll in count():
-        decision = await client.decide(f"{user}:{poll}", user, context, timeout=60.0, line=line)
+        decision = await client.decide(f"{user}:{poll}", user, context, timeout=60.0, track=track)
         versions.append(decision.model_version)
         if versions[-1] > 0 and len(set(versions[-STEADY_POLLS:])) == 1 and len(versions) >= STEADY_POLLS:
             return
         if time.perf_counter() > deadline:
             raise HushstreamError(
-                f"model line {line}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
-                f"are the shuffler and the aggregator running?"
+                f"model track {track}: expected a model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                f"none; are the shuffler and the aggregator running?"
             )
         await asyncio.sleep(POLL_SECONDS)

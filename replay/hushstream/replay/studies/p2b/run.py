@@ -17,18 +17,18 @@ from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.catalogue.known_worlds import system_of
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import ArmSummary, CellRow, RunResult, StatedGuarantee
+from hushstream.replay.report.results import CellRow, ConditionSummary, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.closed_loop import ARMS, ClosedLoop, Plan, Played
+from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -48,7 +48,7 @@ class P2BOptions:
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         seed: of world, coins and keys: the run is reproducible, and says that it is not private.
         contributors, evaluated: users of the two phases; by default 70 % and 30 % of the world's users.
-        arms: which arms to compare.
+        conditions: which conditions to compare.
         world: options of the world.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
@@ -65,7 +65,7 @@ class P2BOptions:
     seed: int = 0
     contributors: int | None = None
     evaluated: int | None = None
-    arms: tuple[str, ...] = tuple(ARMS)
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
     world: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
@@ -78,7 +78,7 @@ class P2BOptions:
 
 
 def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
-    """Play a world through P2B and return rewards by arm, guarantee, counts and throughput.
+    """Play a world through P2B and return rewards by condition, guarantee, counts and throughput.
 
     Raises:
         HushstreamError: an unknown world, runner or option; a wrong configuration.
@@ -130,7 +130,7 @@ def _world(options: P2BOptions) -> World:
 def _plan(options: P2BOptions, world: World) -> Plan:
     contributors = options.contributors if options.contributors is not None else world.users * 7 // 10
     evaluated = options.evaluated if options.evaluated is not None else world.users - contributors
-    return Plan(contributors, evaluated, tuple(options.arms), options.in_flight, options.pace, options.first)
+    return Plan(contributors, evaluated, tuple(options.conditions), options.in_flight, options.pace, options.first)
 
 
 def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
     played, logs, counts = recording.played, recording.logs, recording.counts
     promise = system.guarantee().under_key(reproducible=True)
     public = system.public_dataset
-    shown = {name: rewards for name, rewards in played.rewards.items() if name in ARMS} if public else {}
+    shown = {name: rewards for name, rewards in played.rewards.items() if name in CONDITIONS} if public else {}
     compared = {name: summarise(name, rewards) for name, rewards in shown.items()}
     return RunResult(
         system="p2b",
@@ -165,7 +165,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
         release_mode=system.config.release.mode,
         sampling=system.config.release.sampling,
         privacy=StatedGuarantee.of(promise, _kept(compared)),
-        arms={name: summary for name, (summary, _) in compared.items()},
+        conditions={name: summary for name, (summary, _) in compared.items()},
         rows=tuple(row for _, rows in compared.values() for row in rows),
         counts={**counts, **record_counts(logs)} if public else slot_public({**counts, **record_counts(logs)}),
         throughput=throughput(
@@ -177,7 +177,7 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
     )
 
 
-def _kept(compared: Mapping[str, tuple[ArmSummary, Any]]) -> float | None:
+def _kept(compared: Mapping[str, tuple[ConditionSummary, Any]]) -> float | None:
     """What a private start earned of what one from raw interactions did, where both were played."""
     if not {"warm_private", "warm_nonprivate"} <= compared.keys():
         return None

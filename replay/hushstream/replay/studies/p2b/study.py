@@ -81,7 +81,7 @@ STUDY = Study(
         "first": "--from",
         "pace": "--pace",
         "in_flight": "--in-flight",
-        "arms": "--arm",
+        "conditions": "--condition",
     },
     dataset="synthetic",
     play=run_p2b,

@@ -13,7 +13,7 @@ from hushstream.replay.views import Headline, View
 
 
 def run_view(result: RunResult) -> View:
-    """Warm private users against cold ones, and every arm's reward by interaction."""
+    """Warm private users against cold ones, and every condition's reward by interaction."""
     compared = headline(result)
     return View(
         title=title(result),

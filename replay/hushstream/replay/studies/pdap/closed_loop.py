@@ -1,8 +1,9 @@
-"""The closed loop of P-DAP: users come to their home vendors in phases that a seal ends, as windows end.
+"""The closed loop of P-DAP: users come to their home vendors in phases, as windows end.
 
-Within a phase everybody is answered by the model of the phase before; the seal lets the outcomes of the phase leave,
-and the next phase begins when every learner holds the model that came of them. Who comes, and what they would click, is
-drawn beforehand, so that the direct runner and a stream give the same, and vendors that keep apart meet the same users.
+Within a phase everybody is answered by the model of the phase before; the phase end lets the outcomes of the phase
+leave, and the next phase begins when every learner holds the model that came of them. Who comes, and what they would
+click, is drawn beforehand, so that the direct runner and a stream give the same, and vendors that keep apart meet the
+same users.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class PdapLoop:
         """Play all phases, each vendor's users over its own client's log.
 
         Raises:
-            HushstreamError: no model came of a sealed phase in time.
+            HushstreamError: no model came of a phase that ended, in time.
         """
         started = time.perf_counter()
         async with AsyncExitStack() as stack:
@@ -129,7 +130,7 @@ class PdapLoop:
             for phase, events in enumerate(self._plan.phases()):
                 await self._phase(clients, events, phase)
                 for client in clients:
-                    await client.seal(phase)
+                    await client.end_phase(phase)
                 for client, log in zip(clients, logs, strict=True):
                     await self._await_version(client, log.partitions(), phase)
         self.played.seconds = time.perf_counter() - started
@@ -153,7 +154,7 @@ class PdapLoop:
         if event % _SAMPLED == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         clicked = self._note(event, decision.arm)
-        # No decision of this phase waits for it: the seal does.
+        # No decision of this phase waits for it: the phase end does.
         self._feedback.append(asyncio.ensure_future(_answer(client, name, user, decision.arm, clicked)))
 
     def _note(self, event: int, arm: int) -> bool:
@@ -178,8 +179,8 @@ class PdapLoop:
                     break
                 if time.perf_counter() > deadline:
                     raise HushstreamError(
-                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the seal, got none; "
-                        f"are all roles running?"
+                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
+                        f"none; are all roles running?"
                     )
                 await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from hushstream.agents.deployment import parse_as, prepare
 from hushstream.engine.declaration import System
-from hushstream.replay.catalogue.players import hint
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
@@ -48,7 +48,7 @@ class PdapOptions:
         window_ratio: each phase ends at so many times the contexts of the one before.
         world: options of the world.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml. Windows are ended
-            by the seals of phases, unless ``release.first_window`` is given here.
+            by the ends of phases, unless ``release.first_window`` is given here.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
         security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.

@@ -1,4 +1,4 @@
-"""The closed loop of PDOL: records are predicted, then their labels told, in phases that a seal ends.
+"""The closed loop of PDOL: records are predicted, then their labels told, in phases.
 
 Within a phase a domain's records come one after the other, each predicted before its label is told; domains go side by
 side. A record waits for the model of the phase before (`after_phase`), so what is predicted does not depend on how
@@ -85,7 +85,7 @@ class RecordLoop:
                 await asyncio.gather(
                     *(self._domain(client, here[homes == home], phase) for home in np.unique(homes).tolist())
                 )
-                await client.seal(phase)
+                await client.end_phase(phase)
         self.played.seconds = time.perf_counter() - started
         return self.played
 

@@ -22,7 +22,7 @@ REPEATED_TALLY = "repeated_tally"
 
 
 class BoardMachine(PublishingRole):
-    """The one line of standings."""
+    """The one track of standings."""
 
     form: ClassVar[Form] = publishing_form(
         "a board's state", 1, "BoardState", sums="bytes", votes="long", as_stated="boolean"
@@ -31,10 +31,10 @@ class BoardMachine(PublishingRole):
     margin: ClassVar[float] = 1e-9
     system: PollSystem
 
-    def __init__(self, system: PollSystem, line: int) -> None:
-        """Bind to a deployment; ``line`` is 0."""
-        identity = Identity("board", system.config.deployment, system.digest, ("standings", line))
-        super().__init__(system, identity, "Standing", ("tallies", line), BOARD, origins=0)
+    def __init__(self, system: PollSystem, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity = Identity("board", system.config.deployment, system.digest, ("standings", track))
+        super().__init__(system, identity, "Standing", ("tallies", track), BOARD, origins=0)
         self.sums = np.zeros(len(system.options), dtype=np.int64)
         self.votes = 0
         self.as_stated = True

@@ -6,23 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hushstream.engine.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import (
-    Artefacts,
-    Erasure,
-    Fact,
-    Given,
-    Kind,
-    MetricClass,
-    PreparedFrom,
-    Role,
-    RoleKeys,
-    System,
-    Words,
-)
+from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.gauges import budget_gauges, version_gauges
 from hushstream.engine.outcomes import OUTCOMES
 from hushstream.engine.result import Result
+from hushstream.engine.role import MetricClass, Role, RoleKeys
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import Promises
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
@@ -49,8 +39,8 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
     return TallyMachine(system, home, keys.own, keys.ring)
 
 
-def _board(system: PollSystem, line: int, keys: RoleKeys) -> BoardMachine:
-    return BoardMachine(system, line)
+def _board(system: PollSystem, track: int, keys: RoleKeys) -> BoardMachine:
+    return BoardMachine(system, track)
 
 
 def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
@@ -81,7 +71,7 @@ ROLES = (
         inputs=("tallies",),
         journal="standings",
         writes=("dead-letters-board",),
-        homes="lines",
+        homes="tracks",
         make=_board,
         gauges=version_gauges,
         private_work=False,
@@ -116,7 +106,7 @@ def declare(core: PollSystem) -> System:
         digest=core.digest,
         roles=ROLES,
         topics=TOPICS,
-        counts={"ballots": core.config.homes, "lines": 1},
+        counts={"ballots": core.config.homes, "tracks": 1},
         promises=Promises(core.guarantee),
         budgets=(budget_of(core.config),),
         ledgers={"spent-on-votes": core.terms},

@@ -28,8 +28,10 @@ TOPICS = (
     topics.journal("journal-ballots", ("TallyJournal",), BALLOTS, PartitionRule.HOME, "ballots"),
     topics.releases("tallies", "Tally"),
     topics.account("spent-on-votes", "LedgerEntry", "ballots"),
-    topics.journal("standings", ("Standing",), PUBLISHED, PartitionRule.LINE, "lines", client="reads", reader=OPERATOR),
+    topics.journal(
+        "standings", ("Standing",), PUBLISHED, PartitionRule.TRACK, "tracks", client="reads", reader=OPERATOR
+    ),
     topics.marks(BALLOTS, "ballots"),
     topics.dead_letters(BALLOTS, "ballots"),
-    topics.dead_letters(BOARD, "lines"),
+    topics.dead_letters(BOARD, "tracks"),
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.played_role import PlayedRole
-from hushstream.replay.audits.worked import means, restart_between, seal_fields
+from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -50,7 +50,7 @@ def played_rows(
     partition: int = 0,
     nonce: bytes | None = None,
 ) -> NDArray[np.float64]:
-    """`played_rewards` of a learner whose users' counters are in it; each step ends with a seal.
+    """`played_rewards` of a learner whose users' counters are in it; each step ends with a phase end.
 
     Users are those of its partition, in their order; a reward of 0 is one that never comes.
     """
@@ -63,7 +63,7 @@ def played_rows(
             role.put("contexts", "Context", {"event_id": event, "user": user, "context": context}, partition)
         role.work()
         _feedback(role, events, rewards[homes], partition)
-        role.put("contexts", "Seal", seal_fields(system.digest, number), partition)
+        role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)
         role.work()
         restart_between(role, number, len(steps))
     return _released(system, role, len(steps), homes)

@@ -64,12 +64,12 @@ def shifted_window() -> Run:
     def score(present: bool) -> float:
         nonce, windows, votes = fresh_nonce(), Windows(system.window_rules()), 0
         for place, content in enumerate(known):
-            sealed = windows.offer(place.to_bytes(16, "big"), 0, content if place or present else pack(None)).sealed
-            if sealed is None or sealed.window == WINDOWS:
+            closed = windows.offer(place.to_bytes(16, "big"), 0, content if place or present else pack(None)).closed
+            if closed is None or closed.window == WINDOWS:
                 continue
-            ones = crowd_sums(system, release_window(system, key, nonce, 0, sealed).crowd)[0, :, TARGET]
-            votes += 1 if ones[sealed.window] >= WINDOW_SLOTS else -1
-            votes += 1 if ones[sealed.window + 1] <= 0 else -1
+            ones = crowd_sums(system, release_window(system, key, nonce, 0, closed).crowd)[0, :, TARGET]
+            votes += 1 if ones[closed.window] >= WINDOW_SLOTS else -1
+            votes += 1 if ones[closed.window + 1] <= 0 else -1
         return float(votes)
 
     return partial(audit_attack, each_run(score), system.guarantee().cost, None)

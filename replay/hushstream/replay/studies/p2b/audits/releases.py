@@ -75,8 +75,8 @@ def published(
     running = open_running(system.window_tree, key, release_address(system, genesis, 0))
     crowds = []
     for number, contents in enumerate(windows):
-        sealed = ClosedWindow(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in contents))
-        crowds.append(crowd_sums(system, release_window(system, key, genesis, 0, sealed, running).crowd))
+        closed = ClosedWindow(number, ClosedBy.SLOTS, tuple(pack(slot) for slot in contents))
+        crowds.append(crowd_sums(system, release_window(system, key, genesis, 0, closed, running).crowd))
     return np.array(crowds)
 
 

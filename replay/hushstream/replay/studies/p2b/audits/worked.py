@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.played_role import PlayedRole
 from hushstream.replay.audits.row import Run
-from hushstream.replay.audits.worked import means, restart_between, seal_fields
+from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
 from hushstream.replay.studies.p2b.audits.releases import (
     ARMS,
     CELLS,
@@ -56,7 +56,7 @@ def played_windows(
             role.restart(*role.kept)
         else:
             role.restart()
-    crowds = [record for p in range(system.line_count) for record in role.published("crowds", "Crowd", p)]
+    crowds = [record for p in range(system.track_count) for record in role.published("crowds", "Crowd", p)]
     return means(((crowd["window_id"], crowd_sums(system, crowd)) for crowd in crowds), len(windows))
 
 
@@ -64,7 +64,7 @@ def played_lift(system: P2BSystem, key: Key, releases: int, nonce: bytes, partit
     """Running counts of a lift in which nobody was shown anything, as a learner publishes them: (releases, 4)."""
     role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce)
     for number in range(releases):
-        role.put("contexts", "Seal", seal_fields(system.digest, number), partition)
+        role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)
         role.work()
         restart_between(role, number, releases)
     lifts = role.published("lift", "Lift", partition)

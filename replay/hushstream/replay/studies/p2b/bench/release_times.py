@@ -76,9 +76,9 @@ def _rows_of(name: str, release: ReleaseConfig, slots: int, rounds: int) -> list
 
 def _seconds(system: P2BSystem, key: Key, contents: Sequence[bytes]) -> float:
     running = open_running(system.window_tree, key, release_address(system, _GENESIS, 0))
-    sealed = ClosedWindow(0, ClosedBy.SLOTS, tuple(contents))
+    closed = ClosedWindow(0, ClosedBy.SLOTS, tuple(contents))
     begin = time.thread_time()
-    release_window(system, key, _GENESIS, 0, sealed, running)
+    release_window(system, key, _GENESIS, 0, closed, running)
     return time.thread_time() - begin
 
 

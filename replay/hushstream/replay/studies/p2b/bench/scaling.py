@@ -109,7 +109,7 @@ def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuM
 
 
 async def recovered(worker: Running, partitions: int) -> list[int]:
-    """Wait until a worker has taken up so many partitions; gives the records that it replayed for each."""
+    """Wait until a worker has started so many partitions; gives the records that it replayed for each."""
     deadline = time.monotonic() + START_SECONDS
     while len(found := _taken_up(worker)) < partitions:
         worker.check()
@@ -120,7 +120,7 @@ async def recovered(worker: Running, partitions: int) -> list[int]:
 
 
 async def _until_shared(running: Sequence[Running]) -> None:
-    """Wait until the group is stable: nobody takes up a partition any more."""
+    """Wait until the group is stable: nobody is assigned a partition any more."""
     before = -1
     while (now := sum(len(_taken_up(worker)) for worker in running)) != before:
         before = now

@@ -48,7 +48,7 @@ class SoakSizes:
         users: distinct users.
         visits, interactions: visits of each user, and their interactions in each.
         dimension, arms: of the learner.
-        resident: users in memory, the others at rest on disk; None keeps all in memory.
+        resident: users in memory, the others spilled to disk; None keeps all in memory.
         cap_bytes: what the process may take.
         points: how often memory is noted.
     """

@@ -19,7 +19,7 @@ _TIES = float(1 << 52)
 class Coins(Protocol):
     """Where the users' own chance comes from."""
 
-    def ties(self, arm: str, users: Int64, round_index: int) -> Int64:
+    def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
         """Draws of at least 0, (n,): of m tied arms number ``draw mod m`` is taken."""
 
     def targets(self, users: Int64, slot: int, below: int) -> Int64:
@@ -31,11 +31,11 @@ class Coins(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SeededCoins:
-    """Uniform draws addressed by (seed, user, round); the same for a user in every arm of the comparison."""
+    """Uniform draws addressed by (seed, user, round); the same for a user in every condition of the comparison."""
 
     seed: int
 
-    def ties(self, arm: str, users: Int64, round_index: int) -> Int64:
+    def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
         draws = Draws(self.seed, "ties").uniforms(users, round_index, 1)[:, 0]
         return np.asarray(draws * _TIES, dtype=np.int64)
 

@@ -15,14 +15,14 @@ from hushstream.replay.report.plots import LIGHT
 from hushstream.replay.studies.p2b.experiments.paper import ONE_SLOT, SLOT_EVERY_10
 from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE, WARM_PRIVATE
 
-COLD_PEN = Pen(LIGHT.arms[0], ":", "s")
+COLD_PEN = Pen(LIGHT.conditions[0], ":", "s")
 
 
-NONPRIVATE_PEN = Pen(LIGHT.arms[1], "--", "^")
+NONPRIVATE_PEN = Pen(LIGHT.conditions[1], "--", "^")
 
 
 MODE_PENS = {
-    "slot-sums": Pen(LIGHT.arms[2], "-", "o"),
+    "slot-sums": Pen(LIGHT.conditions[2], "-", "o"),
     "tuples": Pen("#0b8f6f", "-.", "v"),
     "paper": Pen("#8e3b8e", "-", "D"),
 }
@@ -62,7 +62,7 @@ def draw_users(rows: Sequence[Row], figure: Figure) -> None:
     grid = figure.subplots(1, len(panels), squeeze=False)
     for axes, (world, arms) in zip(grid[0], panels, strict=True):
         chosen = [row for row in rows if (row["world"], row["arms"]) == (world, arms)]
-        _draw_arms(axes, chosen, "users")
+        _draw_conditions(axes, chosen, "users")
         axes.set(xscale="log", xlabel="Users U", title=f"K = {arms} arms, world {world}")
         ticks(axes, sorted({row["users"] for row in chosen}))
     grid[0][0].set_ylabel("Mean reward of an interaction")
@@ -72,7 +72,7 @@ def draw_users(rows: Sequence[Row], figure: Figure) -> None:
 def draw_dimensions(rows: Sequence[Row], figure: Figure) -> None:
     """Figure 5."""
     axes = figure.subplots()
-    _draw_arms(axes, rows, "dimension")
+    _draw_conditions(axes, rows, "dimension")
     axes.set(xlabel="Dimension d of the context", ylabel="Mean reward of an interaction")
     ticks(axes, sorted({row["dimension"] for row in rows}))
     legend(figure, axes)
@@ -82,7 +82,7 @@ def draw_lives(rows: Sequence[Row], figure: Figure) -> None:
     """Figure 6: one slot in a life, and a slot every 10 interactions."""
     left, right = figure.subplots(1, 2, sharey=True)
     for axes, plan in ((left, ONE_SLOT), (right, SLOT_EVERY_10)):
-        _draw_arms(axes, [row for row in rows if row["plan"] == plan], "rounds")
+        _draw_conditions(axes, [row for row in rows if row["plan"] == plan], "rounds")
         axes.set(xlabel="Interactions T of an agent", title=plan)
         ticks(axes, sorted({row["rounds"] for row in rows}))
     left.set_ylabel("Accuracy (mean reward)")
@@ -97,8 +97,11 @@ def draw_modes(rows: Sequence[Row], figure: Figure) -> None:
     for line, world in zip(grid, worlds, strict=True):
         for axes, size in zip(line, users, strict=True):
             chosen = [row for row in rows if (row["world"], row["users"]) == (world, size)]
-            for arm, pen, label in ((COLD, COLD_PEN, "cold"), (WARM_NONPRIVATE, NONPRIVATE_PEN, "warm, non-private")):
-                level = next(row["reward"] for row in chosen if row["arm"] == arm)
+            for condition, pen, label in (
+                (COLD, COLD_PEN, "cold"),
+                (WARM_NONPRIVATE, NONPRIVATE_PEN, "warm, non-private"),
+            ):
+                level = next(row["reward"] for row in chosen if row["condition"] == condition)
                 axes.axhline(level, color=pen.colour, linestyle=pen.dashes, label=label)
             _draw_by_mode(axes, chosen, "reward")
             axes.set_title(f"{world}, U = {size:,}")
@@ -131,11 +134,11 @@ def _draw_by_mode(axes: Axes, rows: Sequence[Row], value: str) -> None:
             _draw_line(axes, chosen, "codes", value, pen, _mode_name(chosen[0]))
 
 
-def _draw_arms(axes: Axes, rows: Sequence[Row], across: str) -> None:
+def _draw_conditions(axes: Axes, rows: Sequence[Row], across: str) -> None:
     """Cold, non-private and every private line against a column."""
-    _draw_line(axes, _of_arm(rows, COLD), across, "reward", COLD_PEN, "cold")
-    _draw_line(axes, _of_arm(rows, WARM_NONPRIVATE), across, "reward", NONPRIVATE_PEN, "warm, non-private")
-    private = _of_arm(rows, WARM_PRIVATE)
+    _draw_line(axes, _of_condition(rows, COLD), across, "reward", COLD_PEN, "cold")
+    _draw_line(axes, _of_condition(rows, WARM_NONPRIVATE), across, "reward", NONPRIVATE_PEN, "warm, non-private")
+    private = _of_condition(rows, WARM_PRIVATE)
     for label in dict.fromkeys(row["line"] for row in private):
         chosen = [row for row in private if row["line"] == label]
         _draw_line(axes, chosen, across, "reward", MODE_PENS[chosen[0]["mode"]], f"warm, private: {_line_name(chosen)}")
@@ -157,8 +160,8 @@ def _draw_line(axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pe
     axes.plot(places, values, pen.dashes, color=pen.colour, marker=pen.marker, label=label)
 
 
-def _of_arm(rows: Sequence[Row], arm: str) -> list[Row]:
-    return [row for row in rows if row["arm"] == arm]
+def _of_condition(rows: Sequence[Row], condition: str) -> list[Row]:
+    return [row for row in rows if row["condition"] == condition]
 
 
 def _line_name(rows: Sequence[Row]) -> str:

@@ -41,12 +41,12 @@ TEXT = WorldSpec(
 )
 CODE = WorldSpec("code", "linear (the public code): reward scale 0.1, clicks", "synthetic", {"variant": "linear"})
 SETTINGS = (
-    "Of the users 70 % contribute one slot each and 30 % are compared; each of them is played once for each arm"
+    "Of the users 70 % contribute one slot each and 30 % are compared; each of them is played once for each condition"
     " with the same contexts, clicks and ties.",
     "LinUCB with alpha 1 and ridge 1; contexts are histograms with one decimal digit.",
     "All slots are released in one window. Slot sums: epsilon ln 2 a slot; codes from configuration alone.",
     "Paper mode: p = 0.5, threshold 10 counted on the code alone.",
-    "The non-private arm learns from every slot's interaction in clear.",
+    "The non-private condition learns from every slot's interaction in clear.",
     "Intervals: 95 % over seeds (Student's t), each with its own world, coins and keys.",
 )
 
@@ -121,10 +121,10 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     return _findings(FIG6, FIG6_TITLE, "Figure 6 (bottom)", played, seeds, _judged(_fig6_targets(single), quick))
 
 
-def ratio_target(name: str, played: Played, line: int, arm: str, bound: float) -> BenchRow:
+def ratio_target(name: str, played: Played, line: int, condition: str, bound: float) -> BenchRow:
     """A line's reward over that of cold or non-private, which should reach a bound."""
-    value, low, high = played.ratio(line, arm)
-    against = "non-private" if arm == WARM_NONPRIVATE else "cold"
+    value, low, high = played.ratio(line, condition)
+    against = "non-private" if condition == WARM_NONPRIVATE else "cold"
     title = f"{name}: private over {against} (95 %: {low:.3f} to {high:.3f})"
     return BenchRow(title, value, "ratio", f"at least {bound:g}", value >= bound)
 

@@ -142,14 +142,14 @@ class Played:
         """One row for cold, one for non-private, and one for each line."""
         front = {**self.point.columns, "world": self.point.world.key, "users": self.point.users}
         return [
-            {**front, "arm": COLD, **self._reward(0)},
-            {**front, "arm": WARM_NONPRIVATE, **self._reward(1)},
+            {**front, "condition": COLD, **self._reward(0)},
+            {**front, "condition": WARM_NONPRIVATE, **self._reward(1)},
             *({**front, **self._private(index)} for index in range(len(self.systems))),
         ]
 
-    def ratio(self, line: int, arm: str) -> tuple[float, float, float]:
+    def ratio(self, line: int, condition: str) -> tuple[float, float, float]:
         """Reward of a line over that of cold or non-private: mean over seeds, and its 95 % interval."""
-        return over_seeds(self.means[:, 2 + line] / self.means[:, 0 if arm == COLD else 1])
+        return over_seeds(self.means[:, 2 + line] / self.means[:, 0 if condition == COLD else 1])
 
     def _reward(self, column: int) -> Row:
         mean, low, high = over_seeds(self.means[:, column])
@@ -159,7 +159,7 @@ class Played:
         system, guarantee, released = self.systems[index], self.guarantees[index], self.released[index]
         to_nonprivate, to_cold = self.ratio(index, WARM_NONPRIVATE), self.ratio(index, COLD)
         return {
-            "arm": WARM_PRIVATE,
+            "condition": WARM_PRIVATE,
             "line": self.point.lines[index].label,
             "mode": system.config.release.mode,
             "codes": system.codes,

@@ -2,7 +2,7 @@
 
 Phase 0: contributors start cold, interact in lockstep, and each owes slots; the slots are packed, windowed and
 released by `hushstream.systems.p2b.release` and become models by `hushstream.systems.p2b.models`, the very code
-of the workers. Phase 1: other users are played once for each arm of the comparison, with the same contexts, the
+of the workers. Phase 1: other users are played once for each condition of the comparison, with the same contexts, the
 same coin for every arm that could be shown and the same draw for ties, so that arms differ by their start alone.
 
 What differs from the machines of `hushstream.roles`:
@@ -15,7 +15,7 @@ What differs from the machines of `hushstream.roles`:
 * several windows are cut in the order of users' numbers; the stream cuts them in the order of keyed report ids.
   Users are exchangeable, so both are windows of random users.
 
-The non-private line learns from every slot's interaction in clear; where the private line samples (probability
+The non-private track learns from every slot's interaction in clear; where the private track samples (probability
 p), it learns from a share p of them.
 """
 
@@ -55,8 +55,8 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 COLD, WARM_NONPRIVATE, WARM_PRIVATE = "cold", "warm_nonprivate", "warm_private"
-ARMS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
-"""Arms of the comparison."""
+CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
+"""Conditions of the comparison."""
 
 CHUNK_USERS = 20_000
 """Users in memory at a time; T=10 and d=10 make 11 MB of them."""
@@ -88,10 +88,10 @@ class PopulationRun:
         world: name of the world and variant.
         contributors: users of phase 0.
         seed: of the coins and of the shuffler's key.
-        rewards: (evaluated, T) by arm of the comparison.
-        guarantee: of the private arm, marked reproducible.
+        rewards: (evaluated, T) by condition of the comparison.
+        guarantee: of the private condition, marked reproducible.
         released: what the windows let out and held back; exact, so for public data only.
-        models: the sums from which the warm arms started.
+        models: the sums from which the warm conditions started.
     """
 
     system: P2BSystem
@@ -104,14 +104,14 @@ class PopulationRun:
     models: Mapping[str, ModelFields]
 
     def rounds(self) -> list[dict[str, Any]]:
-        """A row for each arm and round: mean reward in it and up to it, with 95 % intervals over users."""
+        """A row for each condition and round: mean reward in it and up to it, with 95 % intervals over users."""
         rows: list[dict[str, Any]] = []
-        for arm, rewards in self.rewards.items():
+        for condition, rewards in self.rewards.items():
             so_far = rewards.cumsum(axis=1) / np.arange(1, rewards.shape[1] + 1)
             for index in range(rewards.shape[1]):
                 rows.append(
                     {
-                        "arm": arm,
+                        "condition": condition,
                         "round": index + 1,
                         "users": len(rewards),
                         **interval("reward", rewards[:, index]),
@@ -120,16 +120,16 @@ class PopulationRun:
                 )
         return rows
 
-    def arms(self) -> list[dict[str, Any]]:
-        """A row for each arm: mean reward of a user over all rounds, with a 95 % interval over users."""
+    def conditions(self) -> list[dict[str, Any]]:
+        """A row for each condition: mean reward of a user over all rounds, with a 95 % interval over users."""
         return [
-            {"arm": arm, "users": len(rewards), **interval("reward", rewards.mean(axis=1))}
-            for arm, rewards in self.rewards.items()
+            {"condition": condition, "users": len(rewards), **interval("reward", rewards.mean(axis=1))}
+            for condition, rewards in self.rewards.items()
         ]
 
-    def mean(self, arm: str) -> float:
-        """Mean reward of an arm."""
-        return float(self.rewards[arm].mean())
+    def mean(self, condition: str) -> float:
+        """Mean reward of a condition."""
+        return float(self.rewards[condition].mean())
 
 
 def interval(name: str, values: Float64) -> dict[str, float]:
@@ -186,7 +186,7 @@ def run_systems(
 ) -> list[PopulationRun]:
     """`run_population` for deployments that differ in encoder and release alone.
 
-    What they share is played once: the contributors, the cold arm and the non-private one.
+    What they share is played once: the contributors, the cold condition and the non-private one.
 
     Raises:
         PopulationError: as there; or the deployments have other learners, contexts or slots.
@@ -251,28 +251,30 @@ class _Play:
         ids = tuple(name for slot in range(due) for name in self._coins.report_ids(users, slot))
         return Contributions(contexts, arms, rewards, ids)
 
-    def evaluate(self, arm: str, start: LinUCBState, users: Int64) -> Float64:
+    def evaluate(self, condition: str, start: LinUCBState, users: Int64) -> Float64:
         """Phase 1: the rewards, (n, T), of users who start from a shared state."""
         rewards = np.empty((len(users), self._world.rounds))
         low = 0
         for part in _chunks(users):
-            for index, _, _, earned in self._rounds(arm, start, part):
+            for index, _, _, earned in self._rounds(condition, start, part):
                 rewards[low : low + len(part), index] = earned
             low += len(part)
         return rewards
 
-    def _rounds(self, arm: str, start: LinUCBState, users: Int64) -> Iterator[tuple[int, Float32, Int64, Float64]]:
+    def _rounds(
+        self, condition: str, start: LinUCBState, users: Int64
+    ) -> Iterator[tuple[int, Float32, Int64, Float64]]:
         """Round by round: its index, contexts, chosen arms and rewards."""
         population = Population(start, len(users), self._world.rounds, self._system.config.learner.alpha)
         for index in range(self._world.rounds):
             contexts = self._world.contexts(users, index)
-            chosen, _ = population.choose(contexts, self._coins.ties(arm, users, index))
+            chosen, _ = population.choose(contexts, self._coins.ties(condition, users, index))
             rewards = self._world.rewards(users, index, chosen)
             population.learn(contexts, chosen, rewards)
             yield index, contexts, chosen, rewards
             self._done += len(users)
             if self._progress is not None:
-                self._progress(self._done, self._total, arm)
+                self._progress(self._done, self._total, condition)
 
 
 def genesis_nonce(system: P2BSystem, key: Key) -> bytes:
@@ -296,15 +298,15 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     spending = Spending(system.slot_terms, 0)
     for window, low in enumerate(range(0, len(slots), config.release.window_slots)):
         part = sorted(slots[low : low + config.release.window_slots])
-        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
+        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.PHASE_END
         ids, kept = zip(*part, strict=True)
-        sealed = ClosedWindow(window, closed_by, kept, ids)
+        closed = ClosedWindow(window, closed_by, kept, ids)
         if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
-        release = release_window(system, key, nonce, 0, sealed, running)
+        release = release_window(system, key, nonce, 0, closed, running)
         if not totals.add(release.crowd):
             raise PopulationError("expected every crowd to fit the deployment's domain, got one that does not")
-        released = released.plus(count_released(system, key, nonce, sealed, release))
+        released = released.plus(count_released(system, key, nonce, closed, release))
     return totals.model(), released
 
 
@@ -340,7 +342,7 @@ def _require_shared(first: P2BConfig, other: P2BConfig) -> None:
 def _require(system: P2BSystem, world: World, contributors: int, evaluated: int) -> None:
     config = system.config
     if not world.public:
-        raise PopulationError("expected data marked as public: a run shows exact figures and a non-private arm")
+        raise PopulationError("expected data marked as public: a run shows exact figures and a non-private condition")
     if config.encoder.features != "centroid":
         raise PopulationError(f"encoder.features: expected centroid in a batch run, got {config.encoder.features}")
     if (world.dimension, world.arms) != (config.context.dimension, config.arms):

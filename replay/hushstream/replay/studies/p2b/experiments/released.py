@@ -20,7 +20,7 @@ class Released:
     """Counts over windows; ``reports == unsampled + below_threshold + released``.
 
     Attributes:
-        windows: sealed windows.
+        windows: closed windows.
         slots: in them, nulls included.
         reports: slots with a report in them.
         unsampled: reports that the shuffler's coin left out.
@@ -47,17 +47,17 @@ class Released:
 
 
 def count_released(
-    system: P2BSystem, key: Key, genesis_nonce: bytes, sealed: ClosedWindow, release: WindowRelease
+    system: P2BSystem, key: Key, genesis_nonce: bytes, closed: ClosedWindow, release: WindowRelease
 ) -> Released:
     """Count one window of partition 0, by throwing its coins again."""
     config = system.config
     coins = bernoulli(
-        KeyedStream(key, window_address(system, key, genesis_nonce, 0, sealed).at("sampling")),
+        KeyedStream(key, window_address(system, key, genesis_nonce, 0, closed).at("sampling")),
         probability_units(config.release.sampling),
-        len(sealed.contents),
+        len(closed.contents),
     )
     filled = np.array(
-        [unpack(c, system.codes, config.arms, config.release.levels) is not None for c in sealed.contents],
+        [unpack(c, system.codes, config.arms, config.release.levels) is not None for c in closed.contents],
         dtype=np.bool_,
     )
     reports, sampled = int(filled.sum()), int((filled & coins).sum())
@@ -65,4 +65,4 @@ def count_released(
     if config.release.mode != "slot-sums":
         total = sum(int(np.frombuffer(release.crowd[name], "<i8").sum()) for name in ("ones", "zeros"))
         released = total // config.release.levels
-    return Released(1, len(sealed.contents), reports, reports - sampled, sampled - released, released)
+    return Released(1, len(closed.contents), reports, reports - sampled, sampled - released, released)

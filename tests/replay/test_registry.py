@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.replay import registry as offers
+from hushstream.replay import registry
 from hushstream.replay.catalogue.known_worlds import WORLDS, known_worlds, system_of
-from hushstream.replay.catalogue.players import players
+from hushstream.replay.catalogue.played_by import played_by
 from hushstream.replay.catalogue.worlds import find_world
 from hushstream.replay.datasets.registry import DATASETS, known_datasets
 from hushstream.replay.experiments.catalogue import EXPERIMENTS, known_experiments
@@ -35,7 +35,7 @@ def offer(monkeypatch):
 
     def offering(wanted: str, name: str, value: object) -> None:
         found = [_Entry(name, value)]
-        monkeypatch.setattr(offers, "entry_points", lambda group: found if group == wanted else [])
+        monkeypatch.setattr(registry, "entry_points", lambda group: found if group == wanted else [])
 
     return offering
 
@@ -72,7 +72,7 @@ def test_a_world_is_for_the_system_that_the_class_of_its_factory_is_for(offer):
 
     for made, system in ((related, "colin"), (lambda: synthetic(), "p2b")):
         offer(WORLDS.group, "made", made)
-        assert (system_of("made"), players("made")) == (system, (f"replay {system}",))
+        assert (system_of("made"), played_by("made")) == (system, (f"replay {system}",))
     assert system_of("colin") == "colin"
     assert system_of("ml-100k") == "p2b"
 
@@ -84,7 +84,7 @@ OF_USERS_FILES = {"own-ratings", "own-records"}
 def test_every_world_and_log_of_this_package_is_a_dataset_of_the_same_name():
     names = {*known_worlds(), *known_logs()}
     assert names - OF_USERS_FILES <= set(known_datasets())
-    assert all(players(name) for name in names)
+    assert all(played_by(name) for name in names)
     with pytest.raises(WorldError, match=r"unknown world 'nothing'; known: colin, .*tmc2007, vendors$"):
         find_world("nothing")
 

@@ -7,7 +7,7 @@ from hushstream.replay.datasets.registry import known_datasets
 from hushstream.replay.logged.catalogue import known_logs
 
 
-def players(name: str) -> tuple[str, ...]:
+def played_by(name: str) -> tuple[str, ...]:
     """The commands that play what goes by this name, without ``hushstream`` and ``--dataset NAME``; often one."""
     replays = (f"replay {system_of(name)}",) if name in known_worlds() else ()
     return replays + (("evaluate",) if name in known_logs() else ())
@@ -15,7 +15,7 @@ def players(name: str) -> tuple[str, ...]:
 
 def hint(name: str) -> str:
     """The end of a message that a name was given to the wrong command; empty for a name that is quite unknown."""
-    commands = [f"`hushstream {command} --dataset {name}`" for command in players(name)]
+    commands = [f"`hushstream {command} --dataset {name}`" for command in played_by(name)]
     if commands:
         return f"; {name!r} is played by {' and '.join(commands)}"
     if name in known_datasets():

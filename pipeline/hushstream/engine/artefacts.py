@@ -1,0 +1,110 @@
+"""What lies beside a configuration once a deployment was prepared, and what preparation is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.key_files import KeyRing
+
+PUBLIC_DATASET = "public-dataset.json"
+"""Says, in the folder of a replay alone, which public dataset is replayed there."""
+
+
+class Artefacts(NamedTuple):
+    """What lies beside a configuration: files by name, and where they are, for errors.
+
+    Attributes:
+        where: the folder's name.
+        files: their bytes.
+    """
+
+    where: str
+    files: Mapping[str, bytes]
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return name in self.files
+
+    def path(self, name: str) -> str:
+        """How errors name a file."""
+        return f"{self.where}/{name}"
+
+    @property
+    def public_dataset(self) -> str | None:
+        """Which public dataset is replayed in the folder; None for a deployment.
+
+        No configuration can say so, and no command of a deployment writes it.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        if not self.has(PUBLIC_DATASET):
+            return None
+        content = self.json(PUBLIC_DATASET, "the name of a public dataset")
+        name = content.get("dataset") if isinstance(content, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ConfigurationError(f"{self.path(PUBLIC_DATASET)}: expected the name of a public dataset, got none")
+        return name
+
+    def json(self, name: str, what: str) -> Any:
+        """The content of a JSON file.
+
+        Raises:
+            ConfigurationError: it is missing, or no JSON.
+        """
+        if name not in self.files:
+            raise ConfigurationError(f"{self.path(name)}: expected {what}, got none; run `hushstream prepare`")
+        try:
+            return json.loads(self.files[name])
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self.path(name)}: expected {what} as JSON, got {type(error).__name__}"
+            ) from None
+
+
+class Given(NamedTuple):
+    """What preparation starts from.
+
+    Attributes:
+        artefacts: what was prepared before, which is never changed.
+        inputs: the files that were named for it, by the names of `Kind.inputs`, as (path, text).
+        keys: the key files at hand, by zone; None where none are.
+    """
+
+    artefacts: Artefacts
+    inputs: Mapping[str, tuple[str, str]]
+    keys: Callable[[str], KeyRing] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFrom:
+    """A file that preparation may be given.
+
+    Attributes:
+        name: of the option that names it.
+        help: what it holds.
+    """
+
+    name: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedKey:
+    """A key whose public half is among the artefacts, and how a later one is put beside it.
+
+    Attributes:
+        zone: whose key.
+        artefact: the file.
+        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one.
+        publish: the new file and the key's public half, from the old one, the key file and the first period.
+    """
+
+    zone: str
+    artefact: str
+    period_ms: Callable[[Any], int]
+    publish: Callable[[Artefacts, KeyRing, int], tuple[bytes, bytes]]

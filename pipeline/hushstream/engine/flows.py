@@ -1,0 +1,49 @@
+"""Who writes and who reads which topic, by what a system declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hushstream.engine.declaration import System
+from hushstream.engine.role import Role
+from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, of_party
+
+
+def writes_of(role: Role, system: System) -> tuple[str, ...]:
+    """Everything that a role writes in a deployment besides its journal."""
+    there = {topic.name for topic in system.topics}
+    return tuple(name for name in role.writes if name in there)
+
+
+def inputs_of(role: Role, system: System) -> tuple[str, ...]:
+    """The inputs that a role has in a deployment."""
+    there = {topic.name for topic in system.topics}
+    return tuple(name for name in role.inputs if name in there)
+
+
+def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """Who writes a topic, in the order in which data flows."""
+    found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
+    return tuple(dict.fromkeys(([topic.application] if topic.client == "writes" else []) + found))
+
+
+def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
+    """Who reads a topic; a journal's writer reads it, too."""
+    found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
+    clients = [topic.application] if topic.client == "reads" else []
+    return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
+
+
+def beside_workers(system: System) -> tuple[str, ...]:
+    """Who writes or reads topics of a deployment without running a worker of it."""
+    readers = (topic.reader for topic in system.topics if topic.reader is not None)
+    clients = [of_party(CLIENT, party) for party in system.parties] or [CLIENT]
+    return tuple(dict.fromkeys((*clients, OPERATOR, *readers)))
+
+
+def _written(role: Role) -> tuple[str, ...]:
+    return (*role.own, *role.writes, *role.writes_abroad)
+
+
+def _ticks(role: Role, topic: Topic) -> bool:
+    return topic.ticks and topic.name in role.inputs

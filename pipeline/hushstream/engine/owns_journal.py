@@ -1,0 +1,35 @@
+"""What all machines have in common that write one journal: its first record, its entries, and which is its last."""
+
+from __future__ import annotations
+
+from hushstream.engine.chain import Chain
+from hushstream.engine.machine import InputRange, JournalEntry, Output
+
+
+class OwnsJournal:
+    """The part of `Machine` that follows from a journal alone, where a record covers the whole of a batch.
+
+    Attributes:
+        chain: of the journal.
+    """
+
+    chain: Chain
+
+    def is_last(self, value: bytes) -> bool:
+        return self.chain.is_last(value)
+
+    def genesis(self, nonce: bytes) -> bytes:
+        return self.chain.genesis(nonce)
+
+    def start(self, genesis: bytes) -> None:
+        self.chain.start(genesis)
+
+    def entry(self, value: bytes) -> JournalEntry:
+        return self.chain.read(value)[0]
+
+    def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
+        return tuple(part for part in self.entry(value).inputs if part.high > part.low)
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Machine.tick`: nothing here waits for time."""
+        return None

@@ -1,0 +1,130 @@
+"""A role as a system declares it, and the keys that its machine is made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from hushstream.engine import topics as shared_topics
+from hushstream.engine.generations import Chained
+from hushstream.engine.machine import Machine
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import Topic
+
+MetricClass = Literal["released", "slot-public", "zone-private"]
+"""Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
+
+
+class DeclarationError(HushstreamError):
+    """A system declares something that cannot be."""
+
+
+class ChainedMachine(Machine, Chained, Protocol):
+    """A machine whose journal has a chain, and with it a schema generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleKeys:
+    """The keys that a role's machine works with.
+
+    Attributes:
+        key: the key that its journal begins, or began, with; None for a role without one.
+        ring: all that the zone's key file holds; None where keys come from no file, or the role has none.
+        others: the key files of the further zones that the role declares, by zone.
+    """
+
+    key: Key | None = None
+    ring: KeyRing | None = None
+    others: Mapping[str, KeyRing] = field(default_factory=dict)
+
+    @property
+    def own(self) -> Key:
+        """The key, of a role that has one.
+
+        Raises:
+            DeclarationError: it has none.
+        """
+        if self.key is None:
+            raise DeclarationError("role: expected a zone with a key, got none")
+        return self.key
+
+
+def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
+    """What a role shows that has nothing to show beside its counts."""
+    return {}
+
+
+def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
+    """Of a role of which nothing is to be shown beside what follows from its journal."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One role of a system: what it reads and writes, and how its machine is made.
+
+    Attributes:
+        name: as workers are started by.
+        zone: whose operator reads its dead letters.
+        key_zone: the zone whose key its journal is under; None for a role that journals public values only.
+        further_key_zones: zones of other keys that its workers need.
+        inputs: the co-partitioned input topics; the first is the home topic.
+        journal: what it writes ahead of everything else.
+        writes: everything it writes besides.
+        broadcasts: what each of its machines reads beside its inputs.
+        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
+        homes: which count of the deployment says how many home partitions it has.
+        make: its machine, from the deployment, a home partition and the keys.
+        gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
+            `hushstream.agents.metric_table.role_gauges_of`; all of it follows from what was released.
+        scope_classes: classes of the charges that its gauges show.
+        reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
+            (`hushstream.engine.outcomes.Refusal`) refuse.
+        outcomes: what may become of an event here, each with its class.
+        private_work: whether its batches follow from content, so that their number and times are zone-private.
+        proof: what else `verify` shows of the published records of a home partition whose journal it could follow: from
+            the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
+        each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
+            told the ``party``.
+        party: whose it is; "" where all parties share it, or there are none.
+        writes_abroad: what it writes of the other parties' own topics.
+    """
+
+    name: str
+    zone: str
+    key_zone: str | None
+    inputs: tuple[str, ...]
+    journal: str
+    writes: tuple[str, ...]
+    homes: str
+    make: Callable[..., ChainedMachine]
+    private_work: bool
+    outcomes: Mapping[str, MetricClass]
+    further_key_zones: tuple[str, ...] = ()
+    broadcasts: tuple[str, ...] = ()
+    marks: str | None = None
+    gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+    scope_classes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw
+    each: bool = False
+    party: str = ""
+    writes_abroad: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> Topic:
+        """Where its workers publish what they hold, so that any of them can take a partition up at any age."""
+        return shared_topics.state(self.name, self.zone, self.homes, each=self.each, party=self.party)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What it writes for itself and reads again."""
+        return (self.journal, *(() if self.marks is None else (self.marks,)), self.state.name)
+
+    @property
+    def key_zones(self) -> tuple[str, ...]:
+        """Every zone whose key its workers need."""
+        return (*(() if self.key_zone is None else (self.key_zone,)), *self.further_key_zones)
