@@ -15,8 +15,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from sphinx.cmd.build import main as sphinx
-
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 START = "deploy/docs/index.html"
@@ -74,6 +72,9 @@ def _dangling(path: Path, address: str, pages: dict[Path, Page]) -> Iterator[str
 
 def main() -> int:
     """See the module; returns the exit code."""
+    # What was built is looked at by tests, too, which have no generator.
+    from sphinx.cmd.build import main as sphinx
+
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "docs").resolve()
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--fresh-env", "--write-all"]
     places = ["--conf-dir", str(HERE), "--doctree-dir", str(folder.with_name(f"{folder.name}-trees"))]

@@ -26,6 +26,7 @@ myst_links_external_new_tab = False
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
+napoleon_use_param = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 default_role = "code"

@@ -40,7 +40,10 @@ class FromCode(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse it as if it stood in the page."""
-        return self.parse_text_to_nodes(self.text(), allow_section_headings=True)
+        made = self.parse_text_to_nodes(self.text(), allow_section_headings=True)
+        for table in (table for node in made for table in node.findall(nodes.table)):
+            table["classes"].append("from-code")
+        return made
 
 
 class Settings(FromCode):

@@ -1,0 +1,62 @@
+"""What the site's build looks for in its own pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .conftest import SITE, site_module
+
+PAGE = '<html><head>{head}</head><body id="top"><a href="{link}">there</a></body></html>'
+
+
+def _site(folder: Path, head: str = "", link: str = "other.html#top", css: str = "") -> list[str]:
+    (folder / "page.html").write_text(PAGE.format(head=head, link=link))
+    (folder / "other.html").write_text(PAGE.format(head="", link="https://example.org/"))
+    (folder / "site.css").write_text(css)
+    return list(site_module("build").faults(folder))
+
+
+def test_pages_whose_links_lead_somewhere_are_whole(tmp_path: Path) -> None:
+    assert _site(tmp_path) == []
+    assert _site(tmp_path, head='<link rel="stylesheet" href="site.css">', link="#top") == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ({"link": "none.html"}, "page.html: expected a file behind none.html, there is none"),
+        (
+            {"link": "other.html#end"},
+            "page.html: expected a place behind other.html#end, the page has none of that name",
+        ),
+        ({"link": "#end"}, "page.html: expected a place behind #end, the page has none of that name"),
+        ({"head": '<script src="https://example.org/a.js"></script>'}, "page.html: fetches https://example.org/a.js"),
+        ({"head": '<link rel="stylesheet" href="//example.org/a.css">'}, "page.html: fetches //example.org/a.css"),
+        ({"css": "@import url(https://example.org/font.css);"}, "site.css: fetches from another machine"),
+    ],
+)
+def test_a_link_to_nowhere_or_something_from_elsewhere_is_named(
+    wrong: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    assert _site(tmp_path, **wrong) == [fault]
+
+
+def test_every_system_has_its_settings_and_its_page() -> None:
+    from hushstream.systems.catalogue import kinds
+
+    docs = SITE.parent
+    shown = re.findall(r"^```{settings} (\w+)$", (docs / "reference" / "settings.md").read_text(), re.MULTILINE)
+    assert shown == list(kinds())
+    for name in kinds():
+        text = (docs / "systems" / f"{name}.md").read_text()
+        for part in (
+            f"```{{about}} {name}",
+            "## What it is for",
+            "```{guarantee}",
+            "## When it pays",
+            "## How to start it",
+        ):
+            assert part in text, (name, part)
