@@ -42,7 +42,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_use_index = True
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "sas"
+pygments_style = "default"
 pygments_dark_style = "github-dark"
 
 if set(kinds()) - {path.stem for path in (ROOT / "deploy" / "docs" / "systems").glob("*.md")}:
