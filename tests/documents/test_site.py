@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from hushstream.engine.chain import IF_INTENDED
+from hushstream.systems.catalogue import kinds
+
 from .conftest import SITE, site_module
 
 PAGE = '<html><head>{head}</head><body id="top"><a href="{link}">there</a></body></html>'
@@ -45,8 +48,6 @@ def test_a_link_to_nowhere_or_something_from_elsewhere_is_named(
 
 
 def test_every_system_has_its_settings_and_its_page() -> None:
-    from hushstream.systems.catalogue import kinds
-
     docs = SITE.parent
     shown = re.findall(r"^```{settings} (\w+)$", (docs / "reference" / "settings.md").read_text(), re.MULTILINE)
     assert shown == list(kinds())
@@ -60,3 +61,11 @@ def test_every_system_has_its_settings_and_its_page() -> None:
             "## How to start it",
         ):
             assert part in text, (name, part)
+
+
+def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
+    _, _, section = (SITE.parent / "runbook.md").read_text().partition("\n## Topics wiped\n")
+    section = " ".join(section.partition("\n## ")[0].split())
+    for advice in ("restore the topics", "if that was intended", "under another name", "`hushstream dev reset`"):
+        assert advice in IF_INTENDED
+        assert advice in section
