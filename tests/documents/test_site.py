@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -69,3 +70,20 @@ def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
     for advice in ("restore the topics", "if that was intended", "under another name", "`hushstream dev reset`"):
         assert advice in IF_INTENDED
         assert advice in section
+
+
+def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
+    stored = json.loads((SITE.parents[1] / "examples" / "which-epsilon.ipynb").read_text())
+    outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
+    printed = "".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
+    rows = re.findall(
+        r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|$",
+        (SITE.parent / "which-epsilon.md").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) == 3
+    for epsilon, *figures in rows:
+        assert re.search(rf"^{float(epsilon)} +{' +'.join(figures)}$", printed, re.MULTILINE), epsilon
+    ratio, low, high = rows[1][1:]
+    p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text().split())
+    assert f"({ratio} times the reward, {low} to {high})" in p2b

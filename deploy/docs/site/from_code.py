@@ -30,6 +30,9 @@ from hushstream.cli.main import app as command_line
 from hushstream.engine.declaration import Role
 from hushstream.systems.catalogue import kind_of
 
+_MADE = "from-code"
+"""What marks pages with such content, and their tables."""
+
 
 class FromCode(SphinxDirective):
     """A directive that writes Markdown."""
@@ -40,10 +43,8 @@ class FromCode(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Parse it as if it stood in the page."""
-        made = self.parse_text_to_nodes(self.text(), allow_section_headings=True)
-        for table in (table for node in made for table in node.findall(nodes.table)):
-            table["classes"].append("from-code")
-        return made
+        self.state.document[_MADE] = True
+        return self.parse_text_to_nodes(self.text(), allow_section_headings=True)
 
 
 class Settings(FromCode):
@@ -167,8 +168,16 @@ def _escaped(text: str) -> str:
     return "`".join(plain).replace("|", "\\|")
 
 
+def _mark_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Tell the tables of these pages from others, for the style sheet: the parser hangs sections in by itself."""
+    if doctree.get(_MADE):
+        for table in doctree.findall(nodes.table):
+            table["classes"].append(_MADE)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directives."""
     for name, directive in (("commands", Commands), ("settings", Settings), ("about", About), ("guarantee", Promised)):
         app.add_directive(name, directive)
+    app.connect("doctree-read", _mark_tables)
     return {"parallel_read_safe": True}
