@@ -75,7 +75,7 @@ def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
 def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
     stored = json.loads((SITE.parents[1] / "examples" / "which-epsilon.ipynb").read_text())
     outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
-    printed = "".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
+    printed = "\n".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
     rows = re.findall(
         r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|$",
         (SITE.parent / "which-epsilon.md").read_text(),

@@ -6,6 +6,8 @@
     every setting of a system's configuration: type, default and meaning.
 ``{about} SYSTEM``
     what a system's declaration says of it, with its roles.
+``{own-options}``
+    what each system takes in a replay beside the options of every system.
 ``{guarantee} PATH``
     the first line of what ``hushstream guarantee`` prints of a configuration.
 """
@@ -25,9 +27,11 @@ from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
 from hushstream.agents.deployment import artefacts_of, read_config
+from hushstream.api.options import own_options, python_name
 from hushstream.cli.config_options import Setting, settings
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declaration import Role
+from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
 _MADE = "from-code"
@@ -82,6 +86,22 @@ def _role(forms: tuple[Role, ...]) -> str:
     reads = dict.fromkeys(name for role in forms for name in (*role.inputs, *role.broadcasts))
     writes = dict.fromkeys(name for role in forms for name in (role.journal, *role.writes))
     return f"| {_code(forms[0].name)} | {forms[0].zone} | {_codes(reads)} | {_codes(writes)} |"
+
+
+class OwnOptions(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A section for each system."""
+        return "\n".join(line for name, study in studies().items() for line in _own(name, study))
+
+
+def _own(system: str, study: Study) -> Iterator[str]:
+    yield from (f"### {system}", "", "| Python | command line | meaning |", "| --- | --- | --- |")
+    flags = {python_name(flag): flag for flag in study.flags.values()}
+    for name, meaning in own_options(system).items():
+        yield f"| {_code(name)} | {_code(flags[name]) if name in flags else ''} | {_plain(meaning)} |"
+    yield ""
 
 
 class Promised(FromCode):
@@ -177,7 +197,14 @@ def _mark_tables(app: Sphinx, doctree: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the directives."""
-    for name, directive in (("commands", Commands), ("settings", Settings), ("about", About), ("guarantee", Promised)):
+    made = {
+        "commands": Commands,
+        "settings": Settings,
+        "about": About,
+        "own-options": OwnOptions,
+        "guarantee": Promised,
+    }
+    for name, directive in made.items():
         app.add_directive(name, directive)
     app.connect("doctree-read", _mark_tables)
     return {"parallel_read_safe": True}

@@ -7,7 +7,9 @@ The only thing that is changed are the ports, so that nothing else on the machin
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +30,8 @@ end() { status=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait || tru
 trap end EXIT
 """
 _END_OF_FILE = "END-OF-THE-BLOCK"
+
+_told: list[subprocess.Popen[bytes]] = []
 
 
 def script_of(steps: Iterable[Block]) -> str:
@@ -61,19 +65,36 @@ def play(page: str, steps: Iterable[Block]) -> bool:
     environment.pop("HUSHSTREAM_BOOTSTRAP", None)
     with tempfile.TemporaryDirectory(prefix="hushstream-story-") as folder, tempfile.TemporaryFile("w+") as output:
         script = with_free_ports(script_of(steps))
-        found = subprocess.run(
-            ["bash", "-c", script], cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
+        told = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
+        _told.append(told)
+        held = told.wait() == 0
         output.seek(0)
         text = output.read()
-    print(f"{page}: {'as it stands' if found.returncode == 0 else 'FAILED'}, {time.monotonic() - began:.0f} s")
-    if found.returncode != 0 or "--verbose" in sys.argv:
+    print(f"{page}: {'as it stands' if held else 'FAILED'}, {time.monotonic() - began:.0f} s")
+    if not held or "--verbose" in sys.argv:
         print(text)
-    return found.returncode == 0
+    return held
+
+
+def _end(number: int, frame: object) -> None:
+    """Take what the stories started along, brokers and workers."""
+    for told in _told:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(told.pid, signal.SIGTERM)
+    os._exit(128 + number)
 
 
 def main() -> int:
     """See the module; returns the exit code."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
     asked = [Path(name).resolve() for name in sys.argv[1:] if not name.startswith("--")]
     told = [block for block in all_blocks() if block.is_story]
     stories = {page: list(steps) for page, steps in groupby(told, lambda block: block.page)}
