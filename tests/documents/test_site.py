@@ -87,3 +87,18 @@ def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
     ratio, low, high = rows[1][1:]
     p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text().split())
     assert f"({ratio} times the reward, {low} to {high})" in p2b
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    """It is no page of the site, so the build does not look at it."""
+    root = SITE.parents[2]
+    text = (root / "README.md").read_text()
+    headings = {
+        re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)
+    }
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(links) > 20
+    for link in links:
+        path, _, place = link.partition("#")
+        assert "://" in link or (root / path).exists(), link
+        assert path or place in headings, link
