@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo quickstart test mutants check manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill lock clean
+.PHONY: demo quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -37,6 +37,14 @@ manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/grafana/build.py
 	$(BIN)/python deploy/kubernetes/build.py
 	$(BIN)/python deploy/asyncapi/build.py
+
+# The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python deploy/docs/site/build.py
+
+# The tutorials' commands, run as they stand.
+stories: $(VENV)/.installed
+	$(BIN)/python deploy/docs/site/stories.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
@@ -91,7 +99,7 @@ chaos: $(VENV)/.installed-dev
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
 
-# Versions and digests of all that is installed: for everything, for replays, for workers, for building the package.
+# Versions and digests of all that is installed: for everything, for replays, for the site, for building the package.
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
   --no-annotate pyproject.toml
 lock: $(VENV)/.installed-dev
@@ -99,11 +107,12 @@ lock: $(VENV)/.installed-dev
 	$(BIN)/uv pip compile $(LOCKED) --all-extras --output-file requirements.lock
 	sed 's/ *--hash=.*//; s/ *\\$$//; /^ *$$/d' requirements.lock > $(VENV)/constraints
 	$(BIN)/uv pip compile $(LOCKED) --constraint $(VENV)/constraints --output-file requirements-run.lock
+	$(BIN)/uv pip compile $(LOCKED:pyproject.toml=--group docs) --constraint $(VENV)/constraints -o requirements-docs.lock
 	printf 'hatchling==1.27.0\neditables==0.5\n' > $(VENV)/build.in
 	$(BIN)/uv pip compile $(LOCKED:pyproject.toml=$(VENV)/build.in) --constraint $(VENV)/constraints -o requirements-build.lock
 
 clean:
-	rm -rf $(VENV) report
+	rm -rf $(VENV) report build
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
@@ -115,6 +124,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements-run.lock requ
 	@echo "installing hushstream and the locked versions of what it needs into $(VENV) (a minute or two)"
 	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements-run.lock --requirement requirements-build.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed requirements-docs.lock
+	@echo "installing what the documentation site is built with into $(VENV)"
+	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements-docs.lock
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock

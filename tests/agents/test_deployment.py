@@ -137,7 +137,10 @@ def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
         ('{"digits": 1, "centroids": [[1, 2], [3]]}', "expected centroids as whole numbers"),
         ('{"digits": 1, "centroids": [[0.5, 0.5, 0, 0]]}', "expected centroids as whole numbers"),
         ('{"digits": 1, "centroids": [1, 2]}', r"shape \(k, d\)"),
-        ('{"digits": 1, "centroids": [[1, 2, 3, 4]]}', r"expected centroids of shape \(4, 4\), got \(1, 4\)"),
+        (
+            '{"digits": 1, "centroids": [[1, 2, 3, 4]]}',
+            r"shape \(4, 4\), got \(1, 4\): the configuration of a deployment is frozen",
+        ),
     ],
 )
 def test_an_encoder_that_does_not_fit_is_refused(written, tmp_path, content, message):

@@ -431,6 +431,19 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
     assert line.count("release.") == 1
 
 
+def test_what_is_wrong_beside_a_missing_value_is_said_at_once(refused, config):
+    path = config(("arms: 4\n", ""), add="slot: {after_interactions: x, lifetime_slots: 0}\nlift: {holdout: 7}\n")
+    line = refused("config", "check", path)
+    for said in (
+        f"{path}: arms: expected a value, got none",
+        f"{path}, line 5: slot.after_interactions: expected a whole number, got 'x'",
+        f"{path}, line 5: slot.lifetime_slots: expected a whole number from 1 to 1000000, got 0",
+        f"{path}, line 6: lift.holdout: expected",
+    ):
+        assert said in line
+    assert line.count("arms") == 1
+
+
 def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch):
     monkeypatch.setenv("HUSHSTREAM__ARMS", "1")
     path = config()

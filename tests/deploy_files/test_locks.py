@@ -29,13 +29,14 @@ def normal(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found.group()).lower()
 
 
-def test_there_is_a_lock_for_everything_for_every_command_and_for_the_build() -> None:
-    assert LOCKS == ["requirements-build.lock", "requirements-run.lock", "requirements.lock"]
+def test_there_is_a_lock_for_everything_for_every_command_for_the_site_and_for_the_build() -> None:
+    assert LOCKS == ["requirements-build.lock", "requirements-docs.lock", "requirements-run.lock", "requirements.lock"]
 
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_of_everything(name: str) -> None:
-    everything = locked("requirements.lock")
+    # The site is built with more than all tests need, and shares a virtual environment with them.
+    everything = locked("requirements-docs.lock") | locked("requirements.lock")
     for package, entry in locked(name).items():
         assert re.search(r"==[^ ]+", entry), package
         assert entry.count("--hash=sha256:") >= 1, package
@@ -51,6 +52,7 @@ def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned() -> None:
     assert backend in extras["build"]
     runs = {normal(one) for one in project["project"]["dependencies"]}
     wanted = {
+        "requirements-docs.lock": {normal(one) for one in project["dependency-groups"]["docs"]},
         "requirements-run.lock": runs,
         "requirements-build.lock": {normal(one) for one in extras["build"]},
         "requirements.lock": runs | {normal(one) for every in extras.values() for one in every},

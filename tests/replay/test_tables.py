@@ -218,5 +218,5 @@ def test_a_wrong_mapping_is_refused(tmp_path, text, message):
 
 
 def test_a_missing_mapping_is_refused(tmp_path):
-    with pytest.raises(LogError, match="expected a readable UTF-8 mapping file, got FileNotFoundError"):
+    with pytest.raises(LogError, match="expected a readable UTF-8 mapping file, got No such file or directory"):
         load_mapping(tmp_path / "absent.yaml")

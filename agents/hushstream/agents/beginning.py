@@ -21,6 +21,7 @@ from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import Found, PublishedStates
+from hushstream.engine.chain import IF_INTENDED
 from hushstream.engine.machine import Output
 from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
@@ -33,7 +34,6 @@ _FAR_BEHIND = 256
 """Journal records by which a published state is ahead of a machine in memory, from which on reading it costs less."""
 
 _ON_DISK = "the data directory"
-_MEANT = "remove the data directory{} only if that was intended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class Beginning:
         where = str(self.snapshots.path(journal[1])) if local is not None else f"topic {self._topic}"
         raise TopicsReplaced(
             f"{journal[0]}/{journal[1]}: the journal is empty, but {where} continues one at offset "
-            f"{state.journal_offset}; the topics were wiped or replaced ({self._meant})"
+            f"{state.journal_offset}; the topics were wiped or replaced: {IF_INTENDED}"
         )
 
     async def _require_rebuilding(
@@ -233,7 +233,7 @@ class Beginning:
         if self.marks is None:
             raise TopicsReplaced(
                 f"{place}: the snapshot in {where} ends with a record {state.sequence} that the journal "
-                f"does not hold; the topics were replaced, or are an older copy ({self._meant})"
+                f"does not hold; the topics were replaced, or are an older copy; {IF_INTENDED}"
             )
         reader.open({journal: 1})
         found = await reach(reader, start.machine, 0, 1)
@@ -242,7 +242,7 @@ class Beginning:
             # Nothing was released from what is lost, but answers may have been given: an operator has to know.
             raise TopicsReplaced(
                 f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
-                f"record {state.sequence}; the topics were wiped or replaced, or are an older copy ({self._meant})"
+                f"record {state.sequence}; the topics were wiped or replaced, or are an older copy; {IF_INTENDED}"
             )
 
     async def _genesis(
@@ -266,7 +266,7 @@ class Beginning:
         if state.genesis != genesis:
             raise TopicsReplaced(
                 f"{place}: the snapshot in {where} belongs to another journal; the topics were wiped "
-                f"or replaced ({self._meant})"
+                f"or replaced; {IF_INTENDED}"
             )
         if state.journal_offset < first:
             raise JournalTruncated(
@@ -280,7 +280,3 @@ class Beginning:
     @property
     def _topic(self) -> str:
         return "" if self.states is None else self.states.name
-
-    @property
-    def _meant(self) -> str:
-        return _MEANT.format("" if self.states is None else f", and what topic {self._topic} holds,")

@@ -56,11 +56,16 @@ def faults_of(check: Callable[[Any], Any], made: type, values: Any) -> tuple[Fau
         values: nested, as in YAML.
     """
     found: dict[tuple[str, ...], Fault] = {}
+    left_out: set[tuple[str, ...]] = set()
     rest = deepcopy(values)
-    while fresh := [one for one in _faults(check, made, rest) if one.key not in found]:
+    while fresh := [one for one in _faults(check, made, rest) if one.key not in left_out | found.keys()]:
         found |= {one.key: one for one in fresh}
-        if not all(_leave_out(rest, one.key[:-1] if one.unsure else one.key) for one in fresh):
+        keys = [one.key[:-1] if one.unsure else one.key for one in fresh]
+        # A value that is missing cannot be left out; what else is wrong beside it is looked for all the same.
+        gone = [key for key in keys if _leave_out(rest, key)]
+        if not gone:
             break
+        left_out |= set(gone)
     return tuple(found.values())
 
 

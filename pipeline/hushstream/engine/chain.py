@@ -41,6 +41,12 @@ CHAIN_STATE = {
 }
 """Avro schema of `Chain.dump`, for snapshots."""
 
+IF_INTENDED = (
+    "restore the topics, or, if that was intended, begin a deployment under another name, as what was released stands "
+    "(on the embedded broker: `hushstream dev reset`)"
+)
+"""What to do where topics are not those that a state continues."""
+
 _BLANK = bytes(CHAIN_BYTES)
 
 
@@ -291,7 +297,7 @@ class Chain:
         if place["nonce"] != self.genesis_nonce:
             raise ForeignJournal(
                 f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
-                f"(the topics were wiped or replaced); remove the data directory only if that was intended"
+                f"(the topics were wiped or replaced); {IF_INTENDED}"
             )
         self.sequence = place["sequence"]
         self._digest = bytes(place["digest"])

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.learners.errors import LearnerError
+from hushstream.schemas.errors import unreadable
 
 Float64 = npt.NDArray[np.float64]
 Algorithm = Literal["linucb", "colin", "goblin"]
@@ -255,4 +256,4 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise RelationError(f"expected a readable UTF-8 file at {path}, got {type(error).__name__}") from None
+        raise RelationError(f"expected a readable UTF-8 file at {path}, got {unreadable(error)}") from None

@@ -63,7 +63,7 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     if digits != config.context.digits:
         raise ConfigurationError(
             f"{where}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
-            f"it belongs to another configuration"
+            f"the configuration of a deployment is frozen, and the encoder belongs to another one"
         )
     sealing = read_sealing(artefacts) if config.slot.sealed else None
     return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None)

@@ -82,7 +82,10 @@ class P2BSystem:
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
         if encoder.lattice.shape != expected:
-            raise ConfigurationError(f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}")
+            raise ConfigurationError(
+                f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}: the configuration of a "
+                f"deployment is frozen, and the encoder belongs to another one"
+            )
         require_record_sizes(config, encoder.codes)
         budgets_of(config)
         hosted = config.kind == "hosted" or not public_dataset

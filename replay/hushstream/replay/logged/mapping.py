@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from hushstream.replay.logged.log import LogError
+from hushstream.schemas.errors import unreadable
 
 PUBLIC, INTERNAL = DATA = ("public", "internal")
 DATA_MEANING = (
@@ -82,17 +83,26 @@ def load_mapping(path: str | Path) -> TableMapping:
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
+    return parse_mapping(read_keys(path), str(path))
+
+
+def read_keys(path: str | Path) -> dict[Any, Any]:
+    """Keys and values of a mapping file, as they stand there.
+
+    Raises:
+        LogError: it cannot be read, is no YAML, or holds something else.
+    """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path}: expected a readable UTF-8 mapping file, got {type(error).__name__}") from error
+        raise LogError(f"{path}: expected a readable UTF-8 mapping file, got {unreadable(error)}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise LogError(f"{path}{where}: expected YAML") from error
     if not isinstance(content, dict):
         raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
-    return parse_mapping(content, str(path))
+    return content
 
 
 def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.worlds.world import WorldError
+from hushstream.schemas.errors import unreadable
 
 _ATTRIBUTE = re.compile(r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s*\{\s*0\s*,\s*1\s*\}\s*", re.IGNORECASE)
 _ROW = re.compile(r"\{\s*(?:\d+ [01](?:\s*,\s*\d+ [01])*)?\s*\}\s*")
@@ -41,7 +42,7 @@ def read_sparse_binary(path: Path) -> BinaryTable:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise WorldError(f"{path}: expected a readable UTF-8 file, got {type(error).__name__}") from error
+        raise WorldError(f"{path}: expected a readable UTF-8 file, got {unreadable(error)}") from error
     names: list[str] = []
     rows: list[list[int]] = []
     in_data = False

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import read_keys
 from hushstream.replay.logged.table import read_chunks
 from hushstream.replay.logged.values import category_numbers, integers, numbers, texts
 from hushstream.replay.studies.bgt.worlds import Float64, Int64, RatingWorld
@@ -99,13 +99,7 @@ def load_rating_mapping(path: str | Path) -> RatingMapping:
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LogError(f"{path}: expected a readable mapping file, got {type(error).__name__}") from error
-    if not isinstance(content, dict):
-        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
-    return parse_rating_mapping(content, str(path))
+    return parse_rating_mapping(read_keys(path), str(path))
 
 
 def parse_rating_mapping(content: Mapping[Any, Any], source: str) -> RatingMapping:

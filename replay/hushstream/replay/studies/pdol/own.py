@@ -29,13 +29,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 
 from hushstream.replay.logged.frames import Table, is_file, name_of
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import read_keys
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import category_numbers, numbers, texts
 from hushstream.replay.studies.pdol.records import RecordStream, make_stream
+from hushstream.schemas.errors import unreadable
 
 SVMLIGHT_SUFFIXES = (".svm", ".svmlight", ".libsvm")
 _LARGEST_DIMENSION = 130_000
@@ -121,13 +122,7 @@ def load_record_mapping(path: str | Path) -> RecordMapping:
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LogError(f"{path}: expected a readable mapping file, got {type(error).__name__}") from error
-    if not isinstance(content, dict):
-        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
-    return parse_record_mapping(content, str(path))
+    return parse_record_mapping(read_keys(path), str(path))
 
 
 def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMapping:
@@ -286,7 +281,7 @@ def _svmlight_lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
                     empty = False
                     yield number, found
     except (OSError, UnicodeDecodeError) as error:
-        raise LogError(f"{path}: expected a readable UTF-8 file, got {type(error).__name__}") from error
+        raise LogError(f"{path}: expected a readable UTF-8 file, got {unreadable(error)}") from error
     if empty:
         raise LogError(f"{path}: the file has no records")
 

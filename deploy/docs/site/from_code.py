@@ -1,0 +1,210 @@
+"""Directives whose content is made from the code when the site is built, so that no page can lag behind it.
+
+``{commands}``
+    every command of ``hushstream``: what it does, its usage, its arguments and options.
+``{settings} SYSTEM``
+    every setting of a system's configuration: type, default and meaning.
+``{about} SYSTEM``
+    what a system's declaration says of it, with its roles.
+``{own-options}``
+    what each system takes in a replay beside the options of every system.
+``{guarantee} PATH``
+    the first line of what ``hushstream guarantee`` prints of a configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from typer.main import get_command
+
+from hushstream.agents.deployment import artefacts_of, read_config
+from hushstream.api.options import own_options, python_name
+from hushstream.cli.config_options import Setting, settings
+from hushstream.cli.main import app as command_line
+from hushstream.engine.declaration import Role
+from hushstream.replay.study import Study, studies
+from hushstream.systems.catalogue import kind_of
+
+_MADE = "from-code"
+"""What marks pages with such content, and their tables."""
+
+
+class FromCode(SphinxDirective):
+    """A directive that writes Markdown."""
+
+    def text(self) -> str:
+        """The Markdown."""
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        """Parse it as if it stood in the page."""
+        self.state.document[_MADE] = True
+        return self.parse_text_to_nodes(self.text(), allow_section_headings=True)
+
+
+class Settings(FromCode):
+    """See the module."""
+
+    required_arguments = 1
+
+    def text(self) -> str:
+        """A table."""
+        rows = [_row(one) for one in settings(kind_of(self.arguments[0]).config)]
+        return "\n".join(["| setting | type | default | meaning |", "| --- | --- | --- | --- |", *rows])
+
+
+def _row(one: Setting) -> str:
+    default = "**required**" if one.default is None else _code(one.default)
+    return f"| {_code(one.name)} | {_plain(one.type)} | {default} | {_plain(one.meaning)} |"
+
+
+class About(FromCode):
+    """See the module."""
+
+    required_arguments = 1
+
+    def text(self) -> str:
+        """A paragraph and a table of roles."""
+        kind = kind_of(self.arguments[0])
+        names = dict.fromkeys(role.name for role in kind.roles)
+        rows = [_role(tuple(role for role in kind.roles if role.name == name)) for name in names]
+        summary = _plain(kind.summary[:1].upper() + kind.summary[1:])
+        return "\n".join([f"{summary}.", "", "| role | zone | reads | writes |", "| --- | --- | --- | --- |", *rows])
+
+
+def _role(forms: tuple[Role, ...]) -> str:
+    """A row of a role, in all forms that a configuration may give it."""
+    reads = dict.fromkeys(name for role in forms for name in (*role.inputs, *role.broadcasts))
+    writes = dict.fromkeys(name for role in forms for name in (role.journal, *role.writes))
+    return f"| {_code(forms[0].name)} | {forms[0].zone} | {_codes(reads)} | {_codes(writes)} |"
+
+
+class OwnOptions(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A section for each system."""
+        return "\n".join(line for name, study in studies().items() for line in _own(name, study))
+
+
+def _own(system: str, study: Study) -> Iterator[str]:
+    yield from (f"### {system}", "", "| Python | command line | meaning |", "| --- | --- | --- |")
+    flags = {python_name(flag): flag for flag in study.flags.values()}
+    for name, meaning in own_options(system).items():
+        yield f"| {_code(name)} | {_code(flags[name]) if name in flags else ''} | {_plain(meaning)} |"
+    yield ""
+
+
+class Promised(FromCode):
+    """See the module."""
+
+    required_arguments = 1
+
+    def text(self) -> str:
+        """A quotation."""
+        _, path = self.env.relfn2path(self.arguments[0])
+        self.env.note_dependency(path)
+        config = read_config(Path(path))
+        promises = kind_of(config.system).promises(config, artefacts_of(Path(path).parent))
+        return f"> {_plain(promises.sentence())}"
+
+
+class Commands(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A section for each command."""
+        root = get_command(command_line)
+        return "\n".join(line for name, one in root.commands.items() for line in _command(f"hushstream {name}", one, 2))
+
+
+def _command(path: str, command: Any, level: int) -> Iterator[str]:
+    """What a command says of itself; of a group, what each of its commands does."""
+    if command.hidden:
+        return
+    yield from (f"{'#' * level} {path}", "", _plain(command.help or ""), "")
+    below = getattr(command, "commands", {})
+    if not below:
+        yield from _usage(path, command)
+    for name, one in below.items():
+        yield from _command(f"{path} {name}", one, level + 1)
+
+
+def _usage(path: str, command: Any) -> Iterator[str]:
+    context = command.make_context(path, [], resilient_parsing=True)
+    if context.ignore_unknown_options and not command.params:
+        yield from ("```text", _own_help(path), "```", "")
+        return
+    yield from ("```text", " ".join([path, *command.collect_usage_pieces(context)]), "```", "")
+    records = [one.get_help_record(context) for one in command.get_params(context) if one.name != "help"]
+    rows = [_parameter(*record) for record in records if record is not None]
+    if rows:
+        yield from ("| argument or option | meaning |", "| --- | --- |", *rows, "")
+
+
+def _own_help(path: str) -> str:
+    """The help of a command that reads its options by itself."""
+    found = io.StringIO()
+    with contextlib.redirect_stdout(found), contextlib.suppress(SystemExit):
+        command_line([*path.split()[1:], "--help"], prog_name="hushstream")
+    return found.getvalue().strip()
+
+
+def _parameter(names: str, text: str) -> str:
+    """A row of an argument or option: its facts stand in brackets behind what it means."""
+    meaning, _, facts = text.partition("  [")
+    return f"| {_code(names)} | {_plain(meaning)}{f' *{_plain(facts[:-1])}*' if facts else ''} |"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(_code(name) for name in names)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """Text of a docstring as Markdown: what stands in backticks stays, the rest means nothing but itself.
+
+    Paragraphs stay paragraphs where there is more than one.
+    """
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.replace("``", "`"))]
+    return "\n\n".join(_escaped(part) for part in paragraphs if part)
+
+
+def _escaped(text: str) -> str:
+    parts = text.split("`")
+    plain = [part if number % 2 else re.sub(r"([\\<>*_\[\]#$])", r"\\\1", part) for number, part in enumerate(parts)]
+    return "`".join(plain).replace("|", "\\|")
+
+
+def _mark_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Tell the tables of these pages from others, for the style sheet: the parser hangs sections in by itself."""
+    if doctree.get(_MADE):
+        for table in doctree.findall(nodes.table):
+            table["classes"].append(_MADE)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Add the directives."""
+    made = {
+        "commands": Commands,
+        "settings": Settings,
+        "about": About,
+        "own-options": OwnOptions,
+        "guarantee": Promised,
+    }
+    for name, directive in made.items():
+        app.add_directive(name, directive)
+    app.connect("doctree-read", _mark_tables)
+    return {"parallel_read_safe": True}
