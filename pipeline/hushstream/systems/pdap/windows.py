@@ -1,7 +1,7 @@
 """At which totals windows close: public ones that grow by a ratio; early models come soon, later blocks are large.
 
-What else closes a window (a phase end, log time, a change of the catalogue) moves no total: the next window closes at the
-first total that was not reached yet.
+What else closes a window (a phase end, log time, a change of the catalogue) moves no total: the next window closes at
+the first total that was not reached yet.
 """
 
 from __future__ import annotations
