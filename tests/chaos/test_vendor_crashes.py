@@ -63,7 +63,14 @@ def names_in(records: list[Mapping[str, Any]]) -> Counter[bytes]:
 
 
 def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
-    """Every event is decided once and leaves once; every outcome is in one block at most, and all are paid for once."""
+    """Every event is decided once and leaves once; every outcome is in one block at most, and all are paid for once.
+
+    What a vendor said of its items is passed on in its order, once.
+    """
+    passed_on = {LEARNER: "outcomes", "counter": "releases"}
+    if role in passed_on:
+        changes = values(audit, passed_on[role], "ArmChange")
+        assert [(fields["arm"], fields["offered"]) for fields in changes] == [(2, False), (2, True)]
     if role == LEARNER:
         decided = Counter(
             event

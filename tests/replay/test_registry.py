@@ -77,7 +77,7 @@ def test_a_world_is_for_the_system_that_the_class_of_its_factory_is_for(offer):
     assert system_of("ml-100k") == "p2b"
 
 
-OF_USERS_FILES = {"own-ratings", "own-records"}
+OF_USERS_FILES = {"own-ratings", "own-records", "own-vendors"}
 """Worlds that are made of whatever file their user names."""
 
 

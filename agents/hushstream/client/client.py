@@ -96,6 +96,7 @@ class Client:
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
         self._track = track or party or "private"
+        self._party = party
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
@@ -220,6 +221,34 @@ class Client:
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
             await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
+
+    async def withdraw(self, arm: int) -> None:
+        """Withdraw an item of this vendor (a public event); returns when the log holds it.
+
+        From the next version of the model on, which follows at once, no vendor shows it. What was shown before counts.
+        The last item of all is not withdrawn: `hushstream dead-letters list server` tells.
+
+        Raises:
+            UnknownArm: it is no item of this vendor's.
+            RequestRefused: items are withdrawn where vendors share a deployment, by a client of one of them.
+        """
+        await self._change(arm, offered=False)
+
+    async def offer(self, arm: int) -> None:
+        """Offer an item of this vendor that was reserved, or withdrawn (a public event). See `withdraw`.
+
+        One that was reserved is tried from then on; one that was withdrawn has the place that it had.
+        """
+        await self._change(arm, offered=True)
+
+    async def _change(self, arm: int, *, offered: bool) -> None:
+        if not self._party:
+            raise RequestRefused("arm: expected a client of a vendor (`party`) to withdraw or offer items, got another")
+        if self._rules is not None:
+            self._rules.check_item(self._party, arm)
+        fields = {"arm": arm, "offered": offered, "config_digest": bytes(16)}
+        # One partition is enough: whose learner it is, it passes the record on.
+        await self._log.append(self._asked, 0, codec.encode("ArmChange", fields, self._generation))
 
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""

@@ -75,6 +75,14 @@ class SyncClient:
         """See `Client.end_phase`."""
         self._run(self._client.end_phase(phase))
 
+    def withdraw(self, arm: int) -> None:
+        """See `Client.withdraw`."""
+        self._run(self._client.withdraw(arm))
+
+    def offer(self, arm: int) -> None:
+        """See `Client.offer`."""
+        self._run(self._client.offer(arm))
+
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         if not self._thread.is_alive():
             coroutine.close()

@@ -12,6 +12,9 @@ from hushstream.engine.values import REFUSE_UNKNOWN, seconds, whole
 _WIRE, _WIRE_VALUES = "wire", "wire_values"
 """Metadata of a setting that has another name in the canonical form: every digest is over that."""
 
+_LATER = "later"
+"""Metadata of a setting that is in the canonical form only where it is not what it is by default."""
+
 LARGEST_EPSILON = 20.0
 """Of one release; more protects nobody."""
 
@@ -25,6 +28,11 @@ def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) ->
         values: what some of its values were called, and are still there.
     """
     return field(default=default, metadata={_WIRE: wire, _WIRE_VALUES: dict(values or {})})
+
+
+def later(default: Any) -> Any:
+    """A setting that was added when there were deployments: their digests are what they were while it is unused."""
+    return field(default=default, metadata={_LATER: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,10 @@ def _renames(config: type) -> Iterator[tuple[str, str]]:
             yield from _renames(one.default_factory)
 
 
+def _is_on_wire(one: Field[Any], config: Any) -> bool:
+    return _LATER not in one.metadata or getattr(config, one.name) != one.default
+
+
 def _value_on_wire(one: Field[Any], config: Any) -> Any:
     value = getattr(config, one.name)
     names = one.metadata.get(_WIRE_VALUES)
@@ -99,7 +111,8 @@ def _value_on_wire(one: Field[Any], config: Any) -> Any:
 
 def _wire(value: Any) -> Any:
     if is_dataclass(value):
-        return {one.metadata.get(_WIRE, one.name): _wire(_value_on_wire(one, value)) for one in fields(value)}
+        there = [one for one in fields(value) if _is_on_wire(one, value)]
+        return {one.metadata.get(_WIRE, one.name): _wire(_value_on_wire(one, value)) for one in there}
     if isinstance(value, dict):
         return {key: _wire(item) for key, item in value.items()}
     return [_wire(item) for item in value] if isinstance(value, tuple | list) else value

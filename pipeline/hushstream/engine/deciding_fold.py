@@ -36,7 +36,7 @@ from hushstream.engine.spending import Asked, Spending
 from hushstream.engine.turns import NEVER_MS, ClickTurns, ModelTurns
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
-from hushstream.schemas.columns import ForgetMark, PhaseEndMark
+from hushstream.schemas.columns import ForgetMark, OwnMark, PhaseEndMark
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -126,6 +126,9 @@ class DecisionFold(ABC, Generic[LearnerT]):
     @abstractmethod
     def _give_up(self, user: str) -> None:
         """Drop what is known of a user who is to be forgotten, beside what every learner remembers of events."""
+
+    def _hear(self, mark: OwnMark, part: InputSlice) -> None:
+        """Take a record among contexts that this system alone knows; none is decoded where there are no such."""
 
     # The batch.
 
@@ -217,7 +220,7 @@ class DecisionFold(ABC, Generic[LearnerT]):
     def _decide_piece(self, part: InputSlice, decoded: DecodedContexts) -> None:
         columns, rows = decoded.columns, decoded.rows_of(part)
         done = rows.start
-        marks: list[PhaseEndMark | ForgetMark] = [*columns.phase_ends, *columns.forgets]
+        marks: list[PhaseEndMark | ForgetMark | OwnMark] = [*columns.phase_ends, *columns.forgets, *columns.own]
         for mark in sorted(marks, key=attrgetter("offset")):
             if not part.low <= mark.offset < part.high:
                 continue
@@ -225,8 +228,10 @@ class DecisionFold(ABC, Generic[LearnerT]):
             done = mark.position
             if isinstance(mark, PhaseEndMark):
                 self._phase_end(mark, part)
-            else:
+            elif isinstance(mark, ForgetMark):
                 self._forget(mark, part)
+            else:
+                self._hear(mark, part)
         self._decide_rows(decoded, done, rows.stop, part)
 
     def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:

@@ -69,9 +69,9 @@ class DecodedOnce:
         self._pieces = [piece for piece in self._pieces if piece.high > position]
 
 
-def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
-    """Decode a slice of contexts, with the rules' refusal of the rows that are not good."""
-    columns = gather_contexts(part.records, rules.width, rules.arms)
+def decode_checked(part: InputSlice, rules: ContextRules, own: frozenset[str] = frozenset()) -> DecodedContexts:
+    """Decode a slice of contexts, and records of ``own`` schemas; with the rules' refusal of rows that are not good."""
+    columns = gather_contexts(part.records, rules.width, rules.arms, own)
     decoded = DecodedContexts(part.low, part.high, columns)
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)

@@ -5,7 +5,7 @@ Learners decode by these rules, and clients refuse by them before they send: so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,7 @@ class ContextRules:
         users: who may ask; None for anybody.
         good_reward: whether a reward from 0 to 1 is taken.
         expected_reward: what a good reward is, in words.
+        items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
     """
 
     arms: int
@@ -72,6 +73,7 @@ class ContextRules:
     users: Container[str] | None = None
     good_reward: Callable[[float], bool] = any_reward
     expected_reward: str = "a number in [0, 1]"
+    items: Mapping[str, range] | None = None
 
     def check_context(
         self, user: str, track: str, context: NDArray[np.float32], eligible: Sequence[int] | None, baseline: int | None
@@ -108,6 +110,19 @@ class ContextRules:
         self._check_arm(arm)
         if not self.good_reward(reward):
             raise BadReward(f"reward: expected {self.expected_reward}, got another")
+
+    def check_item(self, party: str, arm: int) -> None:
+        """Refuse to withdraw or offer what is not a party's own.
+
+        Raises:
+            UnknownArm: it is no item of the party.
+            RequestRefused: nobody has items here.
+        """
+        if self.items is None or party not in self.items:
+            raise RequestRefused("arm: expected a deployment of vendors, and one of them, to withdraw or offer items")
+        own = self.items[party]
+        if arm not in own:
+            raise UnknownArm(f"arm: expected one of {party}'s items, {own.start} to {own.stop - 1}, got {arm}")
 
     def _check_user(self, user: str) -> None:
         if self.users is not None and user not in self.users:

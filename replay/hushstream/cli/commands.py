@@ -64,6 +64,10 @@ class Commands(LazyGroup):
             _USERS,
             "Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights.",
         ),
+        "item": Part(
+            ("hushstream.cli.items",),
+            "Withdraw an item of a vendor, or offer one, by a public record; needs the rights of the vendor's client.",
+        ),
         "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
         "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),

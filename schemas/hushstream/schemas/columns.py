@@ -6,7 +6,7 @@ row). What is refused becomes a `Reject` and the rest goes on: nothing here rais
 
 from __future__ import annotations
 
-from hushstream.schemas.context_columns import ContextColumns, ForgetMark, PhaseEndMark, gather_contexts
+from hushstream.schemas.context_columns import ContextColumns, ForgetMark, OwnMark, PhaseEndMark, gather_contexts
 from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
 from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reject
 
@@ -18,6 +18,7 @@ __all__ = [
     "FeedbackColumns",
     "ForgetMark",
     "LogRecord",
+    "OwnMark",
     "PhaseEndMark",
     "Reject",
     "gather_contexts",

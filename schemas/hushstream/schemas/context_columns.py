@@ -50,6 +50,15 @@ class ForgetMark(NamedTuple):
     config_digest: bytes
 
 
+class OwnMark(NamedTuple):
+    """A record among contexts that one system alone knows: ``position`` rows of the columns come before it."""
+
+    position: int
+    offset: int
+    name: str
+    fields: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class ContextColumns:
     """n accepted contexts in log order; every list has n items."""
@@ -68,23 +77,27 @@ class ContextColumns:
     timestamps_ms: list[int]
     phase_ends: list[PhaseEndMark]
     forgets: list[ForgetMark]
+    own: list[OwnMark]
     rejects: list[Reject]
     """In log order."""
 
 
-def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> ContextColumns:
+def gather_contexts(
+    records: Sequence[LogRecord], dimension: int, arms: int, own: frozenset[str] = frozenset()
+) -> ContextColumns:
     """Read contexts, batches of contexts, phase ends and erasures of one partition.
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
         dimension: coordinates of a context.
         arms: number of arms; ids are 0 to arms - 1.
+        own: schemas of further records that may come.
     """
     gatherer = _ContextGatherer(dimension, arms)
-    event, batch = gatherer.event, gatherer.batch
+    event, batch, expected = gatherer.event, gatherer.batch, _CONTEXTS | own
     for offset, timestamp_ms, value in records:
         try:
-            name, fields = decode(value, _CONTEXTS)
+            name, fields = decode(value, expected)
         except CodecError as error:
             gatherer.rejects.append(Reject(offset, -1, error.reason))
             continue
@@ -94,8 +107,10 @@ def gather_contexts(records: Sequence[LogRecord], dimension: int, arms: int) -> 
             batch(offset, timestamp_ms, fields)
         elif name == "Seal":
             gatherer.end_phase(offset, timestamp_ms, fields)
-        else:
+        elif name == "Forget":
             gatherer.forget(offset, timestamp_ms, fields)
+        else:
+            gatherer.own(offset, name, fields)
     return gatherer.columns()
 
 
@@ -114,6 +129,7 @@ class _ContextGatherer:
         "_full",
         "_mask_bytes",
         "_offsets",
+        "_own",
         "_phase_ends",
         "_rows",
         "_timestamps_ms",
@@ -141,6 +157,7 @@ class _ContextGatherer:
         self._timestamps_ms: list[int] = []
         self._phase_ends: list[PhaseEndMark] = []
         self._forgets: list[ForgetMark] = []
+        self._own: list[OwnMark] = []
         self.rejects: list[Reject] = []
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -282,6 +299,9 @@ class _ContextGatherer:
         place = (len(self._event_ids), offset, fields["user"], timestamp_ms)
         self._forgets.append(ForgetMark(*place, fields["config_digest"]))
 
+    def own(self, offset: int, name: str, fields: dict[str, Any]) -> None:
+        self._own.append(OwnMark(len(self._event_ids), offset, name, fields))
+
     def columns(self) -> ContextColumns:
         contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
         contexts = contexts.astype(np.float32, copy=False)
@@ -301,6 +321,7 @@ class _ContextGatherer:
             self._timestamps_ms,
             self._phase_ends,
             self._forgets,
+            self._own,
             sorted(self.rejects),
         )
 
@@ -312,6 +333,7 @@ class _ContextGatherer:
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
         self._phase_ends = [mark._replace(position=before[mark.position]) for mark in self._phase_ends]
         self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
+        self._own = [mark._replace(position=before[mark.position]) for mark in self._own]
         kept = keep.tolist()
         for name in _ROW_LISTS:
             setattr(self, name, list(compress(getattr(self, name), kept)))

@@ -397,6 +397,14 @@ class Membership(TypedDict):
     config_digest: bytes
 
 
+class ArmChange(TypedDict):
+    """A vendor withdraws an item or offers it, a public event."""
+
+    arm: int
+    offered: bool
+    config_digest: bytes
+
+
 class Predictions(TypedDict):
     """What was predicted for the records of one batch: the journal of a home of records."""
 

@@ -1,4 +1,4 @@
-"""Frozen input logs of a P-DAP deployment: users of two vendors, bad records among theirs.
+"""Frozen input logs of a P-DAP deployment: users of two vendors, an item that comes and goes, bad records among theirs.
 
 The logs are a function of the seed alone. Log time goes on by `CLOCK_STEP_MS` an append.
 """
@@ -32,6 +32,9 @@ CONTEXTS, LEARNERS, SEED = 160, 2, 5
 FIRST = "vendor-0"
 """Whose learner is disturbed."""
 
+ITEM, OF_ANOTHER = 2, 9
+"""One that the first vendor withdraws and offers again, and one that it cannot."""
+
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
 
@@ -54,6 +57,11 @@ class FrozenVendors:
     def of(self, role: str) -> dict[TopicPartition, Log]:
         """The inputs of one role."""
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
+
+
+def change(arm: int, *, offered: bool) -> bytes:
+    """A vendor withdraws an item, or offers it."""
+    return codec.encode("ArmChange", {"arm": arm, "offered": offered, "config_digest": bytes(16)})
 
 
 def freeze(folder: Path) -> FrozenVendors:
@@ -80,12 +88,16 @@ def freeze(folder: Path) -> FrozenVendors:
         log.append(f"contexts.{FIRST}", partition, b"no record")
         fields = {"kind": "reward", "event_id": "none", "user": "nobody", "arm": 0, "reward": 1.0}
         log.append(f"clicks.{FIRST}", partition, codec.encode("Feedback", fields))
+    log.append(f"contexts.{FIRST}", 0, change(OF_ANOTHER, offered=False))
+    log.append(f"contexts.{FIRST}", 0, change(ITEM, offered=False))
     loop = PdapLoop(config, world, visits, PdapPlan(CONTEXTS, Schedule(6, 1.06)))
 
     def log_of(vendor: str) -> DirectEventLog:
         return DirectEventLog(log, driver, LEARNERS, conversation_of(system, vendor).answers)
 
     asyncio.run(loop.run(log_of))
+    log.append(f"contexts.{FIRST}", LEARNERS - 1, change(ITEM, offered=True))
+    driver.pump()
     for place, records in log.partitions():
         frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]
     return frozen

@@ -56,6 +56,15 @@ def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
     assert not any(check.changed for check in stream.verify.values())
 
 
+def test_a_vendor_whose_items_are_all_reserved_shows_none_and_would_earn_nothing_alone():
+    vendors = [{"name": "here", "arms": 10}, {"name": "later", "arms": 10, "reserved": 10}, {"name": "too", "arms": 10}]
+    found = run_with(options_of("pdap", {**OPTIONS, "contexts": 400, "config": {"vendors": vendors}}))
+    here, later, too = found.vendors
+    assert (later.received, later.alone) == (0, 0.0)
+    assert later.sent == later.visits > 0
+    assert min(here.received, too.received, here.alone, too.alone) > 0
+
+
 def test_a_world_without_vendors_is_refused_with_who_plays_it():
     with pytest.raises(HushstreamError, match="expected a world of vendors, got 'colin'; 'colin' is played by"):
         run_with(options_of("pdap", {"dataset": "colin"}))

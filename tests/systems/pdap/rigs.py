@@ -103,6 +103,10 @@ class VendorLearnerRig(Rig):
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put(f"contexts.{self.vendor}", codec.encode("Seal", fields), self.partition)
 
+    def change(self, arm: int, *, offered: bool, **changes: Any) -> int:
+        fields = {"arm": arm, "offered": offered, "config_digest": bytes(16), **changes}
+        return self.put(f"contexts.{self.vendor}", codec.encode("ArmChange", fields), self.partition)
+
     def model(self, value: bytes) -> int:
         return self.put("models", value)
 
@@ -159,6 +163,10 @@ class BlockCounterRig(Rig):
         topic = of_party("outcomes", self.vendor)
         return [self.put(topic, codec.encode("Seal", {**fields, "origin": one})) for one in origins][-1]
 
+    def change(self, arm: int, *, offered: bool) -> int:
+        fields = {"arm": arm, "offered": offered, "config_digest": self.system.digest}
+        return self.put(of_party("outcomes", self.vendor), codec.encode("ArmChange", fields))
+
     def released(self, seen: Seen | None = None) -> list[dict[str, Any]]:
         return (seen or self.seen).records("releases", "BlockRelease")
 
@@ -178,6 +186,10 @@ class TicketAggregatorRig(Rig):
 
     def fresh(self) -> PdapAggregatorMachine:
         return PdapAggregatorMachine(self.system, 0)
+
+    def change(self, arm: int, *, offered: bool) -> Seen:
+        fields = {"arm": arm, "offered": offered, "config_digest": self.system.digest}
+        return self.give([codec.encode("ArmChange", fields)])
 
     def give(self, values: Iterable[bytes]) -> Seen:
         for value in values:

@@ -10,8 +10,9 @@ import pytest
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.cells import ROOT
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.errors import LastArm, PdapError
 from hushstream.systems.pdap.outcomes import Release
+from hushstream.systems.pdap.pool import FLOOR
 
 EMPTY = np.zeros(0, dtype=np.int64)
 
@@ -78,16 +79,46 @@ def test_noise_from_far_out_moves_a_belief_no_further_than_its_slope_allows(pdap
 def test_a_withdrawn_arm_has_no_ticket_from_the_next_version_on_and_comes_back(pdap):
     aggregate = Aggregate(pdap.config(arms=5))
     before = set(aggregate.publish().tickets[0].tolist())
-    aggregate.withdraw(frozenset(before - {min(before)}))
-    assert set(aggregate.publish().tickets[0].tolist()) == {min(before)}
-    aggregate.withdraw(frozenset())
+    first, others = min(before), set(range(10)) - {min(before)}
+    assert all(aggregate.change(arm, offered=False) for arm in others)
+    assert set(aggregate.publish().tickets[0].tolist()) == {first}
+    assert not aggregate.change(first, offered=True), "it is offered already"
+    with pytest.raises(LastArm, match="got the last"):
+        aggregate.change(first, offered=False)
+    assert all(aggregate.change(arm, offered=True) for arm in others)
     assert set(aggregate.publish().tickets[0].tolist()) == before
 
 
-@pytest.mark.parametrize("arms", [frozenset({20}), frozenset({-1}), frozenset(range(20))])
-def test_withdrawing_what_is_not_there_or_everything_is_refused(pdap, arms):
-    with pytest.raises(PdapError, match="arms: expected"):
-        Aggregate(pdap.config()).withdraw(arms)
+def test_what_was_released_of_a_withdrawn_arm_is_known_when_it_is_offered_again(pdap):
+    aggregate = Aggregate(pdap.config(arms=5, epsilon=20.0))
+    aggregate.fold(release([ROOT], [4], [200], [190], 200))
+    aggregate.change(4, offered=False)
+    assert 4 not in aggregate.publish().tickets
+    aggregate.fold(release([ROOT], [4], [100], [95], 100))
+    aggregate.change(4, offered=True)
+    assert (aggregate.publish().tickets == 4).sum() > 200
+
+
+def test_a_reserved_arm_is_tried_once_it_is_offered_however_small_the_pool_is(pdap):
+    config = pdap.config(arms=5)
+    held = replace(config, vendors=tuple(replace(vendor, arms=100, reserved=2) for vendor in config.vendors))
+    aggregate = Aggregate(held)
+    assert held.reserved == {98, 99, 198, 199}
+    assert not set(aggregate.pool.tolist()) & held.reserved
+    assert len(aggregate.pool) == FLOOR
+    before = aggregate.pool.tolist()
+    assert aggregate.change(199, offered=True)
+    assert aggregate.pool.tolist() == [*before, 199]
+    # Nothing was released of any arm, so all of the pool have tickets in turn.
+    assert 199 in aggregate.publish().tickets
+    aggregate.change(199, offered=False)
+    assert aggregate.pool.tolist() == before
+
+
+@pytest.mark.parametrize("arm", [20, -1])
+def test_an_arm_that_is_not_there_is_no_change(pdap, arm):
+    with pytest.raises(PdapError, match="arm: expected one from 0 to 19"):
+        Aggregate(pdap.config()).change(arm, offered=False)
 
 
 def test_a_block_of_a_cell_beyond_the_grid_is_refused(pdap):

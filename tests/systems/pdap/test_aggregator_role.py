@@ -35,6 +35,32 @@ def test_each_release_that_a_count_closed_gives_a_version(shops, rig):
     assert [record["observations"] for record in seen.journals] == [100, 200, 300]
 
 
+def test_a_change_of_the_catalogue_gives_a_version_at_once_and_only_if_it_changes_something(shops, rig):
+    rig.give(counted(shops, rig.system))
+    shown = [set(parse_model(rig.change(arm, offered=False).journals[0], 7).tickets.ravel().tolist()) for arm in (6, 2)]
+    assert all(not tickets & gone for tickets, gone in zip(shown, ({6}, {2, 6}), strict=True))
+    again = rig.change(2, offered=False)
+    assert (again.journals, again.counts["arm_changed"]) == ([], 1)
+    served = Serving(rig.system.config.grid, seeded_key(1, "edge"))
+    served.apply(Aggregate(rig.system.config).publish())
+    for record in rig.change(2, offered=True).journals and rig.seen.journals:
+        served.apply(parse_model(record, 7))
+    tickets = set(np.frombuffer(served.dump()["tickets"], "<i4").tolist())
+    assert 2 in tickets, "all seven are in the pool"
+    assert 6 not in tickets
+    fresh = rig.fresh()
+    rig.replayed(fresh)
+    assert fresh.snapshot() == rig.machine.snapshot()
+
+
+def test_a_change_that_cannot_be_is_a_dead_letter_and_gives_no_version(rig):
+    for arm in range(6):
+        rig.change(arm, offered=False)
+    for arm, reason in ((6, "last_arm"), (7, "unknown_arm"), (-1, "unknown_arm")):
+        seen = rig.change(arm, offered=False)
+        assert (seen.reasons, seen.journals) == ([reason], [])
+
+
 def test_whoever_applies_all_versions_has_the_model_that_follows_from_all_releases(shops, rig):
     values = counted(shops, rig.system)
     expected, served = Aggregate(rig.system.config), Serving(rig.system.config.grid, seeded_key(1, "edge"))

@@ -44,6 +44,51 @@ def test_a_window_closes_when_so_many_outcomes_are_in_and_takes_whole_records(sh
     assert (record["window"], record["outcomes"], record["taken"]) == (1, 16, 60)
 
 
+def test_log_time_closes_a_window_and_ticks_carry_it_on(shops):
+    rig = shops.BlockCounterRig(shops.make_system(release={"seconds": 60.0}))
+    assert rig.machine.tick(10**9) is None, "nothing is in the window"
+    rig.outcomes(0, shops.some_rewards(1, 9))
+    rig.fold()
+    tick = rig.machine.tick(60_000)
+    assert (tick.topic, tick.partition) == ("outcomes", 0)
+    assert rig.machine.tick(59_999) is None
+    rig.wait(59.999)
+    rig.put(tick.topic, tick.value)
+    assert not rig.fold().journals
+    rig.wait(0.001)
+    for _ in range(3):
+        rig.put(tick.topic, tick.value)
+    seen = rig.fold()
+    assert [(record["closed_by"], record["outcomes"]) for record in seen.journals] == [("count", 9)]
+    assert [fields["closed_by"] for fields in rig.released(seen)] == ["count"]
+    assert rig.machine.tick(10**9) is None
+    # The clock of the next window begins with its own first outcome.
+    rig.wait(3600.0)
+    rig.outcomes(9, shops.some_rewards(2, 1))
+    assert not rig.fold().journals
+
+
+def test_without_a_time_limit_log_time_closes_nothing(shops, rig):
+    rig.outcomes(0, shops.some_rewards(1, 9))
+    rig.fold()
+    assert rig.machine.tick(10**9) is None
+    rig.wait(10**6)
+    rig.put("outcomes", codec.encode("Tick", {"config_digest": rig.system.digest}))
+    assert not rig.fold().journals
+
+
+def test_what_else_closes_a_window_moves_no_total(shops, rig):
+    for phase in range(5):
+        rig.outcomes(7 * phase, shops.some_rewards(phase, 7))
+        rig.end_phase(phase)
+    rig.outcomes(35, shops.some_rewards(9, 5))
+    assert [record["closed_by"] for record in rig.fold().journals] == ["seal"] * 5 + ["count"]
+    rig.outcomes(40, shops.some_rewards(9, 19))
+    assert not rig.fold().journals, "the next total is 60"
+    rig.outcomes(59, shops.some_rewards(9, 1))
+    assert [record["taken"] for record in rig.fold().journals] == [60]
+
+
 def test_a_phase_end_of_all_learners_closes_a_window_and_is_passed_on_behind_its_release(shops):
     rig = shops.BlockCounterRig(shops.make_system(partitions={"learner": 2}))
     rig.outcomes(0, shops.some_rewards(1, 9))
@@ -56,6 +101,42 @@ def test_a_phase_end_of_all_learners_closes_a_window_and_is_passed_on_behind_its
     kinds = [codec.decode(output.value)[0] for output in seen.releases("releases")]
     assert kinds == ["BlockRelease", "Seal"]
     assert seen.records("releases", "Seal")[0]["origin"] == 0
+
+
+def test_a_change_of_the_catalogue_closes_the_window_and_is_passed_on_behind_its_release(shops, rig):
+    rig.outcomes(0, shops.some_rewards(1, 30))
+    rig.change(5, offered=False)
+    seen = rig.fold()
+    assert [(record["closed_by"], record["outcomes"]) for record in seen.journals] == [("count", 30)]
+    kinds = [codec.decode(output.value)[0] for output in seen.releases("releases")]
+    assert kinds == ["BlockRelease", "ArmChange"]
+    assert seen.counts["arm_changed"] == 1
+    # What was shown before enters its block; the arm's outcomes are those of any other arm.
+    rig.outcomes(30, [(0, 5, 1)] * 9)
+    rig.change(5, offered=True)
+    (later,) = rig.released(rig.fold())
+    blocks = shops.blocks_of(later)
+    assert int(blocks.counts[blocks.arms == 5].sum()) >= 9
+
+
+@pytest.mark.parametrize(("vendor", "arm", "reason"), [("", 7, "unknown_arm"), ("two", 0, "arm_of_another_vendor")])
+def test_a_change_that_cannot_be_closes_nothing(shops, vendor, arm, reason):
+    placement = "home" if vendor else "serving"
+    rig = shops.BlockCounterRig(shops.make_system(release={"placement": placement}), vendor=vendor)
+    rig.change(arm, offered=False)
+    seen = rig.fold()
+    assert (seen.reasons, seen.journals) == ([reason], [])
+
+
+def test_where_nothing_may_be_released_a_change_is_passed_on_all_the_same(shops):
+    rig = shops.BlockCounterRig(shops.make_system())
+    rig.outcomes(0, shops.some_rewards(1, 60))
+    rig.fold()
+    rig.machine.distrust(b"\x05" * 16, True)
+    rig.change(5, offered=False)
+    seen = rig.fold()
+    assert seen.counts["release_withheld"] == 1
+    assert [codec.decode(output.value)[0] for output in seen.releases("releases")] == ["ArmChange"]
 
 
 def test_every_outcome_is_in_one_block_or_waits(shops, rig):
@@ -110,12 +191,13 @@ def test_a_reward_moves_sums_and_nothing_else(shops):
     """Everything but sums, and what is keyed by them, is the same for any rewards: the rule that the proof rests on."""
     rows = shops.some_rewards(4, 200)
     # So few outcomes of an arm come in a window that a rule which looked at rewards would form other blocks.
-    system = shops.make_system(release={"kappa": 9.0})
+    system = shops.make_system(release={"kappa": 9.0, "seconds": 1.0})
     rigs = [shops.BlockCounterRig(system, shops.SECRET) for _ in range(2)]
     for flip, rig in enumerate(rigs):
         for first in range(0, 200, 20):
             some = [(cell, arm, abs(reward - flip)) for cell, arm, reward in rows[first : first + 20]]
             rig.outcomes(first, some)
+            rig.wait(3.0)
         rig.fold()
     ours, theirs = (rig.released() for rig in rigs)
     assert len(ours) == len(theirs) >= 3
@@ -257,8 +339,10 @@ def script(shops, rig, seed):
             rig.outcomes(max(0, first - 3), shops.some_rewards(seed + number, 3))
         elif way == 7:
             rig.end_phase(number)
+            rig.change(int(draw.integers(-1, 8)), offered=bool(draw.integers(2)))
         else:
             rig.put("outcomes", b"no record")
+        rig.wait(float(draw.choice([0.0, 0.2])))
 
 
 def pieces(rig, sizes):
@@ -297,7 +381,8 @@ def test_where_a_batch_was_cut_changes_no_byte(shops, seed, sizes):
 @CASES
 @given(seed=st.integers(0, 10**6))
 def test_restored_after_every_record_it_goes_on_byte_for_byte(shops, seed):
-    straight, broken = shops.BlockCounterRig(), shops.BlockCounterRig()
+    system = shops.make_system(release={"seconds": 0.5})
+    straight, broken = shops.BlockCounterRig(system), shops.BlockCounterRig(system)
     for rig in (straight, broken):
         script(shops, rig, seed)
     straight.fold()
@@ -315,7 +400,7 @@ def test_restored_after_every_record_it_goes_on_byte_for_byte(shops, seed):
 @CASES
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 12))
 def test_its_journal_replayed_gives_the_same_outputs_also_from_within_a_window(shops, seed, cut):
-    rig = shops.BlockCounterRig()
+    rig = shops.BlockCounterRig(shops.make_system(release={"seconds": 0.5}))
     script(shops, rig, seed)
     rig.end_phase(99)
     first, *rest = list(pieces(rig, [cut, 100]))

@@ -191,6 +191,43 @@ def test_no_record_beyond_the_edge_names_a_user_an_event_or_a_context(shops):
             assert secret not in output.value, output.topic
 
 
+def names_of(rig):
+    return b"".join(fields["names"] for fields in rig.seen.records("outcomes", "Outcomes"))
+
+
+def test_an_outcome_that_a_new_journal_sends_again_has_its_name_and_counts_once(shops):
+    """A lost journal whose loss was accepted: all that its logs hold is decided and sent anew."""
+    lives = [shops.VendorLearnerRig(key=shops.SECRET, nonce=bytes([life]) * 32) for life in (1, 2)]
+    assert lives[0].machine.chain.genesis_nonce != lives[1].machine.chain.genesis_nonce
+    counter = shops.BlockCounterRig(lives[0].system)
+    for rig in lives:
+        for number in range(8):
+            rig.interact(f"e{number}")
+        rig.end_phase()
+        rig.fold()
+        for output in rig.seen.releases("outcomes"):
+            counter.put("outcomes", output.value)
+    assert names_of(lives[0]) == names_of(lives[1])
+    assert counter.fold().counts["repeated_rewards"] == 8
+    assert counter.machine.counter.taken == 8
+
+
+def test_names_of_outcomes_differ_by_user_event_vendor_key_and_deployment(shops):
+    systems = shops.make_system(), shops.make_system(deployment="another")
+    rigs = [
+        shops.VendorLearnerRig(systems[0]),
+        shops.VendorLearnerRig(systems[0], vendor="two"),
+        shops.VendorLearnerRig(systems[0], key=shops.SECRET),
+        shops.VendorLearnerRig(systems[1]),
+    ]
+    one = rigs[0].machine
+    names = [rig.machine.outcome_name("ann", "e") for rig in rigs]
+    # Ids are joined by their lengths: no two pairs of user and event share a name.
+    names += [one.outcome_name(*pair) for pair in (("ann", "f"), ("bob", "e"), ("an", "ne"), ("anne", ""))]
+    assert len(set(names)) == len(names) == 8
+    assert all(len(name) == 16 and name != one.forward_name("e") for name in names)
+
+
 @pytest.mark.parametrize(("placement", "origins"), [("home", (0, 1)), ("serving", (2, 3))])
 def test_outcomes_and_phase_ends_go_to_the_one_counter_or_to_that_of_their_home_alone(shops, placement, origins):
     system = shops.make_system(release={"placement": placement}, partitions={"learner": 2})
@@ -232,6 +269,39 @@ def test_a_forward_tells_the_serving_vendor_the_cell_and_the_ticket(shops, rig):
     assert len(names) == len(abroad)
 
 
+# Changes of the catalogue.
+
+
+def test_a_vendor_changes_its_own_items_and_the_record_is_passed_on_to_the_counter(shops, rig):
+    rig.change(2, offered=False)
+    rig.change(0, offered=True, config_digest=rig.system.digest)
+    seen = rig.fold()
+    sent = seen.records("outcomes", "ArmChange")
+    assert [(fields["arm"], fields["offered"], fields["config_digest"]) for fields in sent] == [
+        (2, False, rig.system.digest),
+        (0, True, rig.system.digest),
+    ]
+    assert seen.counts["arm_changed"] == 2
+    fresh = rig.fresh()
+    assert [step.releases for step in rig.replayed(fresh).steps] == [step.releases for step in rig.seen.steps]
+
+
+@pytest.mark.parametrize(
+    ("arm", "fields", "reason"),
+    [
+        (3, {}, "arm_of_another_vendor"),
+        (7, {}, "unknown_arm"),
+        (-1, {}, "unknown_arm"),
+        (0, {"config_digest": b"\x01" * 16}, "other_configuration"),
+    ],
+)
+def test_a_change_of_what_is_not_ones_own_is_a_dead_letter(rig, arm, fields, reason):
+    rig.change(arm, offered=False, **fields)
+    seen = rig.fold()
+    assert seen.reasons == [reason]
+    assert not seen.releases("outcomes")
+
+
 def test_a_user_who_is_forgotten_leaves_no_open_outcome(rig):
     rig.interact("one", user="ann")
     rig.interact("two", user="bob")
@@ -260,6 +330,7 @@ def script(shops, rig, seed):
             rig.reward(event, arm, float(draw.choice([0.0, 1.0, 0.5])))
         elif way == 6:
             rig.end_phase(number)
+            rig.change(int(draw.integers(-1, 8)), offered=bool(draw.integers(2)))
         elif way == 7:
             rig.model(next(values, b"no model"))
         else:

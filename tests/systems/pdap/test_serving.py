@@ -130,6 +130,19 @@ def test_where_no_ticket_is_of_an_eligible_arm_all_of_them_are_as_likely(served)
     assert {one.propensity for one in found} == {128}
 
 
+def test_an_eligible_arm_without_tickets_in_the_cell_is_one_that_others_show_if_there_is_one(served):
+    """So one that was withdrawn, which has no ticket anywhere, is not drawn because it is named among others."""
+    tickets = np.frombuffer(served.serving.dump()["tickets"], "<i4").reshape(-1, 256)
+    path = int(served.config.grid.paths(np.full((1, 2), 0.5))[0])
+    row = served.serving.rows(np.full((1, 2), 0.5))[0]
+    elsewhere = sorted(set(tickets.ravel().tolist()) - set(tickets[row].tolist()))
+    nowhere = sorted(set(range(served.config.arms)) - set(tickets.ravel().tolist()))
+    eligible = np.zeros(served.config.arms, dtype=np.bool_)
+    eligible[[elsewhere[0], nowhere[0]]] = True
+    found = [served.serving.one(path, b"u", b"%d" % event, eligible) for event in range(50)]
+    assert {(one.arm, one.propensity) for one in found} == {(elsewhere[0], 256)}
+
+
 def test_a_packed_model_answers_as_the_one_that_was_packed(served):
     fresh = Serving(served.config.grid, seeded_key(3, "counter"))
     fresh.load(served.serving.dump())

@@ -27,6 +27,7 @@ from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import VendorConfig
 from hushstream.systems.pdap.contents import TRUSTED, ZONES, pdap_contents
 from hushstream.systems.pdap.counter import pending
+from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.system import KIND, declare
 
 SEEDS = (1, 2, 3)
@@ -55,6 +56,9 @@ def played(shops, placement, content, seed):
         driver.pump()
 
     for number in range(60):
+        if number in (25, 45):
+            change = {"arm": 6, "offered": number == 45, "config_digest": bytes(16)}
+            put("contexts", "ArmChange", vendor="two", **change)
         event, arm = f"e{number}", number % 7
         at, only = np.array([number / 60, 0.4], "<f4").tobytes(), bytes([1 << arm])
         put("contexts", "Context", event_id=event, user=f"u{number % 9}", line="one", context=at, eligible=only)
@@ -106,10 +110,59 @@ def test_under_one_key_a_reward_moves_sums_and_keyed_digests_alone(shops, placem
     assert moved["models"] <= {"head", "chain", "digest", "tickets", "changed"}
 
 
+@pytest.mark.parametrize("placement", ["serving", "home"])
+def test_a_withdrawn_arm_is_shown_by_nobody_and_what_was_shown_before_counts(shops, placement):
+    system = declare(shops.make_system(release={"placement": placement}))
+    clock = iter(range(10**12, 10**13, 10))
+    log = MemoryLog(lambda: next(clock))
+    machines = all_machines(system, KeySource(seed=1))
+    driver = DirectDriver(log, machines, NONCE)
+
+    def put(topic, schema, **fields):
+        log.append(topic, 0, codec.encode(schema, fields))
+        driver.pump()
+
+    def decided(name, count):
+        for number in range(count):
+            at = np.array([number / count, 0.4], "<f4").tobytes()
+            put("contexts.one", "Context", event_id=f"{name}{number}", user="ann", line="one", context=at)
+        answers = [codec.decode(record.value)[1] for record in log.slice("decisions.one", 0, 1).records]
+        found = {
+            event: arm
+            for fields in answers
+            for event, arm in zip(fields["event_ids"], np.frombuffer(fields["arms"], "<i4").tolist(), strict=True)
+        }
+        return {event: arm for event, arm in found.items() if event.startswith(name)}
+
+    before = decided("before", 60)
+    gone = before["before7"]
+    home = "one" if gone < 3 else "two"
+    put(f"contexts.{home}", "ArmChange", arm=gone, offered=False, config_digest=bytes(16))
+    # Of what was decided before this was on screen.
+    put("clicks.one", "Feedback", kind="shown", event_id="before7", user="ann", arm=gone, reward=0.0)
+    assert gone not in decided("after", 200).values()
+    put("contexts.one", "Seal", phase=0, origin=-1, config_digest=bytes(16), after_click=0)
+    counters = [machine for machine in machines if isinstance(machine, BlockCounterMachine)]
+    assert sum(machine.counter.taken for machine in counters) == 1
+    put(f"contexts.{home}", "ArmChange", arm=gone, offered=True, config_digest=bytes(16))
+    assert gone in decided("again", 200).values()
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 0, found
+
+
 def test_what_such_a_deployment_leaves_follows_from_its_logs(shops):
     system, log = played(shops, "home", 1, 1)
     found = verify(LogCopy.of(log), system, KeySource(seed=1))
     assert found.exit_code == 0, found
+
+
+def test_what_is_published_in_anothers_name_is_found_by_whoever_verifies_all(shops):
+    system, log = played(shops, "home", 1, 1)
+    forged = {"arm": 0, "offered": False, "config_digest": system.digest}
+    log.append("releases", 0, codec.encode("ArmChange", forged))
+    found = verify(LogCopy.of(log), system, KeySource(seed=1))
+    assert found.exit_code == 1
+    assert ("releases", "no journal record explains it") in {(one.topic, one.reason) for one in found.findings}
 
 
 def test_a_vendor_checks_its_own_work_and_says_nothing_of_what_others_sent_to_the_counter(shops):
@@ -120,11 +173,10 @@ def test_a_vendor_checks_its_own_work_and_says_nothing_of_what_others_sent_to_th
         assert found.exit_code == 0, found
         assert {finding.topic for finding in found.findings} == {"outcomes"}
         assert {finding.status for finding in found.findings} == {Status.UNCHECKABLE}
-        # What the first vendor sent is missing; the other has sent nothing but the ends of phases.
-        phase_ends = [
-            record for record in logs.part(("outcomes", 0)).records if codec.decode(record.value)[0] == "Seal"
-        ]
-        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(phase_ends), phase_ends)})
+        # What the first vendor sent is missing; the other has sent ends of phases and changes of its items alone.
+        sent = logs.part(("outcomes", 0)).records
+        left = [record for record in sent if codec.decode(record.value)[0] != "Outcomes"]
+        cut = replace(logs, parts={**logs.parts, ("outcomes", 0): PartitionCopy(0, len(left), left)})
         assert verify(cut, system, KeySource(seed=1), [f"learner.{vendor}"]).exit_code == changed
 
 

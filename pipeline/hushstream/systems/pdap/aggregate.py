@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hushstream.systems.pdap.blocks import Blocks
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.errors import LastArm, PdapError
 from hushstream.systems.pdap.estimate import Beliefs, Observed, believe, precisions
 from hushstream.systems.pdap.noise import block_variances
 from hushstream.systems.pdap.outcomes import Release
@@ -74,23 +74,29 @@ class Aggregate:
         self._variances = np.array(block_variances(config))
         order = permutation(config.arms, pdap_digest(config))
         self._order = order if arms is None else order[np.isin(order, arms)]
-        self._withdrawn: frozenset[int] = frozenset()
+        self._reserved = config.reserved
+        self._withdrawn = config.reserved
         self._observed = Observed.none()
         self._rewards, self._counted = 0, 0
         self._version = -1
         self._digests: list[bytes] = []
 
-    def withdraw(self, arms: frozenset[int]) -> None:
-        """Say which arms may not be shown from the next version on; a public fact. It replaces what was said before.
+    def change(self, arm: int, *, offered: bool) -> bool:
+        """An arm is offered, or withdrawn, from the next version on; a public fact. Whether it was not so before.
+
+        What was released of a withdrawn arm is kept, and so is what comes of it later.
 
         Raises:
-            PdapError: an unknown arm, or none would be left.
+            PdapError: an unknown arm.
+            LastArm: none would be left.
         """
-        if any(not 0 <= arm < self._config.arms for arm in arms):
-            raise PdapError(f"arms: expected numbers from 0 to {self._config.arms - 1}, got another")
-        if not set(self._order.tolist()) - arms:
-            raise PdapError("arms: expected one at least that may be shown, got none")
-        self._withdrawn = arms
+        if not 0 <= arm < self._config.arms:
+            raise PdapError(f"arm: expected one from 0 to {self._config.arms - 1}, got {arm}")
+        withdrawn = self._withdrawn - {arm} if offered else self._withdrawn | {arm}
+        if withdrawn.issuperset(self._order.tolist()):
+            raise LastArm("arm: expected one that is not the last, got the last")
+        changed, self._withdrawn = withdrawn != self._withdrawn, withdrawn
+        return changed
 
     def fold(self, release: Release) -> None:
         """Take what a window published.
@@ -135,12 +141,20 @@ class Aggregate:
 
     @property
     def pool(self) -> Int64:
-        """The arms that may be shown now."""
+        """The arms that may be shown now.
+
+        A reserved arm that was offered is one of them from then on, as its place in the order might never be reached;
+        one that was withdrawn and is offered again has the place that it had.
+        """
         allowed = self._order
         if self._withdrawn:
             allowed = allowed[~np.isin(allowed, list(self._withdrawn))]
         least = self._config.release.kappa / max(self._config.level_epsilons)
-        return allowed[: pool_size(len(allowed), self.decisions, least)]
+        if not self._reserved:
+            return allowed[: pool_size(len(allowed), self.decisions, least)]
+        late = np.isin(allowed, list(self._reserved))
+        first = allowed[~late]
+        return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[late]])
 
     def beliefs(self) -> Beliefs:
         """What is believed of the pool in every open cell."""

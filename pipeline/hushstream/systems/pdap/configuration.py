@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, canonical_form
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, canonical_form, later
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
@@ -24,6 +25,7 @@ from hushstream.engine.values import (
     positive,
     require,
     require_deployment_name,
+    seconds,
     whole,
 )
 from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
@@ -44,18 +46,22 @@ class VendorConfig:
 
     Attributes:
         name: of the vendor; it stands in topic names.
-        arms: items that it may ever show; one that it has not yet, or no more, is withdrawn.
+        arms: items that it may ever show, reserved ones included.
+        reserved: the last so many of them are shown only once the vendor offers them, by a record in the log
+            (`hushstream.client.Client.offer`).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     name: str
     arms: int
+    reserved: int = later(0)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.name)
         whole("vendors.arms", self.arms, 1, LARGEST_ARMS)
+        whole("vendors.reserved", self.reserved, 0, self.arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class BlockConfig:
         reward_levels: R; a reward is a whole number from 0 to R, 1 for clicks.
         first_window: n0; the first window closes at so many outcomes.
         window_ratio: each window closes at so many times the outcomes of the one before.
+        seconds: a window closes so much log time after its first outcome, too; null for never.
         events_per_person: c, events of one person that are priced together.
         horizon: most outcomes that a counter ever takes; beyond it they are refused.
     """
@@ -115,6 +122,7 @@ class BlockConfig:
     reward_levels: int = 1
     first_window: int = 500
     window_ratio: float = 1.5
+    seconds: float | None = later(None)
     events_per_person: int = 100
     horizon: int = 1 << 40
 
@@ -131,6 +139,8 @@ class BlockConfig:
         whole("release.first_window", self.first_window, 1, 1 << 40)
         ratio = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
         object.__setattr__(self, "window_ratio", ratio)
+        if self.seconds is not None:
+            object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
         whole("release.events_per_person", self.events_per_person, 1, LARGEST_LIFE)
         whole("release.horizon", self.horizon, 1, 1 << 40)
 
@@ -225,6 +235,8 @@ class PdapConfig:
         require(bool(names), "vendors", "at least one", names)
         require(len(set(names)) == len(names), "vendors", "names that differ", names)
         require(self.arms <= LARGEST_ARMS, "vendors", f"at most {LARGEST_ARMS} arms in all", self.arms)
+        held = len(self.reserved)
+        require(held < self.arms, "vendors.reserved", "an arm at least that is not reserved", f"{held} of {self.arms}")
         whole("dimension", self.dimension, 1, 10)
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
@@ -248,6 +260,18 @@ class PdapConfig:
     def owners(self) -> NDArray[np.int64]:
         """The vendor of each arm, int64 (arms,)."""
         return np.repeat(np.arange(len(self.vendors)), [vendor.arms for vendor in self.vendors])
+
+    @property
+    def items(self) -> Mapping[str, range]:
+        """The arms of each vendor, by its name."""
+        ends = np.cumsum([vendor.arms for vendor in self.vendors]).tolist()
+        return {vendor.name: range(end - vendor.arms, end) for vendor, end in zip(self.vendors, ends, strict=True)}
+
+    @property
+    def reserved(self) -> frozenset[int]:
+        """Arms that are shown only once they are offered."""
+        items = self.items
+        return frozenset(arm for vendor in self.vendors for arm in items[vendor.name][vendor.arms - vendor.reserved :])
 
     def item(self, arm: int) -> tuple[str, int]:
         """Whose arm it is, and its number among that vendor's items."""

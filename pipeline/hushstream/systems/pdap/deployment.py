@@ -27,6 +27,7 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
@@ -103,6 +104,7 @@ class PdapSystem:
             refusal=PdapRefusal.CONTEXT_OUTSIDE,
             expected="numbers from 0 to 1",
             tracks=self.homes,
+            items=self.config.items,
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (release.reward_levels)",
         )
@@ -124,6 +126,12 @@ class PdapSystem:
         """A topic of the counter that takes a vendor's outcomes."""
         return of_party(name, vendor if self.config.release.placement == "home" else "")
 
+    def bad_change(self, arm: int, home: int | None) -> str | None:
+        """Why a vendor (None: one that is not known) cannot withdraw or offer an arm; None where it can."""
+        if not 0 <= arm < self.config.arms:
+            return Reason.UNKNOWN_ARM
+        return None if home in (None, self.owners[arm]) else PdapRefusal.ARM_OF_ANOTHER_VENDOR
+
     @property
     def origins(self) -> int:
         """How many learner partitions end a phase for a counter: of all vendors, or of its own."""
@@ -137,6 +145,12 @@ class PdapSystem:
     def settle_ms(self) -> int:
         """How long a decision waits for its reward."""
         return max(1, math.ceil(self.config.feedback.attribution_window_seconds * 1000))
+
+    @cached_property
+    def open_ms(self) -> int | None:
+        """For how much log time a window stays open after its first outcome; None where log time closes none."""
+        seconds = self.config.release.seconds
+        return None if seconds is None else max(1, math.ceil(seconds * 1000))
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""

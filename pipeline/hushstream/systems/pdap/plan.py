@@ -19,10 +19,10 @@ class Plan:
     Attributes:
         outcomes: decisions in the life of the deployment, of all vendors.
         least: outcomes of the smallest block at the root.
-        windows: how many close.
+        windows: how many close at a total.
         first_model: outcomes after which the first window closes.
         pool: arms that may be shown at the end.
-        arms: that there are.
+        arms: that are offered from the beginning.
         noise_outcomes: outcomes of a block whose noise is as large as the rewards' own scatter.
         warnings: what speaks against it, in plain words.
     """
@@ -56,16 +56,17 @@ def plan(config: PdapConfig, outcomes: int) -> Plan:
     windows = config.schedule.windows(share)
     # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
     noise = block_variances(config)[0] / config.estimate.reward_variance
-    size = pool_size(config.arms, outcomes, release.kappa / max(config.level_epsilons))
+    arms = config.arms - len(config.reserved)
+    size = pool_size(arms, outcomes, release.kappa / max(config.level_epsilons))
     return Plan(
         outcomes,
         least,
         windows,
         release.schedule.closes_at(0),
         size,
-        config.arms,
+        arms,
         noise,
-        tuple(_warnings(config, share, least, windows, size)),
+        tuple(_warnings(config, share, least, windows, arms - size, arms)),
     )
 
 
@@ -74,7 +75,7 @@ def notes(config: PdapConfig) -> tuple[str, ...]:
     return plan(config, config.release.horizon * config.counters).warnings
 
 
-def _warnings(config: PdapConfig, share: int, least: int, windows: int, size: int) -> list[str]:
+def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: int, arms: int) -> list[str]:
     found = []
     if share < least or not windows:
         found.append(
@@ -86,8 +87,8 @@ def _warnings(config: PdapConfig, share: int, least: int, windows: int, size: in
             f"hardly any block will be released: {FLOOR} arms are tried from the start, which needs"
             f" {FLOOR * least:,} outcomes a counter, and it takes {share:,}"
         )
-    if size < _ARMS_TOLD_APART * config.arms:
-        found.append(f"{config.arms - size:,} of {config.arms:,} arms will never be shown")
+    if arms - hidden < _ARMS_TOLD_APART * arms:
+        found.append(f"{hidden:,} of {arms:,} arms will never be shown")
     if len(config.vendors) == 1:
         found.append("one vendor has nobody to share with: a counter of its own needs no noise")
     return found

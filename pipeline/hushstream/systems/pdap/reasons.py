@@ -8,6 +8,10 @@ BEYOND_HORIZON = "beyond_horizon"
 """An outcome that came when its counter had taken all that it ever takes: a public count."""
 
 
+ARM_CHANGED = "arm_changed"
+"""A vendor withdrew an arm, or offered it: public."""
+
+
 class PdapRefusal(StrEnum):
     """Why a role sent a record to the dead letters."""
 
@@ -16,3 +20,7 @@ class PdapRefusal(StrEnum):
     REWARD_OFF_LEVELS = "reward_off_levels"
     MALFORMED_OUTCOMES = "malformed_outcomes"
     OTHER_COUNTER = "other_counter"
+    ARM_OF_ANOTHER_VENDOR = "arm_of_another_vendor"
+    """A change of an item by a vendor whose it is not."""
+    LAST_ARM = "last_arm"
+    """A withdrawal after which no vendor would have anything to show."""

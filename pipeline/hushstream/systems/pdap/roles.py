@@ -13,7 +13,7 @@ from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
-from hushstream.systems.pdap.reasons import BEYOND_HORIZON, PdapRefusal
+from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
 from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE
 
@@ -53,7 +53,7 @@ LEARNER = Role(
     gauges=_learner_gauges,
     reasons=tuple(PdapRefusal),
     private_work=True,
-    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES, ARM_CHANGED: "slot-public"},
     each=True,
 )
 
@@ -71,7 +71,7 @@ COUNTER = Role(
     scope_classes=("reward",),
     reasons=tuple(PdapRefusal),
     private_work=False,
-    outcomes={**OUTCOMES, BEYOND_HORIZON: "slot-public"},
+    outcomes={**OUTCOMES, ARM_CHANGED: "slot-public", BEYOND_HORIZON: "slot-public"},
     proof=overlaps,
 )
 
@@ -85,8 +85,9 @@ AGGREGATOR = Role(
     homes="tracks",
     make=_aggregator,
     gauges=version_gauges,
+    reasons=tuple(PdapRefusal),
     private_work=False,
-    outcomes=OUTCOMES,
+    outcomes={**OUTCOMES, ARM_CHANGED: "slot-public"},
 )
 
 ROLES = (LEARNER, COUNTER, AGGREGATOR)

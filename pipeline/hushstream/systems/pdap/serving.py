@@ -2,7 +2,9 @@
 
 The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event, so an answer
 can be given again and nobody without the key can foresee it. The propensity is the share of tickets with that arm.
-Where not every arm is eligible, only tickets of those that are count; where none is, all eligible arms are as likely.
+Where not every arm is eligible, only tickets of those that are count. Where none is, all eligible arms that have a
+ticket in any cell are as likely, so none that was withdrawn is among them; where there is none of these either, all
+eligible ones.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ class Serving:
         self._cells = np.zeros(0, dtype=np.int64)
         self._tickets = np.zeros((0, TICKETS), dtype=np.int64)
         self._counts = self._tickets
+        self._shown: Int64 | None = None
         self._index: CellIndex | None = None
 
     def apply(self, update: ModelUpdate) -> None:
@@ -112,7 +115,7 @@ class Serving:
         counts = np.zeros((rows, TICKETS), dtype=np.int64)
         counts[: len(self._counts)] = self._counts
         counts[update.changed] = ticket_counts(update.tickets)
-        self._tickets, self._counts = grown, counts
+        self._tickets, self._counts, self._shown = grown, counts, None
         if len(update.opened):
             self._cells = np.concatenate([self._cells, update.opened])
             self._index = CellIndex(self._grid, self._cells)
@@ -151,8 +154,16 @@ class Serving:
         if eligible is None:
             counted = int(self._counts[row, number])
             return Answer(int(self._tickets[row, number]), counted, cell, arrival, number)
-        arm, propensity = _among(self._tickets[row], number, eligible)
+        arm, propensity = _among(self._eligible_tickets(row, eligible), number)
         return Answer(arm, propensity, cell, arrival, number)
+
+    def _eligible_tickets(self, row: int, eligible: NDArray[np.bool_]) -> Int64:
+        tickets = self._tickets[row]
+        left = tickets[eligible[tickets]]
+        if not len(left):
+            self._shown = np.unique(self._tickets) if self._shown is None else self._shown
+            left = self._shown[eligible[self._shown]]
+        return left if len(left) else np.flatnonzero(eligible)
 
     def dump(self) -> dict[str, Any]:
         """The state in packed form (`SERVING`): all of it was published."""
@@ -167,7 +178,7 @@ class Serving:
         cells = np.frombuffer(state["cells"], "<i8").astype(np.int64)
         tickets = np.frombuffer(state["tickets"], "<i4").astype(np.int64).reshape(-1, TICKETS)
         self.version, self._cells, self._tickets = state["version"], cells, tickets
-        self._counts = ticket_counts(tickets)
+        self._counts, self._shown = ticket_counts(tickets), None
         self._index = CellIndex(self._grid, cells)
 
     def answer(self, contexts: NDArray[np.floating], numbers: NDArray[np.uint8]) -> Decisions:
@@ -202,11 +213,8 @@ class Serving:
         return self._index
 
 
-def _among(tickets: Int64, number: int, eligible: NDArray[np.bool_]) -> tuple[int, int]:
-    """The arm of a ticket number among the tickets of eligible arms, and how likely it was."""
-    left = tickets[eligible[tickets]]
-    if not len(left):
-        left = np.flatnonzero(eligible)
+def _among(left: Int64, number: int) -> tuple[int, int]:
+    """The arm of a ticket number among the tickets, or arms, that are left, and how likely it was."""
     # A number below 256 falls on each place of up to 256 as evenly as whole numbers allow; the propensity is exact.
     places = np.arange(TICKETS) * len(left) // TICKETS
     arm = int(left[places[number]])

@@ -98,8 +98,10 @@ ERASURE = Erasure(
 def _facts(config: PdapConfig, artefacts: Artefacts) -> Sequence[Fact]:
     """What a window needs, and when the first one closes."""
     found = plan(config, config.schedule.first * config.counters)
-    least = f"Blocks of {found.least:,} outcomes at least; the first model after {found.first_model:,} outcomes."
-    return (Fact("least_block", found.least, least),)
+    seconds = config.release.seconds
+    sooner = "" if seconds is None else f", or {seconds:g} s after the first of them"
+    first = f"the first model after {found.first_model:,} outcomes{sooner}"
+    return (Fact("least_block", found.least, f"Blocks of {found.least:,} outcomes at least; {first}."),)
 
 
 KIND = Kind(

@@ -15,7 +15,7 @@ EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
 
 OUTCOMES = Topic(
     name="outcomes",
-    schemas=("Outcomes", "Seal"),
+    schemas=("Outcomes", "ArmChange", "Seal", "Tick"),
     zone=COUNTER_ZONE,
     partition_rule=PartitionRule.TRACK,
     count="counter",
@@ -24,7 +24,7 @@ OUTCOMES = Topic(
     noised=True,
     names_users=False,
     tombstones=False,
-    ticks=False,
+    ticks=True,
     private_lag=False,
 )
 """Cell, arm and reward of each event, in clear, by an opaque name; for the one counter, or the home vendor's own."""
@@ -47,14 +47,19 @@ FORWARDS = Topic(
 )
 """Who was sent to a vendor, for it to read: whose arm was chosen, and in which cell; never the context."""
 
+_CONTEXTS = topics.contexts(EDGE_ZONE, "learner", each=True)
+
+CONTEXTS = replace(_CONTEXTS, schemas=(*_CONTEXTS.schemas, "ArmChange"))
+"""What a vendor's application asks, and which of its items it withdraws or offers."""
+
 TOPICS = (
-    topics.contexts(EDGE_ZONE, "learner", each=True),
+    CONTEXTS,
     topics.clicks(EDGE_ZONE, "learner", each=True),
     topics.decisions(EDGE_ZONE, "learner", each=True),
     OUTCOMES,
     FORWARDS,
     topics.journal("journal-counter", ("BlockJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
-    topics.releases("releases", "BlockRelease", "Seal"),
+    topics.releases("releases", "BlockRelease", "ArmChange", "Seal"),
     topics.models("TicketModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner", each=True),

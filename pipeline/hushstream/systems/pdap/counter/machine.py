@@ -1,9 +1,9 @@
 """The counter role: outcomes in clear come in, disjoint noised blocks go out (its own zone).
 
-A window closes when so many outcomes are in, which is public, or at a phase end; it takes whole records. What is
-released is a function of the outcomes as a set, of the key and of the journal's genesis: rows are put in the order of
-their names, so it does not matter how the partitions of learners raced. Epsilon is paid once, with the first record of
-an epoch of noise, however many windows follow: each outcome is in one block
+A window closes when so many outcomes are in, so much log time after its first one, or at a phase end: all public; it
+takes whole records. What is released is a function of the outcomes as a set, of the key and of the journal's genesis:
+rows are put in the order of their names, so it does not matter how the partitions of learners raced. Epsilon is paid
+once, with the first record of an epoch of noise, however many windows follow: each outcome is in one block
 (`hushstream.systems.pdap.counter.pending`).
 
 Where inputs changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go on
@@ -11,6 +11,9 @@ waiting, and may be released a second time: under noise of the next epoch, which
 all outcomes until then, so a journal that was rolled back meets other noise by itself, or has the same outcomes.
 
 An epoch that a key rotation begins takes what waits, none of which was released.
+
+A vendor that withdraws an item, or offers one, closes the window too: its record is passed on behind the release. It
+changes nothing here: what was shown before counts when its outcome comes.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -44,11 +47,25 @@ from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.noise import MECHANISM
 from hushstream.systems.pdap.outcomes import Outcomes, Release
-from hushstream.systems.pdap.reasons import BEYOND_HORIZON, PdapRefusal
+from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.records import parse_outcomes, release_parts
 from hushstream.systems.pdap.topics import COUNTER_ZONE
 
 COUNT, PHASE_END = "count", "seal"
+"""As records have it: at once, by what the log says (so many outcomes, so much log time, a change of the catalogue); or
+with the end of a phase."""
+
+
+class Closing(NamedTuple):
+    """What closes a window.
+
+    Attributes:
+        by: `COUNT` or `PHASE_END`.
+        change: the record that changes the catalogue, if that is what does.
+    """
+
+    by: str
+    change: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +75,21 @@ class _Held:
     position: int
     running: bytes
     epoch: NoiseEpoch
+    open_since_ms: int
     by_origin: dict[int, int]
     complete: int
     spending: dict[str, Any]
     counter: dict[str, Any]
 
 
-class BlockCounterMachine(ReopeningRole[str]):
+class BlockCounterMachine(ReopeningRole[Closing]):
     """The counter of all vendors' outcomes, or of those of one home vendor."""
 
     form: ClassVar[Form] = releasing_form(
         "a counter of blocks' state",
-        2,
+        3,
         "BlockCounterState",
+        open_since_ms="long",
         **PHASE_ENDS,
         known="bytes",
         counter=avro_record("Counter", **COUNTER),
@@ -86,6 +105,8 @@ class BlockCounterMachine(ReopeningRole[str]):
         super().__init__(system, identity, "BlockJournal", source, zone, key, ring, terms)
         self.vendor = vendor
         self.number = system.homes[vendor] if vendor else 0
+        self.open_since_ms = 0
+        """Log time of the first outcome of the open window, if it has any."""
         self.phase_ends = PhaseEnds(system.origins)
         self.known = KnownIds()
         """Names of outcomes for life: who dies after a release sends again whatever others have sent since."""
@@ -93,7 +114,7 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     @property
     def expects(self) -> frozenset[str]:
-        return frozenset({"Outcomes", "Seal"})
+        return frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
 
     @property
     def draws_ahead(self) -> bool:
@@ -102,22 +123,23 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     @property
     def waits(self) -> bool:
-        """See `ReleasingRole.waits`: log time closes nothing."""
-        return False
+        """See `ReleasingRole.waits`: a window without outcomes releases nothing that the one before did not."""
+        return self.counter.open_outcomes > 0
 
     @property
     def open_ms(self) -> int | None:
-        return None
+        return self.system.open_ms
 
     def hold(self) -> _Held:
         phase_ends = (dict(self.phase_ends.by_origin), self.phase_ends.complete)
-        place = (self.position, self.running, replace(self.epoch))
+        place = (self.position, self.running, replace(self.epoch), self.open_since_ms)
         return _Held(*place, *phase_ends, self.spending.dump(), self.counter.dump())
 
     def put_back(self, held: object) -> None:
         """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
         assert isinstance(held, _Held)
         self.position, self.running, self.epoch = held.position, held.running, held.epoch
+        self.open_since_ms = held.open_since_ms
         self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
         self.spending.load(held.spending)
         self.counter.load(held.counter)
@@ -130,22 +152,39 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     # One record; what closes the window, if it does.
 
-    def on_time(self, log_time_ms: int) -> str | None:
+    def on_time(self, log_time_ms: int) -> Closing | None:
+        """See `ReleasingRole.on_time`: outcomes that come late for their window join it still."""
         return None
 
-    def after(self, record: InputRecord) -> str | None:
-        """See `ReleasingRole.after`: a count of outcomes, which is public."""
-        return COUNT if self.counter.room <= 0 else None
+    def after(self, record: InputRecord) -> Closing | None:
+        """See `ReleasingRole.after`: a count of outcomes, or log time; both are public."""
+        open_ms = self.open_ms
+        late = open_ms is not None and self.waits and record.timestamp_ms - self.open_since_ms >= open_ms
+        return Closing(COUNT) if late or self.counter.room <= 0 else None
 
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
+    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closing | None:
         """See `ReleasingRole.on_phase_end`: it is passed on, so a window closes though it is empty."""
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        return PHASE_END if complete else None
+        return Closing(PHASE_END) if complete else None
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
-        """See `ReleasingRole.on_record`: outcomes."""
+    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closing | None:
+        """See `ReleasingRole.on_record`: outcomes, or a change of the catalogue."""
+        if name == "ArmChange":
+            return self._changed(fields, gathered)
+        self._on_outcomes(fields, record, gathered)
+        return None
+
+    def _changed(self, fields: dict[str, Any], gathered: Gathered) -> Closing:
+        # Which vendor sent it is known here only where each has a counter of its own.
+        reason = self.system.bad_change(fields["arm"], self.number if self.vendor else None)
+        if reason is not None:
+            raise Refused(reason)
+        gathered.counts[ARM_CHANGED] += 1
+        return Closing(COUNT, fields)
+
+    def _on_outcomes(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
         if fields["counter"] != self.number:
             raise Refused(PdapRefusal.OTHER_COUNTER)
         try:
@@ -153,7 +192,7 @@ class BlockCounterMachine(ReopeningRole[str]):
             self.counter.require(outcomes)
         except PdapError:
             raise Refused(PdapRefusal.MALFORMED_OUTCOMES) from None
-        self._count(outcomes.take(self._first_times(outcomes, gathered)), gathered)
+        self._count(outcomes.take(self._first_times(outcomes, gathered)), record.timestamp_ms, gathered)
 
     def _first_times(self, outcomes: Outcomes, gathered: Gathered) -> Int64:
         """The rows whose names were not met before: an outcome counts once."""
@@ -166,13 +205,15 @@ class BlockCounterMachine(ReopeningRole[str]):
                 first.append(row)
         return np.array(first, dtype=np.int64)
 
-    def _count(self, outcomes: Outcomes, gathered: Gathered) -> None:
+    def _count(self, outcomes: Outcomes, log_time_ms: int, gathered: Gathered) -> None:
         room = self.system.config.release.horizon - self.counter.taken
         beyond = max(0, len(outcomes) - room)
         if beyond:
             gathered.counts[BEYOND_HORIZON] += beyond
         taken = outcomes.take(slice(0, len(outcomes) - beyond))
         if len(taken):
+            if not self.waits:
+                self.open_since_ms = log_time_ms
             self.counter.take(taken)
             gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
@@ -183,7 +224,7 @@ class BlockCounterMachine(ReopeningRole[str]):
 
     # One window.
 
-    def place_of(self, closed: str | None) -> int:
+    def place_of(self, closed: Closing | None) -> int:
         """See `ReleasingRole.place_of`: an epoch has one price."""
         return 0
 
@@ -198,7 +239,7 @@ class BlockCounterMachine(ReopeningRole[str]):
         """See `ReleasingRole.rotated`: what waits was never released."""
         self.open_noise()
 
-    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+    def close(self, closed: Closing, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
         """See `ReleasingRole.close`: where nothing may be released, all goes on waiting."""
         counter, release = self.counter, None
         outcomes, window = counter.open_outcomes, counter.window
@@ -210,22 +251,21 @@ class BlockCounterMachine(ReopeningRole[str]):
             "window": window,
             "outcomes": outcomes,
             "taken": counter.taken,
-            "closed_by": closed,
+            "closed_by": closed.by,
             "mechanism": MECHANISM,
             "parameters": self.system.parameters,
             "history": self.key.digest("outcomes", counter.history),
         }
-        outputs = [*self._released(release, closed), *self._entry(window, asked)]
-        return fields, (*outputs, *(self._passed_on() if closed == PHASE_END else ()))
+        return fields, (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
 
     def count_release(self, released: bool, gathered: Gathered) -> None:
         gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
 
-    def _released(self, release: Release | None, closed: str) -> list[Output]:
+    def _released(self, release: Release | None, closed_by: str) -> list[Output]:
         if release is None:
             return []
         head = self.system.release_head(self.number, self.epoch.number, self.key.reproducible)
-        head |= {"closed_by": closed, "phase": self.phase_ends.complete if closed == PHASE_END else -1}
+        head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == PHASE_END else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
             for part in release_parts(release)
@@ -240,8 +280,12 @@ class BlockCounterMachine(ReopeningRole[str]):
         topic = of_party("ledger", self.vendor)
         return (Output(topic, self.partition, self.chain.encode("LedgerEntry", entry)),)
 
-    def _passed_on(self) -> tuple[Output, ...]:
-        """The end of a phase, for the aggregator."""
+    def _passed_on(self, closed: Closing) -> tuple[Output, ...]:
+        """The end of a phase, or a change of the catalogue, for the aggregator."""
+        if closed.change is not None:
+            return (Output("releases", 0, self.chain.encode("ArmChange", closed.change)),)
+        if closed.by != PHASE_END:
+            return ()
         fields = {
             "phase": self.phase_ends.complete,
             "origin": self.number,
@@ -257,9 +301,11 @@ class BlockCounterMachine(ReopeningRole[str]):
     # The state.
 
     def dump_own(self) -> dict[str, Any]:
-        return {**dump_phase_ends(self.phase_ends), "known": self.known.dump(), "counter": self.counter.dump()}
+        own = {"open_since_ms": self.open_since_ms, "known": self.known.dump(), "counter": self.counter.dump()}
+        return {**dump_phase_ends(self.phase_ends), **own}
 
     def load_own(self, state: Mapping[str, Any]) -> None:
+        self.open_since_ms = state["open_since_ms"]
         restore_phase_ends(self.phase_ends, dict(state))
         self.known = KnownIds.load(state["known"])
         self.counter.load(state["counter"])

@@ -83,16 +83,21 @@ class Counter:
         self._arrivals: list[Int64] = []
         self._rows: list[NDArray[np.void]] = []
         self.history = bytes(_HISTORY_BYTES)
+        self._open_at(0)
 
     @property
     def room(self) -> int:
         """Outcomes until the open window closes; 0: it must close first."""
-        return self._config.schedule.closes_at(self.window) - self.taken
+        return self._closes_at - self.taken
 
     @property
     def open_outcomes(self) -> int:
         """Outcomes in the open window."""
-        return sum(len(cells) for cells in self._arrivals)
+        return self.taken - self._opened_at
+
+    def _open_at(self, taken: int) -> None:
+        """A window opens when so many outcomes were taken."""
+        self._opened_at, self._closes_at = taken, self._config.schedule.after(taken)
 
     def take(self, outcomes: Outcomes) -> None:
         """Take outcomes into the open window.
@@ -147,6 +152,7 @@ class Counter:
         )
         self._fresh, self._arrivals, self._rows = [], [], []
         self.window += 1
+        self._open_at(self.taken)
         return arrived, arrivals.astype(np.int64)
 
     def dump(self) -> dict[str, Any]:
@@ -169,6 +175,7 @@ class Counter:
         self._fresh = []
         self._rows = [np.frombuffer(state["rows"], ROW)]
         self._arrivals = [np.frombuffer(state["arrivals"], "<i8").astype(np.int64)]
+        self._open_at(self.taken - len(self._arrivals[0]))
 
     @property
     def pending(self) -> Blocks:

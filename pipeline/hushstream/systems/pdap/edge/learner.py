@@ -26,6 +26,8 @@ from hushstream.systems.pdap.edge import learner_state
 from hushstream.systems.pdap.edge.learner_fold import OpenRow, PdapFold
 from hushstream.systems.pdap.serving import Serving
 
+_OWN = frozenset({"ArmChange"})
+
 
 @dataclass(slots=True)
 class PathContexts(DecodedContexts):
@@ -62,9 +64,13 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
     def _redraw(self) -> None:
         """Nothing is noised here."""
 
-    def outcome_name(self, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the outcome of an event, in this journal and for its counter alone."""
-        return self.key.digest("outcome", self.chain.genesis_nonce, event_id.encode())
+    def outcome_name(self, user: str, event_id: str) -> bytes:
+        """16 opaque bytes that stand for the outcome of a user's event, for its counter alone.
+
+        No journal is in it: whoever begins one anew, and sends again what the lost one had sent, sends it under the
+        same name, which the counter takes once. Names of two events of one user have nothing in common.
+        """
+        return self.key.digest("outcome", self.system.config.deployment.encode(), user.encode(), event_id.encode())
 
     def forward_name(self, event_id: str) -> bytes:
         """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
@@ -72,7 +78,7 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
 
     def _decode(self, part: InputSlice) -> PathContexts:
         grid = self.system.config.grid
-        found = decode_checked(part, self.system.requests)
+        found = decode_checked(part, self.system.requests, _OWN)
         contexts = found.columns.contexts
         # What is refused has no path; any stands for it.
         paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()

@@ -16,9 +16,11 @@ from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.feedback.memory import PastDecision
+from hushstream.schemas.columns import OwnMark
 from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
-from hushstream.systems.pdap.reasons import PdapRefusal
+from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import (
     MAX_ROWS_A_RECORD,
     Forward,
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from hushstream.systems.pdap.edge.learner import PathContexts, PdapLearnerMachine
 
 POLICY = "tickets"
+NO_DIGEST = bytes(16)
+"""Where a record comes from the client."""
+
 _SHARE = CERTAIN // TICKETS
 """One ticket of 256, in units of 1e-9: a whole number."""
 
@@ -119,7 +124,21 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
         if machine.early:
             self._claim(event_id)
 
-    # Phase ends, and rows that leave.
+    # Changes of the catalogue, phase ends, and rows that leave.
+
+    def _hear(self, mark: OwnMark, part: InputSlice) -> None:
+        """A vendor changes its own catalogue: passed on, as no model is made here."""
+        machine, fields = self._machine, mark.fields
+        reason: str | None = None
+        if fields["config_digest"] not in (NO_DIGEST, machine.system.digest):
+            reason = Refusal.OTHER_CONFIGURATION
+        else:
+            reason = machine.system.bad_change(fields["arm"], machine.home)
+        if reason is not None:
+            self._refuse(reason, part, mark.offset, WHOLE_RECORD)
+            return
+        self._to_counter("ArmChange", {**fields, "config_digest": machine.system.digest})
+        self.counts[ARM_CHANGED] += 1
 
     def _close_phase(self, phase: int) -> None:
         machine = self._machine
@@ -144,7 +163,7 @@ class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
     def _send_some(self, rows: Sequence[tuple[str, OpenRow]]) -> None:
         machine = self._machine
         levels = [machine.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
-        names = b"".join(machine.outcome_name(event_id) for event_id, _ in rows)
+        names = b"".join(machine.outcome_name(row.user, event_id) for event_id, row in rows)
         outcomes = Outcomes(
             np.array([row.cell for _, row in rows], dtype=np.int64),
             np.array([row.arrival for _, row in rows], dtype=np.int64),

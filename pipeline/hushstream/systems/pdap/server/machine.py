@@ -20,10 +20,12 @@ from hushstream.engine.refusals import Refused
 from hushstream.engine.state_parts import array
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
+from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.aggregate import AGGREGATE, Aggregate, ModelUpdate
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.errors import LastArm, PdapError
 from hushstream.systems.pdap.outcomes import Release
+from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
 from hushstream.systems.pdap.topics import SERVER_ZONE
 
@@ -57,9 +59,11 @@ class PdapAggregatorMachine(PublishingRole):
 
     @property
     def expects(self) -> frozenset[str]:
-        return frozenset({"BlockRelease", "Seal"})
+        return frozenset({"BlockRelease", "ArmChange", "Seal"})
 
     def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+        if name == "ArmChange":
+            return self._on_change(fields, gathered)
         release_id = fields["release_id"].hex()
         if release_id in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
@@ -76,6 +80,19 @@ class PdapAggregatorMachine(PublishingRole):
             return False
         self._enter(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
         return True
+
+    def _on_change(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+        """A version follows at once: nobody waits for the next release to be rid of an arm."""
+        try:
+            changed = self.aggregate.change(fields["arm"], offered=fields["offered"])
+        except LastArm:
+            raise Refused(PdapRefusal.LAST_ARM) from None
+        except PdapError:
+            raise Refused(Reason.UNKNOWN_ARM) from None
+        gathered.counts[ARM_CHANGED] += 1
+        if changed:
+            self.update = self.aggregate.publish()
+        return changed
 
     def on_phase_end(self) -> bool:
         self._enter(lambda found: found["phase"] <= self.phase_ends.complete)

@@ -46,6 +46,9 @@ def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: 
 def _one(config: PdapConfig, vendor: int, world: VendorWorld, visits: Visits, events: Int64, seed: int) -> Float64:
     key = seeded_key(seed, f"alone-{vendor}")
     own = np.flatnonzero(config.owners == vendor)
+    if config.reserved.issuperset(own.tolist()):
+        # It has nothing to show until it offers something.
+        return np.zeros(len(events))
     chain = Chain(config, [Counter(config, exact_noise)], Aggregate(config, own), key)
     chances = np.zeros(len(events))
     done = 0

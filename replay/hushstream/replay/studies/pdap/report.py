@@ -1,6 +1,7 @@
 """The report of a P-DAP run: what each vendor earned, what it would have earned alone, what is promised, and verify.
 
-Exact click rates are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a world is.
+Exact click rates are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a world is, and
+under a mark for a log of one's own users.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
@@ -91,6 +93,7 @@ class PdapResult:
         throughput: seconds, decisions a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
+        internal: whether it was played on a log of somebody's own users.
     """
 
     dataset: str
@@ -106,6 +109,7 @@ class PdapResult:
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
+    internal: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -125,6 +129,11 @@ class PdapResult:
         """What was run, in a line."""
         counters = "one counter" if self.placement == "serving" else "a counter of each home"
         return f"P-DAP on {self.dataset}: {counters}"
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What every output of the run says of itself."""
+        return (*((INTERNAL_MARK,) if self.internal else ()), *self.privacy.marks)
 
     @property
     def gain(self) -> float:
@@ -152,7 +161,7 @@ class PdapResult:
             "config_digest": self.config_digest,
             "placement": self.placement,
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
-            "marks": list(self.privacy.marks),
+            "marks": list(self.marks),
             "vendors": [{**asdict(row), "gain": row.gain} for row in self.vendors],
             "curve": [asdict(row) for row in self.curve],
             "gain": self.gain,
@@ -183,7 +192,7 @@ def pdap_table(result: PdapResult) -> RenderableType:
         ("verify", result.verify_text),
     ):
         facts.add_row(name, Text(value))
-    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
+    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.marks]
     return Group(Text(result.privacy.sentence), *marks, table, facts)
 
 
@@ -195,7 +204,7 @@ def pdap_view(result: PdapResult) -> View:
         title=result.title,
         headline=None if ratio is None else Headline("click rate, shared over apart with exact clicks", ratio),
         facts=(result.privacy.summary, f"verify: {result.verify_text}"),
-        marks=result.privacy.marks,
+        marks=result.marks,
         rows=[{**asdict(row), "gain": row.gain} for row in result.vendors],
         pictures={"vendors": lambda: draw(result)},
     )
@@ -245,7 +254,7 @@ def draw(result: PdapResult) -> bytes:
         axes.grid(axis="y", linewidth=0.8, color="#dfe4ea")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
-        figure.supxlabel("; ".join((result.privacy.summary, *result.privacy.marks)), fontsize=6.5, wrap=True)
+        figure.supxlabel("; ".join((result.privacy.summary, *result.marks)), fontsize=6.5, wrap=True)
         target = io.BytesIO()
         figure.savefig(target, format="png", metadata={"Software": None})
         return target.getvalue()

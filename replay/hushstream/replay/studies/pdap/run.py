@@ -17,6 +17,7 @@ from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
@@ -24,6 +25,7 @@ from hushstream.replay.runners.playing import Place, Recording, Runner, play_par
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
+from hushstream.replay.studies.pdap.logged_vendors import OwnVendors
 from hushstream.replay.studies.pdap.ml_vendors import FilmVendors
 from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
 from hushstream.replay.studies.pdap.worlds import Float64, Vendors, VendorWorld
@@ -31,7 +33,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.windows import Schedule
 
-WORLDS = (Vendors, FilmVendors)
+WORLDS = (Vendors, FilmVendors, OwnVendors)
 _NEVER_OUTCOMES = 1 << 40
 
 
@@ -73,7 +75,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
     """Play a world of vendors and return what each earned, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
+        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration; an internal log that
+            would go to a Kafka.
     """
     require_runner(options.runner, options.bootstrap, options.security)
     world = _world(options)
@@ -84,7 +87,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
         config = parse_as(PdapConfig, configured(options, world))
-        system = prepare(folder, config, public_dataset=world.name)
+        marked = f"{world.name}, {INTERNAL_MARK}" if _is_internal(world) else world.name
+        system = prepare(folder, config, public_dataset=marked)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         loop = PdapLoop(config, world, visits, plan, progress)
         recording = run_to_end(lambda: play_parties(system, place, loop.run))
@@ -99,16 +103,26 @@ def _world(options: PdapOptions) -> VendorWorld:
     world = make_world(options.dataset, **values)
     if not isinstance(world, WORLDS):
         raise HushstreamError(f"dataset: expected a world of vendors, got {options.dataset!r}{hint(options.dataset)}")
+    if options.bootstrap is not None and _is_internal(world):
+        raise HushstreamError(
+            f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
+            f"embedded broker keeps them on this machine"
+        )
     return cast("VendorWorld", world)
+
+
+def _is_internal(world: object) -> bool:
+    return isinstance(world, OwnVendors) and world.internal
 
 
 def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
     """The configuration that fits a world, under what the caller asked for."""
     sizes = np.bincount(world.owners).tolist()
+    own = world.vendors if isinstance(world, OwnVendors) else [f"vendor-{place}" for place in range(len(sizes))]
     values: dict[str, Any] = {
         "system": "pdap",
         "deployment": "replay",
-        "vendors": [{"name": f"vendor-{place}", "arms": size} for place, size in enumerate(sizes)],
+        "vendors": [{"name": name, "arms": size} for name, size in zip(own, sizes, strict=True)],
         "dimension": world.dimension,
         "feedback": {"attribution_window_seconds": NEVER_SECONDS, "remembered_events": max(50_000, options.contexts)},
         "release": {"first_window": _NEVER_OUTCOMES},
@@ -128,6 +142,7 @@ def _result(
     assert isinstance(config, PdapConfig)
     return PdapResult(
         dataset=world.name,
+        internal=_is_internal(world),
         runner=options.runner,
         seed=options.seed,
         deployment=config.deployment,

@@ -12,6 +12,7 @@ from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.own import own_vendors
 from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
 from hushstream.replay.studies.pdap.stream_bench import pdap_stream_rows
@@ -42,7 +43,8 @@ STUDY = Study(
     table=pdap_table,
     view=pdap_view,
     report=write_pdap_report,
-    worlds={"vendors": vendors, "ml-vendors": ml_vendors},
+    worlds={"vendors": vendors, "ml-vendors": ml_vendors, "own-vendors": own_vendors},
+    own_table="own-vendors",
     datasets=(VENDORS, FILM_VENDORS),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,

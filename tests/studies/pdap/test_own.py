@@ -1,0 +1,181 @@
+"""People's own logs of several vendors: what is read, what is refused and how it is said, and what is played."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.run import options_of, run_with
+from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits
+from hushstream.replay.studies.pdap.own import own_vendors
+from hushstream.replay.studies.pdap.report import write_pdap_report
+from hushstream.schemas.errors import HushstreamError
+
+MAPPING = {
+    "context": ["age", "device"],
+    "bounds": {"age": [20, 60]},
+    "categories": {"device": ["phone", "desk"]},
+    "vendor": "shop",
+    "owner": "seller",
+    "items": {"north": 3, "south": ["lamp", "sofa"]},
+    "arm": "item",
+    "reward": "clicked",
+    "propensity": "p",
+    "user": "who",
+    "data": "public",
+}
+COLUMNS = ("age", "device", "shop", "seller", "item", "clicked", "p", "who")
+ROWS = [
+    (20, "phone", "north", "north", "2", 1, 0.5, "ann"),
+    (60, "desk", "south", "south", "sofa", 0, 0.25, "bob"),
+    (99, "desk", "south", "north", "0", 0.5, 1, "ann"),
+]
+
+
+def written(folder, rows=ROWS, columns=COLUMNS):
+    path = folder / "visits.csv"
+    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_become_visits_of_their_vendors(tmp_path, kind):
+    path = written(tmp_path)
+    if kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet files need pyarrow")
+        arrow = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
+        path = str(tmp_path / "visits.parquet")
+        parquet.write_table(arrow.table(dict(zip(COLUMNS, map(list, zip(*ROWS, strict=True)), strict=True))), path)
+    world = own_vendors(file=path, mapping=MAPPING)
+    assert (world.name, world.vendors, world.internal) == (f"visits.{kind}", ("north", "south"), False)
+    assert world.owners.tolist() == [0, 0, 0, 1, 1]
+    # Ages are cut at their bounds, and names stand in the middle of their steps.
+    assert world.log.contexts.tolist() == [[0.0, 0.25], [1.0, 0.75], [1.0, 0.75]]
+    assert world.log.homes.tolist() == [0, 1, 1]
+    assert world.log.arms.tolist() == [2, 4, 0], "whose item it was says which it is, wherever it was shown"
+    assert world.log.users.tolist() == [0, 1, 0]
+    assert world.log.propensities.tolist() == [0.5, 0.25, 1.0]
+    again = world.arrivals(7, np.random.default_rng(0))
+    assert again.homes.tolist() == [0, 1, 1, 0, 1, 1, 0], "row after row, and again from the beginning"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": None}, r"missing key data \(`data: public`, where exact figures"),
+        ({"data": "secret"}, "data: expected `data: public`"),
+        ({"public": True}, "unknown key public"),
+        ({"items": {}}, "items: expected names with values"),
+        ({"items": {"north": 0, "south": 2}}, "items.north: expected a number of items"),
+        ({"items": {"north": 3, "south": ["a", "a"]}}, "items.south: expected a list of different names"),
+        ({"items": {"north": 1 << 20, "south": 1}}, "items: expected at most 1048576 in all"),
+        ({"bounds": {"age": [60, 20]}}, "bounds.age: expected \\[low, high\\]"),
+        ({"bounds": {"age": [20, float("nan")]}}, "bounds.age: expected"),
+        ({"categories": {}}, "categories: expected names with values"),
+        ({"context": ["age"]}, "expected bounds or categories for each column of the context, and for no other"),
+        ({"context": [f"c{place}" for place in range(11)]}, "context: expected at most 10 columns"),
+        ({"vendor": 3}, "vendor: expected a text, got int"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused_by_its_key(tmp_path, change, message):
+    mapping = {key: value for key, value in {**MAPPING, **change}.items() if value is not None}
+    with pytest.raises(LogError, match=message):
+        own_vendors(file=written(tmp_path), mapping=mapping)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("age", "old", "line 4, column age: expected a finite number, got a text"),
+        ("age", "nan", "line 4, column age: expected a finite number"),
+        ("device", "watch", "line 4, column device: expected one of the 2 categories of the mapping, got another"),
+        ("shop", "east", "line 4, column shop: expected one of the 2 categories"),
+        ("item", "3", "line 4, column item: expected an item of its vendor, 0 to 2, got another number"),
+        ("item", "lamp", "line 4, column item: expected an integer, got a text"),
+        ("clicked", "1.5", r"line 4, column clicked: expected a number in \[0, 1\]"),
+        ("p", "0", r"line 4, column p: expected a number in \(0, 1\]"),
+        ("who", "", "line 4, column who: expected a text, got nothing"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_by_its_place_and_not_shown(tmp_path, column, value, message):
+    row = dict(zip(COLUMNS, ROWS[2], strict=True)) | {column: value}
+    with pytest.raises(LogError, match=message):
+        own_vendors(file=written(tmp_path, [*ROWS[:2], tuple(row.values())]), mapping=MAPPING)
+
+
+def test_a_file_without_rows_or_columns_is_refused(tmp_path):
+    with pytest.raises(LogError, match="the table has no rows"):
+        own_vendors(file=written(tmp_path, []), mapping=MAPPING)
+    with pytest.raises(LogError, match="missing column who"):
+        own_vendors(file=written(tmp_path, [row[:-1] for row in ROWS], COLUMNS[:-1]), mapping=MAPPING)
+    with pytest.raises(LogError, match="expected a file, there is none"):
+        own_vendors(file=str(tmp_path / "nothing.csv"), mapping=MAPPING)
+
+
+def visits(count, chance, propensity, seed=0):
+    """Two items of one vendor, clicked and shown as these functions of (context, item) say."""
+    draw = np.random.default_rng(seed)
+    contexts = draw.random((count, 1)).astype(np.float32)
+    shown = (draw.random(count) < propensity(contexts[:, 0])).astype(np.int64)
+    likely = np.where(shown == 1, propensity(contexts[:, 0]), 1 - propensity(contexts[:, 0]))
+    rewards = (draw.random(count) < chance(contexts[:, 0], shown)).astype(np.float64)
+    none = np.zeros(count, dtype=np.int64)
+    return LoggedVisits(contexts, none, none, shown, rewards, likely)
+
+
+def test_the_fit_finds_where_an_item_suits_and_where_nobody_saw_it_what_its_vendor_earns():
+    # 20,000 rows in eight cells and two items: the least crowded has 250 rows, a standard error of at most .032, and is
+    # moved by what is above by less than 5/250. The bound is five of these errors (false alarm 1e-5 over all cells).
+    log = visits(
+        20_000, lambda x, item: np.where(item == 1, 0.1 + 0.8 * (x > 0.5), 0.4), lambda x: np.where(x > 0.5, 0.9, 0.1)
+    )
+    fit = ClickFit(log, np.zeros(3, dtype=np.int64))
+    at = np.array([[0.1], [0.9]], dtype=np.float32)
+    assert fit(at, np.array([1])) == pytest.approx([0.1, 0.9], abs=0.16)
+    assert fit(at, np.array([0])) == pytest.approx([0.4, 0.4], abs=0.16)
+    # The third item was never shown.
+    assert fit(at, np.array([2])) == pytest.approx([0.45, 0.45], abs=0.06)
+
+
+def test_propensities_undo_that_an_item_was_shown_where_it_suits():
+    """Of one item over all contexts: its true mean is .5, and where it was shown it earned .82."""
+    log = visits(20_000, lambda x, item: np.where(x > 0.5, 0.9, 0.1), lambda x: np.where(x > 0.5, 0.9, 0.1))
+    owners = np.zeros(2, dtype=np.int64)
+    plain = LoggedVisits(log.contexts, log.homes, log.users, log.arms, log.rewards)
+    # About 9,000 + 1,000 rows: the weighted mean has a standard error below .01; the bound is six of them.
+    assert ClickFit(log, owners)._base[1] == pytest.approx(0.5, abs=0.06)
+    assert ClickFit(plain, owners)._base[1] == pytest.approx(0.82, abs=0.06)
+
+
+def table(folder, count=400):
+    draw = np.random.default_rng(3)
+    rows = []
+    for number in range(count):
+        home = int(draw.integers(2))
+        item, age = int(draw.integers(3 if home == 0 else 2)), int(draw.integers(20, 61))
+        clicked = int(draw.random() < (0.8 if (age > 40) == (home == 1) else 0.1))
+        name = str(item) if home == 0 else ("lamp", "sofa")[item]
+        device = ("phone", "desk")[number % 2]
+        rows.append((age, device, *(["north", "south"][home],) * 2, name, clicked, 1 / (3 - home), f"u{number % 50}"))
+    return written(folder, rows)
+
+
+@pytest.mark.parametrize("data", ["public", "internal"])
+def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(tmp_path, data):
+    world = {"file": table(tmp_path), "mapping": {**MAPPING, "data": data}}
+    asked = {"dataset": "own-vendors", "contexts": 600, "first_window": 150, "world": world}
+    result = run_with(options_of("pdap", asked))
+    assert [row.vendor for row in result.vendors] == ["north", "south"]
+    assert sum(row.visits for row in result.vendors) == 600
+    assert not any(check.changed for check in result.verify.values())
+    files = write_pdap_report(result, tmp_path / "report")
+    told = json.loads(files[0].read_text())
+    marked = data == "internal"
+    assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
+    assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text()) is marked
+    if marked:
+        with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
+            run_with(options_of("pdap", {**asked, "runner": "stream", "bootstrap": "127.0.0.1:1"}))
