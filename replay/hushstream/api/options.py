@@ -14,11 +14,12 @@ from typing import Any, get_origin, get_type_hints
 from hushstream.replay.catalogue.known_worlds import known_worlds
 from hushstream.replay.logged.frames import is_file
 from hushstream.replay.meanings import meanings
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.study import Study, study_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import DEFAULT
 
-SHARED = ("dataset", "runner", "seed", "world", "config", "folder", "bootstrap", "security", "verify")
+SHARED = tuple(one.name for one in fields(PlayOptions))
 """Options that every system has, which `hushstream.api.run` names itself."""
 
 

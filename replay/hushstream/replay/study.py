@@ -62,8 +62,7 @@ class Study:
 
     Attributes:
         system: its name.
-        options: the class of a run's options, which all have dataset, runner, seed, world, config, folder, bootstrap
-            and security.
+        options: the class of a run's options.
         flags: how options that not every system has are typed on a command line, by their names.
         dataset: what is played unless something else is named.
         play: one run.

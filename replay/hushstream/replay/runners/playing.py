@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
@@ -61,6 +63,16 @@ class Recording(Generic[T]):
     logs: LogCopy
     counts: Mapping[str, int]
     peak_memory_bytes: Mapping[str, int]
+
+
+@contextmanager
+def deployed(folder: Path | None) -> Iterator[Path]:
+    """The deployment's folder; one that nobody asked for goes with the run."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="hushstream-") as made:
+        yield Path(made)
 
 
 def require_runner(runner: str, bootstrap: str | None = None, security: Path | None = None) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,10 @@ from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.studies.bgt import worlds
 from hushstream.replay.studies.bgt.baselines import baseline_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
@@ -38,34 +36,18 @@ _BASELINES = ("constant", "local", "local with features")
 
 
 @dataclass(frozen=True, slots=True)
-class BgtOptions:
-    """What to run.
+class BgtOptions(PlayOptions):
+    """What to run: what every system has (`PlayOptions`), and its own.
 
     Attributes:
         dataset: a world of ratings by name.
-        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
-        seed: of split, noise and keys: the run is reproducible, and says that it is not private.
         epsilon: of all slots of a user; the configuration may say more of it.
         features: whether public features of items are used, where the world has them.
-        world: options of the world.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        verify: recompute everything that was published, at the end.
     """
 
     dataset: str = "filmtrust"
-    runner: Runner = "direct"
-    seed: int = 0
     epsilon: float = 10.0
     features: bool = True
-    world: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
-    verify: bool = True
 
 
 def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
@@ -75,12 +57,9 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
         HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
             configuration.
     """
-    require_runner(options.runner, options.bootstrap, options.security)
+    options.require_runner()
     world = _world(options)
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         config = parse_as(BgtConfig, config_values(options, world))
         if config.items != world.item_count or config.features != world.features.shape[1]:
             raise HushstreamError(
@@ -88,7 +67,7 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
                 f"{config.items} and {config.features}"
             )
         system = prepare(folder, config, inputs_of(world.features), public_dataset=world.name)
-        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        place = options.place(folder)
         split = world.split(options.seed)
         recording = asyncio.run(play(system, place, RatingLoop(split, config, progress).run))
     return _result(options, split, system, recording)

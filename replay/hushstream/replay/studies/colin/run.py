@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +14,10 @@ from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.colin.closed_loop import (
     CollaborativeLoop,
@@ -42,34 +39,18 @@ _ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class CollaborativeOptions:
-    """What to run.
+class CollaborativeOptions(PlayOptions):
+    """What to run: what every system has (`PlayOptions`), and its own.
 
     Attributes:
         dataset: a collaborative world by name.
-        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
-        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
         rounds: interactions of each user; by default all that the world has.
         rounds_per_phase: after so many rounds of every user a new model is made.
-        world: options of the world.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        verify: recompute everything that was published, at the end.
     """
 
     dataset: str = "colin"
-    runner: Runner = "direct"
-    seed: int = 0
     rounds: int | None = None
     rounds_per_phase: int = 10
-    world: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
-    verify: bool = True
 
 
 def run_collaborative(options: CollaborativeOptions, progress: Progress | None = None) -> CollaborativeResult:
@@ -78,7 +59,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
     Raises:
         HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
     """
-    require_runner(options.runner, options.bootstrap, options.security)
+    options.require_runner()
     world = _world(options)
     plan = CollaborativePlan(options.rounds or world.rounds, options.rounds_per_phase)
     if world.users * plan.rounds_per_phase > MAX_ROWS_A_PHASE:
@@ -86,10 +67,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
             f"rounds_per_phase: expected at most {max(1, MAX_ROWS_A_PHASE // world.users)} for {world.users} users, "
             f"got {plan.rounds_per_phase}"
         )
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         config = parse_as(CollaborativeConfig, _config(options, world, plan))
         if not world.public:
             raise HushstreamError(
@@ -97,7 +75,7 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
             )
         graph = relation_graph(world, config.learner.algorithm)
         system = prepare(folder, config, inputs_of(graph), public_dataset=world.name)
-        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        place = options.place(folder)
         recording = run_to_end(lambda: play(system, place, CollaborativeLoop(world, plan, progress).run))
     return _result(options, world, system, recording)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from hushstream.replay.logged.references import one_arm, references
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
@@ -119,10 +117,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
     plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         config = _config(options, log, contributors)
         played_log = _on_grid(log, config)
         marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name

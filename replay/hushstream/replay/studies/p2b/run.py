@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,11 +20,12 @@ from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import CellRow, ConditionSummary, RunResult, StatedGuarantee
 from hushstream.replay.report.summaries import summarise
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
 from hushstream.replay.worlds.world import World
@@ -40,41 +39,25 @@ from hushstream.systems.p2b.deployment import P2BSystem
 
 
 @dataclass(frozen=True, slots=True)
-class P2BOptions:
-    """What to run.
+class P2BOptions(PlayOptions):
+    """What to run: what every system has (`PlayOptions`), and its own.
 
     Attributes:
         dataset: a world by name.
-        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
-        seed: of world, coins and keys: the run is reproducible, and says that it is not private.
         contributors, evaluated: users of the two phases; by default 70 % and 30 % of the world's users.
         conditions: which conditions to compare.
-        world: options of the world.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
         in_flight: users that act at the same time.
         pace: interactions a second; None for as fast as possible.
         first: contributors below this were played before (resume).
-        verify: recompute everything that was published, at the end.
     """
 
     dataset: str = "synthetic"
-    runner: Runner = "direct"
-    seed: int = 0
     contributors: int | None = None
     evaluated: int | None = None
     conditions: tuple[str, ...] = tuple(CONDITIONS)
-    world: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
-    verify: bool = True
 
 
 def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
@@ -83,17 +66,12 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     Raises:
         HushstreamError: an unknown world, runner or option; a wrong configuration.
     """
-    require_runner(options.runner, options.bootstrap, options.security)
+    options.require_runner()
     world = _world(options)
     plan = _plan(options, world)
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         system = _prepared(options, world, folder, parse_as(P2BConfig, _config(options, world, plan)))
-        place = Place(
-            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
-        )
+        place = options.place(folder, options.first > 0)
         recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress).run))
     return _result(options, system, recording)
 

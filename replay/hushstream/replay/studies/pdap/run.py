@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -19,9 +15,10 @@ from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play_parties, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play_parties
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
@@ -38,37 +35,22 @@ _NEVER_OUTCOMES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class PdapOptions:
-    """What to run.
+class PdapOptions(PlayOptions):
+    """What to run: what every system has (`PlayOptions`), and its own.
 
     Attributes:
         dataset: a world of vendors by name.
-        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
-        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
         contexts: of all vendors together.
         first_window: contexts of the first phase.
         window_ratio: each phase ends at so many times the contexts of the one before.
-        world: options of the world.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml. Windows are ended
             by the ends of phases, unless ``release.first_window`` is given here.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        verify: recompute everything that was published, at the end.
     """
 
     dataset: str = "vendors"
-    runner: Runner = "direct"
-    seed: int = 0
     contexts: int = 5_000
     first_window: int = 500
     window_ratio: float = 1.5
-    world: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
-    verify: bool = True
 
 
 def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResult:
@@ -78,18 +60,15 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration; an internal log that
             would go to a Kafka.
     """
-    require_runner(options.runner, options.bootstrap, options.security)
+    options.require_runner()
     world = _world(options)
     plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
     visits = Visits.of(world, plan.contexts, options.seed)
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         config = parse_as(PdapConfig, configured(options, world))
         marked = f"{world.name}, {INTERNAL_MARK}" if _is_internal(world) else world.name
         system = prepare(folder, config, public_dataset=marked)
-        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        place = options.place(folder)
         loop = PdapLoop(config, world, visits, plan, progress)
         recording = run_to_end(lambda: play_parties(system, place, loop.run))
     apart = chances_apart(config, world, visits, plan, options.seed)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,9 +14,10 @@ from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.configurations import merged_values
 from hushstream.replay.measures import environment, throughput
+from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
 from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
@@ -39,34 +36,18 @@ _NEVER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class PdolOptions:
-    """What to run.
+class PdolOptions(PlayOptions):
+    """What to run: what every system has (`PlayOptions`), and its own.
 
     Attributes:
         dataset: a world of labelled records by name.
-        runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
-        seed: of world, noise and keys: the run is reproducible, and says that it is not private.
         records: how many records; by default all that the world has.
         epsilon: of a record; the configuration may say more of it.
-        world: options of the world.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        verify: recompute everything that was published, at the end.
     """
 
     dataset: str = "tmc-binary"
-    runner: Runner = "direct"
-    seed: int = 0
     records: int | None = None
     epsilon: float = 8.0
-    world: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    bootstrap: str | None = None
-    security: Path | None = None
-    verify: bool = True
 
 
 def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResult:
@@ -76,17 +57,14 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResu
         HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
             configuration.
     """
-    require_runner(options.runner, options.bootstrap, options.security)
+    options.require_runner()
     stream = _stream(options)
-    with ExitStack() as stack:
-        folder = options.folder
-        if folder is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hushstream-")))
+    with deployed(options.folder) as folder:
         config = parse_as(PdolConfig, config_values(options, stream))
         if config.nodes != stream.node_count:
             raise HushstreamError(f"nodes: expected the world's {stream.node_count}, got {config.nodes}")
         system = prepare(folder, config, public_dataset=stream.name)
-        place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
+        place = options.place(folder)
         loop = RecordLoop(stream, system.core, records_per_phase(stream, config), progress)
         recording = run_to_end(lambda: play(system, place, loop.run))
     return _result(options, stream, system, recording)
