@@ -1,9 +1,9 @@
 """The learner role of a collaborative system: decides by the shared model, joins rewards, passes rows on.
 
 A user has no model of their own here: what they see follows from the last published version, which is why their
-decisions tell others nothing. Its row leaves when the settle time of the decision has passed in log time, or at a
-seal: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans
-as long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
+decisions tell others nothing. The row of a decision leaves when its settle time has passed in log time, or at a phase
+end: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans as
+long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
 depends on what was shown alone, and when, and in which record, on the log times of contexts and on phase ends: a
 reward, or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its
 context, too (`hushstream.engine.shown_feedback`).
