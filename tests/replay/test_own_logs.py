@@ -127,7 +127,7 @@ def judged(tmp_path_factory):
     """An internal log without propensities, judged by its own draft."""
     path = tmp_path_factory.mktemp("own") / "log.csv"
     polars.DataFrame(_table()).write_csv(path)
-    return evaluate(path, mapping=yaml.safe_load(draft_mapping(path)), arm="cold", verify=False)
+    return evaluate(path, mapping=yaml.safe_load(draft_mapping(path)), condition="cold", verify=False)
 
 
 def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):

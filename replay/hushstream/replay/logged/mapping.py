@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,22 @@ def read_keys(path: str | Path) -> dict[Any, Any]:
     return content
 
 
+def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: Iterable[str]) -> None:
+    """Refuse a key that no field of ``made`` has, and the lack of one that is needed.
+
+    Raises:
+        LogError: the first of the two that is so.
+    """
+    known = [entry.name for entry in fields(made)]
+    unknown = sorted(str(key) for key in content if key not in known)
+    if unknown:
+        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
+    missing = [key for key in needed if key not in content]
+    if missing:
+        said = f" ({DATA_MEANING})" if "data" in missing else ""
+        raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
+
+
 def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     """Check the keys and values of a mapping.
 
@@ -113,13 +129,7 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     """
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    known = [entry.name for entry in fields(TableMapping)]
-    unknown = sorted(str(key) for key in content if key not in known)
-    if unknown:
-        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [key for key in _REQUIRED if key not in content]
-    if missing:
-        raise LogError(f"{source}: missing key {', '.join(missing)}")
+    require_keys(content, source, TableMapping, _REQUIRED)
     values = dict(content)
     values["context"] = _names(source, "context", values["context"])
     values["arms"] = _arms(source, values["arms"])

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import read_keys
+from hushstream.replay.logged.mapping import read_keys, require_keys
 from hushstream.replay.logged.table import read_chunks
 from hushstream.replay.logged.values import category_numbers, integers, numbers, texts
 from hushstream.replay.studies.bgt.worlds import Float64, Int64, RatingWorld
@@ -108,13 +108,7 @@ def parse_rating_mapping(content: Mapping[Any, Any], source: str) -> RatingMappi
     Raises:
         LogError: as `load_rating_mapping`.
     """
-    known = [entry.name for entry in fields(RatingMapping)]
-    unknown = sorted(str(key) for key in content if key not in known)
-    if unknown:
-        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [key for key in ("user", "item", "rating", "lowest", "highest") if key not in content]
-    if missing:
-        raise LogError(f"{source}: missing key {', '.join(missing)}")
+    require_keys(content, source, RatingMapping, ("user", "item", "rating", "lowest", "highest"))
     mapping = RatingMapping(**{name: _READERS[name](source, name, value) for name, value in content.items()})
     if mapping.lowest >= mapping.highest:
         raise LogError(

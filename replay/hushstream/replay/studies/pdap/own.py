@@ -21,16 +21,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL
+from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL, read_keys, require_keys
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import Place, category_numbers, integers, numbers, texts
 from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits, OwnVendors
@@ -96,13 +95,7 @@ def load_vendor_mapping(path: str | Path) -> VendorMapping:
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LogError(f"{path}: expected a readable mapping file, got {type(error).__name__}") from error
-    if not isinstance(content, dict):
-        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
-    return parse_vendor_mapping(content, str(path))
+    return parse_vendor_mapping(read_keys(path), str(path))
 
 
 def parse_vendor_mapping(content: Mapping[Any, Any], source: str) -> VendorMapping:
@@ -111,14 +104,7 @@ def parse_vendor_mapping(content: Mapping[Any, Any], source: str) -> VendorMappi
     Raises:
         LogError: as `load_vendor_mapping`.
     """
-    known = [one.name for one in fields(VendorMapping)]
-    unknown = sorted(str(key) for key in content if key not in known)
-    if unknown:
-        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [key for key in _REQUIRED if key not in content]
-    if missing:
-        said = f" ({DATA_MEANING})" if "data" in missing else ""
-        raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
+    require_keys(content, source, VendorMapping, _REQUIRED)
     mapping = VendorMapping(**{key: _READERS.get(key, _text)(source, key, value) for key, value in content.items()})
     named = [*mapping.bounds, *mapping.categories]
     if sorted(named) != sorted(mapping.context):

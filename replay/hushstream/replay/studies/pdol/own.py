@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from hushstream.replay.logged.frames import Table, is_file, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import read_keys
+from hushstream.replay.logged.mapping import read_keys, require_keys
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import category_numbers, numbers, texts
 from hushstream.replay.studies.pdol.records import RecordStream, make_stream
@@ -131,13 +131,7 @@ def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMappi
     Raises:
         LogError: as `load_record_mapping`.
     """
-    known = [entry.name for entry in fields(RecordMapping)]
-    unknown = sorted(str(key) for key in content if key not in known)
-    if unknown:
-        raise LogError(f"{source}: unknown key {', '.join(unknown)}; known: {', '.join(known)}")
-    missing = [key for key in ("positive", "nodes") if key not in content]
-    if missing:
-        raise LogError(f"{source}: missing key {', '.join(missing)}")
+    require_keys(content, source, RecordMapping, ("positive", "nodes"))
     read = {name: _READERS[name](source, name, value) for name, value in content.items()}
     mapping = RecordMapping(**read)
     if mapping.node is not None and isinstance(mapping.nodes, int):
