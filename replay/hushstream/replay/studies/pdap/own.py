@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL
+from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL, read_keys
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import Place, category_numbers, integers, numbers, texts
 from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits, OwnVendors
@@ -96,13 +95,7 @@ def load_vendor_mapping(path: str | Path) -> VendorMapping:
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LogError(f"{path}: expected a readable mapping file, got {type(error).__name__}") from error
-    if not isinstance(content, dict):
-        raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
-    return parse_vendor_mapping(content, str(path))
+    return parse_vendor_mapping(read_keys(path), str(path))
 
 
 def parse_vendor_mapping(content: Mapping[Any, Any], source: str) -> VendorMapping:
