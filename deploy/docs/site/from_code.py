@@ -124,7 +124,7 @@ def _part(part: str) -> str:
 
 
 def _dedented(part: str) -> str:
-    return "\n".join(line[4:] for line in part.splitlines())
+    return "\n".join(line[4:].replace("``", "") for line in part.splitlines())
 
 
 class Promised(FromCode):
