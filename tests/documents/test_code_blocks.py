@@ -21,6 +21,7 @@ from hushstream.agents.deployment import parse_config, read_config
 from hushstream.agents.security import Security
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.studies.pdap.own import parse_vendor_mapping
 
 from .conftest import site_module
 
@@ -133,14 +134,17 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             exec(compiled, names)
 
 
+LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping}
+"""By a key that only such a file has, or has before those that follow."""
+
+
 def load_yaml(values: Any, source: str) -> None:
     """Read values as that configuration does which they are of."""
-    if "deployment" in values:
-        parse_config(values, source)
-    elif "arm" in values:
-        parse_mapping(values, source)
-    else:
-        Security(**values)
+    for key, load in LOADERS.items():
+        if key in values:
+            load(values, source)
+            return
+    Security(**values)
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "yaml"], ids=str)
@@ -154,7 +158,9 @@ def test_its_configuration_loads_what_is_yaml(block: Any, tmp_path: Path) -> Non
 
 
 def test_a_configuration_that_ships_is_the_one_that_a_page_shows() -> None:
-    shown = {found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+\.yaml)\n", block.code))}
+    shown = {
+        found[1]: block for block in BLOCKS if (found := re.match(r"# (\w+\.yaml)\n(?:.*\n)*deployment:", block.code))
+    }
     assert {"shop.yaml", "club.yaml", "mall.yaml"} <= set(shown)
     for name, block in shown.items():
         assert (ROOT / "deploy" / "examples" / name).read_text() == block.code, name

@@ -8,6 +8,8 @@
     what a system's declaration says of it, with its roles.
 ``{own-options}``
     what each system takes in a replay beside the options of every system.
+``{said} MODULE``
+    what a module says of itself.
 ``{guarantee} PATH``
     the first line of what ``hushstream guarantee`` prints of a configuration.
 """
@@ -15,9 +17,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +106,25 @@ def _own(system: str, study: Study) -> Iterator[str]:
     for name, meaning in own_options(system).items():
         yield f"| {_code(name)} | {_code(flags[name]) if name in flags else ''} | {_plain(meaning)} |"
     yield ""
+
+
+class Said(FromCode):
+    """See the module."""
+
+    required_arguments = 1
+
+    def text(self) -> str:
+        """Its paragraphs; what is indented stays as it stands."""
+        said = inspect.getdoc(import_module(self.arguments[0])) or ""
+        return "\n\n".join(_part(part) for part in said.split("\n\n"))
+
+
+def _part(part: str) -> str:
+    return f"```text\n{_dedented(part)}\n```" if part.startswith("    ") else _plain(part)
+
+
+def _dedented(part: str) -> str:
+    return "\n".join(line[4:].replace("``", "") for line in part.splitlines())
 
 
 class Promised(FromCode):
@@ -202,6 +225,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "settings": Settings,
         "about": About,
         "own-options": OwnOptions,
+        "said": Said,
         "guarantee": Promised,
     }
     for name, directive in made.items():
