@@ -41,6 +41,7 @@ def declare(core: BgtSystem) -> System:
         core=core,
         requests=config,
         public_dataset=core.public_dataset,
+        devices={"updates": "Write", "models": "Read", "rounds": "Read"},
     )
 
 
@@ -94,7 +95,8 @@ ERASURE = Erasure(
         "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
         "that somebody takes part, under a tag, with how many rounds they answered: their further slots are null, and "
         "no allowance is refilled",
-        "event ids in the predictions journal, which names no user; an event id should not name one either",
+        "event ids of their questions: in the predictions journal, which names no user, and beside their tag among the "
+        "last 50,000 of the rater; an event id should not name one either",
     ),
     waits=(
         "the user's ratings in the rater's data directory, under a tag: until the next snapshot; sealed on "
