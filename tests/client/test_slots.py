@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.logs import LogReader
 from hushstream.agents.roles import all_machines
 from hushstream.client.ratings import RatingClient
 from hushstream.client.slots import RoundOver, SlotClient
@@ -178,16 +179,18 @@ def test_what_another_deployment_published_is_refused_and_a_late_device_joins_th
     assert asyncio.run(run()) == 1
 
 
-async def sent(session: StreamSession, topic: str, schema: str) -> list[dict[str, Any]]:
-    found = [codec.decode(record.value) for record in (await session.logs()).part((topic, 0)).records]
-    return [fields for name, fields in found if name == schema]
+async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any]]:
+    source = (topic, 0)
+    reader.open({source: 0})
+    held = await reader.read(source, 0, (await reader.end_offsets([source]))[source])
+    return [fields for name, fields in (codec.decode(record.value) for record in held) if name == schema]
 
 
 @pytest.mark.slow
 def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Path, capsys: Any) -> None:
     shown = re.search(r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", README.read_text(), re.DOTALL)
     assert shown is not None
-    system = prepare(tmp_path / "films", configuration())
+    system = prepare(tmp_path / "films", configuration(), public_dataset="tests")  # the keys are seeded
 
     async def run() -> Any:
         async with StreamSession(system, StreamPlace(tmp_path / "films", None, seed=1)) as session:
@@ -198,14 +201,15 @@ def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Pat
             exec(compile(code, "README.md", "exec"), own)
             (tmp_path / "device").mkdir()
             device = asyncio.create_task(own["take_part"](tmp_path / "device"))
-            async with RatingClient(session.event_log(), system.config) as raters:
+            settings = session.connection().settings()
+            async with RatingClient(session.event_log(), system.config) as raters, LogReader(settings) as reader:
                 for number in range(3):
-                    while len(await sent(session, "updates", "RatingSlot")) <= number:
+                    while len(await sent(reader, "updates", "RatingSlot")) <= number:
                         assert not device.done()
-                        await asyncio.sleep(0.1)
+                        await asyncio.sleep(0.05)
                     await raters.end_round(number)
                 await device
-            return await sent(session, "releases", "RatingSums")
+                return await sent(reader, "releases", "RatingSums")
 
     assert [fields["slots"] for fields in asyncio.run(run())] == [1, 1, 1]
     assert (tmp_path / "device" / "answered").read_text() == "3"

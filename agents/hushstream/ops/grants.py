@@ -63,7 +63,8 @@ def rights_of(duty: str, system: System) -> Rights:
 def _devices(system: System) -> Rights:
     if not system.devices:
         raise HushstreamError(
-            f"--principals: expected a deployment that takes slots of devices, got {system.config.deployment}"
+            f"--principals: expected a duty of deployment {system.config.deployment}, got {DEVICES}: it takes no slots "
+            f"that devices made"
         )
     return {topic: frozenset((right,)) for topic, right in system.devices.items()}
 
