@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.bgt import worlds
 from hushstream.replay.studies.bgt.baselines import baseline_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
@@ -90,7 +90,8 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
         system = prepare(folder, config, inputs_of(world.features), public_dataset=world.name)
         place = Place(options.runner, folder, options.bootstrap, options.seed, security=options.security)
         split = world.split(options.seed)
-        recording = asyncio.run(play(system, place, RatingLoop(split, config, progress).run))
+        loop = RatingLoop(split, config, progress)
+        recording = run_to_end(lambda: play(system, place, loop.run))
     return _result(options, split, system, recording)
 
 
