@@ -13,6 +13,7 @@ from hushstream.replay.studies.bgt.experiments import EXPERIMENTS
 from hushstream.replay.studies.bgt.own import own_ratings
 from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, bgt_view, write_bgt_report
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
+from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
 from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
 
@@ -43,4 +44,5 @@ STUDY = Study(
     audits=_audits,
     audit_config=audit_config,
     bench=bgt_rows,
+    stream_bench=bgt_stream_rows,
 )
