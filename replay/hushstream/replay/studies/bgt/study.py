@@ -16,6 +16,7 @@ from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
 from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
+from hushstream.systems.bgt.advice import advise
 
 
 def _document(result: BgtResult) -> dict[str, Any]:
@@ -43,6 +44,7 @@ STUDY = Study(
     experiments=lambda: EXPERIMENTS,
     audits=_audits,
     audit_config=audit_config,
+    advise_users=advise,
     bench=bgt_rows,
     stream_bench=bgt_stream_rows,
 )
