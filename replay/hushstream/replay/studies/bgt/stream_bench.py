@@ -94,21 +94,20 @@ def _slots(sizes: StreamSizes, config: BgtConfig) -> Slots:
     return make_slots(world.split(0).known(config), first_round(config), config, salts)
 
 
-def _log(system: System, sizes: StreamSizes, slots: Slots) -> Iterator[bytes]:
+def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> Iterator[bytes]:
     """Three rounds as raters would write them."""
-    config: BgtConfig = system.config
     model = Model(np.zeros(config.items), np.zeros((config.items, 0)))
     top = np.arange(config.top, dtype=np.int64)
     few = null_slots(sizes.short, config)
     asked = (first_round(config), Round(1, "pairs", model, top, np.ones(len(top))), Round(2, "items", model))
     for one, sent in zip(asked, (few, few, slots), strict=True):
         if one.number:
-            yield codec.encode("RatingRound", round_fields(one, one.number, system.digest))
+            yield codec.encode("RatingRound", round_fields(one, one.number, digest))
         for user in range(len(sent)):
             slot_id = (one.number << 32 | user).to_bytes(ID_BYTES, "big")
-            slot = Sent(slot_id, one.number, system.digest, sent[user : user + 1])
+            slot = Sent(slot_id, one.number, digest, sent[user : user + 1])
             yield codec.encode("RatingSlot", slot.fields())
-        end = {"phase": one.number, "origin": 0, "config_digest": system.digest, "after_click": -1}
+        end = {"phase": one.number, "origin": 0, "config_digest": digest, "after_click": -1}
         yield codec.encode("Seal", end)
 
 
@@ -126,7 +125,9 @@ async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slot
         connection = Connection(bootstrap, "bench.")
         await apply_async(connection, system, replication=1)
         async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
-            await append_all(producer, physical(connection.prefix, "updates"), list(_log(system, sizes, slots)), 0)
+            await append_all(
+                producer, physical(connection.prefix, "updates"), list(_log(config, system.digest, sizes, slots)), 0
+            )
         arguments = ["-m", "hushstream.cli", "worker", "collector", "--deployment", str(folder / "deployment")]
         arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
         async with started("collector", arguments, folder) as worker, CpuMeter([worker]) as meter:
