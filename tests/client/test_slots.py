@@ -1,4 +1,4 @@
-"""Slots that devices made reach the collector, and what was published reaches devices."""
+"""Slots that devices made reach the collector, what was published reaches devices, and a refused question ends."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hushstream.agents.roles import all_machines
 from hushstream.client.ratings import RatingClient
 from hushstream.client.slots import RoundOver, SlotClient
 from hushstream.engine.machine import InputRecord
+from hushstream.engine.requests import RequestRefused
 from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -177,6 +178,22 @@ def test_what_another_deployment_published_is_refused_and_a_late_device_joins_th
         return joined
 
     assert asyncio.run(run()) == 1
+
+
+def test_a_question_that_the_rater_refuses_is_answered_at_once_and_not_by_a_timeout(tmp_path: Path) -> None:
+    deployed = Deployed(tmp_path)
+
+    async def run() -> list[float]:
+        async with RatingClient(deployed.events, deployed.system.config) as raters:
+            await raters.rate("ann", [1], [5.0])
+            first = await raters.predict("visit", "ann", [2])
+            with pytest.raises(RequestRefused, match="dead-letters list edge"):
+                await raters.predict("visit", "bob", [2], timeout=None)
+            again = await raters.predict("visit", "ann", [2])
+        return [float(one.values[0]) for one in (first, again)]
+
+    first, again = asyncio.run(run())
+    assert first == again
 
 
 async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any]]:
