@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hushstream.engine.budget import BudgetConfig
@@ -87,18 +88,20 @@ def test_refused_the_third_round_the_server_publishes_the_model_of_counts_alone(
 def test_a_doubt_charges_all_of_the_epoch_before_it_and_the_rounds_so_far_again(films):
     """After A a lost branch may have released B and C: they are charged; B anew costs A and B once more."""
     rig = films.CollectorRig(films.make_system(epochs=2, budget=BudgetConfig(25.0, 1e-4, "zcdp")))
-    terms = rig.system.spending_terms
-    rig.play_round(0)
-    assert rig.machine.spending._ledger.totals()["deployment/0"] == terms.life_up_to(0, 0)
-    rig.machine.distrust(DOUBT, forked=True)
-    rig.play_round(1)
-    assert rig.machine.spending._ledger.totals()["deployment/0"] == terms.life_up_to(1, 1)
-    rig.play_round(2)
-    assert rig.machine.spending._ledger.totals()["deployment/0"] == terms.life_up_to(1, 2) == terms.most
+    limit, steps = rig.system.spending_terms.limit, rig.system.spending_terms.steps
+    prices = [np.array(limit.price(step)) for step in steps]
+    paid = []
+    for number in range(3):
+        if number == 1:
+            rig.machine.distrust(DOUBT, forked=True)
+        rig.play_round(number)
+        paid.append(np.array(rig.machine.spending._ledger.totals()["deployment/0"]))
+    wanted = [prices[0], prices[2] + prices[1], prices[2] + prices[2]]
+    assert [one.tolist() for one in paid] == [one.tolist() for one in wanted]
     found = read(rig)
     assert found.ok
     assert [one.entries for one in found.charges] == [1, 2]
-    assert found.deployments[0].spent == terms.limit.cost(terms.most)
+    assert found.deployments[0].spent == limit.cost(tuple(wanted[2].tolist()))
     restored = rig.fresh()
     restored.start(rig.genesis)
     restored.restore(rig.machine.snapshot())

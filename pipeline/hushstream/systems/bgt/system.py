@@ -73,8 +73,8 @@ def _notes(config: BgtConfig) -> Sequence[str]:
 
 WORDS = Words(
     trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots "
-    "(where users' devices make them, they see neither), then the one trusted collector sees every slot without a name; "
-    "everybody after it sees noised sums",
+    "(where users' devices make them, they see neither), then the one trusted collector sees every slot without a "
+    "name; everybody after it sees noised sums",
     erasure="hushstream forget drops the user's ratings: their slots are null from then on; their records go with "
     "their topic's retention; slots that were summed name nobody and stay, under noise",
     result=Result(
