@@ -131,7 +131,7 @@ def test_saving_writes_what_the_command_line_writes(played, tmp_path):
     assert {"results.json", "rewards.csv", "rewards.png", "index.html"} <= names
 
 
-@pytest.mark.parametrize("system", ["p2b", "colin", "pdap", "pdol"])
+@pytest.mark.parametrize("system", ["p2b", "colin", "pdap", "pdol", "bgt"])
 def test_every_option_of_a_system_has_the_command_lines_name_and_a_meaning(system):
     study = studies()[system]
     assert own_options(system).keys() == own_names(study).keys()
@@ -172,6 +172,20 @@ def test_labelled_records_in_memory_are_a_dataset_as_their_file_is(tmp_path):
     ]
     assert_frame_equal(found[0], found[1])
     assert_frame_equal(found[0], found[2])
+
+
+def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
+    rows = [{"who": f"u{row // 8}", "film": f"f{(row * 5) % 12}", "stars": 1 + row % 5} for row in range(240)]
+    frame = pandas.DataFrame(rows)
+    frame.to_csv(tmp_path / "ratings.csv", index=False)
+    mapping = {"user": "who", "item": "film", "rating": "stars", "lowest": 1, "highest": 5, "public": True}
+    options = {"world": {"mapping": mapping}, "verify": False, "epsilon": 3.0}
+    of_frame, of_file = (run("bgt", dataset=one, **options) for one in (frame, tmp_path / "ratings.csv"))
+    assert_frame_equal(of_frame.to_polars(), of_file.to_polars())
+    rounds = [name for name in of_frame.to_pandas()["predicted_by"] if name.startswith("round")]
+    assert len(rounds) == 3
+    assert of_frame.headline.value == of_frame.details.gain
+    assert of_frame.plot().png.startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

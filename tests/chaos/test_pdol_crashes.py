@@ -32,22 +32,27 @@ def frozen_records(record_logs: Any, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="session")
+def frozen_nodes(record_logs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return record_logs.freeze(tmp_path_factory.mktemp("nodes"), "node")
+
+
+@pytest.fixture(scope="session")
 def frozen_gossip(record_logs: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return record_logs.freeze_gossip(tmp_path_factory.mktemp("gossip"))
 
 
 @pytest.fixture(scope="session")
 def deployed_records(frozen_records: Any, record_logs: Any, real_roles: Any, harness: Any) -> Callable[..., Any]:
-    def make(bench: Any, who: str, name: str, **settings: Any) -> Any:
+    def make(bench: Any, who: str, name: str, logs: Any = frozen_records, **settings: Any) -> Any:
         homes, unit = KINDS[who]
-        arguments = {"name": who, "folder": str(frozen_records.folder), "seed": record_logs.KEY_SEED}
+        arguments = {"name": who, "folder": str(logs.folder), "seed": record_logs.KEY_SEED}
         return harness.Deployment(
             bench,
             f"records-{who}-{name}",
             f"{Path(real_roles.__file__)}:role",
             arguments,
             real_roles.role(**arguments),
-            frozen_records.of(who),
+            logs.of(who),
             homes,
             {"fixed_records": unit, **settings},
             {"releases": 1, "models": 1} if who == "node" else {},
@@ -116,6 +121,21 @@ async def test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_u
     async with asyncio.TaskGroup() as group:
         for role in KINDS:
             group.create_task(sweep(role))
+
+
+async def test_killed_at_each_step_nodes_with_learners_of_their_own_leave_the_bytes_of_an_undisturbed_run(
+    bench: Any, harness: Any, deployed_records: Any, frozen_nodes: Any
+) -> None:
+    """Their learners are edge-zone state that follows from the log alone, like everything else."""
+    async with deployed_records(bench, "node", "own-calm", frozen_nodes, **harness.CALM) as run:
+        await run.finish()
+        undisturbed = await run.audit()
+    async with deployed_records(bench, "node", "own-killed", frozen_nodes) as run:
+        await run.crash_sweep(crashes("node", undisturbed))
+        audit = await run.audit()
+    assert audit == undisturbed
+    assert audit.off_chain == 0
+    hold("node", audit, frozen_nodes)
 
 
 async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(

@@ -448,3 +448,15 @@ def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch
     monkeypatch.setenv("HUSHSTREAM__ARMS", "1")
     path = config()
     assert f"{path}: arms: expected a whole number from 2 to 65536, got 1" in refused("config", "check", path)
+
+
+def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_alone(cli, refused, config, tmp_path):
+    films = tmp_path / "films.yaml"
+    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n")
+    many, few = (cli("guarantee", films, "--users", users, "--ratings", "85").out for users in ("6040", "943"))
+    assert "factors are likely to be found, and to help" in many
+    assert "factors will not be found" in few
+    none = cli("guarantee", films, "--users", "2", "--ratings", "1", "--json").json["advice"]
+    assert not none["pays"]
+    assert "expected a system of ratings (bgt), got p2b" in refused("guarantee", config(), "--users", "9")
+    assert "users: expected" in refused("guarantee", films, "--users", "0")

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.client.records import RecordClient
+from hushstream.client.records import Prediction, RecordClient, RefusedRecord
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
@@ -44,8 +44,8 @@ async def at_once(client: RecordClient, here: range, after: int) -> list[int]:
     rows = STREAM.rows.part(here.start, here.stop)
     asked = await client.predict_many(names, users, nodes, rows, after_phase=after)
     assert [one.event_id for one in asked] == names
-    await client.label_many(names, users, nodes, LABELS[here.start : here.stop])
-    return [one.label for one in asked]
+    assert await client.label_many(names, users, nodes, LABELS[here.start : here.stop]) == []
+    return [one.label for one in asked if isinstance(one, Prediction)]
 
 
 def played(folder: Path, play: Play) -> tuple[list[int], MemoryLog]:
@@ -92,16 +92,40 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_sent(tmp_path:
     asked: list[tuple[list[str], list[str], list[int]]] = [
         (["a"], ["u", "v"], [0, 0]),
         (["a", "a"], ["u", "v"], [0, 0]),
-        (["a", "b"], ["u", ""], [0, 0]),
-        (["a", "b"], ["u", "v"], [0, NODES]),
     ]
     for names, users, nodes in asked:
         with pytest.raises(HushstreamError, match="expected"):
             asyncio.run(client.predict_many(names, users, nodes, rows))
-    for labels in ([1], [1, 0], [1, 2]):
-        with pytest.raises(HushstreamError, match="label_many: expected"):
-            asyncio.run(client.label_many(["a", "b"], ["u", "v"], [0, 0], labels))
+    with pytest.raises(HushstreamError, match="label_many: expected"):
+        asyncio.run(client.label_many(["a", "b"], ["u", "v"], [0, 0], [1]))
     assert not any(len(held) for _, held in log.partitions())
+
+
+def test_a_refused_record_is_named_with_its_reason_and_holds_back_no_other(tmp_path: Path) -> None:
+    """Refused here: an empty user, an unknown node. By the worker: an event of another user, a node that has left."""
+    config = PdolConfig("many", NODES, RecordConfig(STREAM.dimension), SharingConfig("exact", domains=HOMES))
+    log = MemoryLog(lambda: 1_700_000_000_000)
+    machines = all_machines(prepare(tmp_path, config, public_dataset=STREAM.name), KeySource(seed=1))
+    driver = DirectDriver(log, machines, bytes(32))
+    names, nodes = [f"r{number}" for number in range(6)], [0, 1, NODES, 0, 3, 1]
+    users = ["ann", "", "cem", "bob", "dee", "eve"]
+
+    async def run() -> tuple[list[Prediction | RefusedRecord], list[RefusedRecord]]:
+        async with RecordClient(DirectEventLog(log, driver, HOMES, "predictions"), NODES, STREAM.dimension) as client:
+            await client.predict_slot("r3", "ann", 0, STREAM.rows.part(0, 1))
+            await client.leave(3)
+            asked = await client.predict_many(names, users, nodes, STREAM.rows.part(0, 6))
+            return asked, await client.label_many(names, users, nodes, [1, 1, 1, 1, -1, 0])
+
+    asked, told = asyncio.run(run())
+    assert [one.event_id for one in asked] == names
+    assert [isinstance(one, Prediction) for one in asked] == [True, False, False, False, False, True]
+    why = [str(one.error) for one in asked if isinstance(one, RefusedRecord)]
+    assert [one.split(":")[0] for one in why] == ["user", "node", "predict", "predict"]
+    assert [one.event_id for one in told] == ["r1", "r2", "r5"]
+    assert str(told[2].error) == "label: expected 1 or -1, got another value"
+    labels = [one for batch in written(log, "records") if "labels" in batch for one in batch["event_ids"]]
+    assert sorted(labels) == ["r0", "r3", "r4"]
 
 
 def test_an_answer_is_taken_from_the_home_of_who_asked_alone(tmp_path: Path) -> None:

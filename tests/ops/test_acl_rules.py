@@ -314,7 +314,8 @@ def test_principals_are_named_role_by_role() -> None:
         ("verify-learner=User:learner", "a principal of its own for each role"),
         (
             "verify-client=User:bob",
-            "verify-shuffler, verify-aggregator, verify-counter, verify-node, verify-rater, verify-collector, export",
+            "verify-shuffler, verify-aggregator, verify-counter, verify-node, verify-rater, verify-collector, "
+            "devices, export",
         ),
     ],
 )

@@ -126,12 +126,13 @@ def role_topics(role: Role, system: System) -> RoleTopics:
 
 
 def _evidence(role: Role, system: System) -> tuple[str, ...]:
-    """What a role writes out of its zone, where no other role of the system writes, ticks among it."""
+    """What a role writes out of its zone, where nobody else writes: no other role, ticks among it, and no device."""
     if role.marks is None:
         return ()
     own = topic_of(system, role.marks).zone
     leaving = (topic_of(system, name) for name in writes_of(role, system) if topic_of(system, name).zone != own)
-    return tuple(topic.name for topic in leaving if writers(topic, system.roles) == (role.name,))
+    alone = (topic.name for topic in leaving if writers(topic, system.roles) == (role.name,))
+    return tuple(name for name in alone if system.devices.get(name) != "Write")
 
 
 def role_work(name: str, system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> RoleWork:

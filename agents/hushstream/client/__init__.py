@@ -3,7 +3,7 @@
 from hushstream.client.client import Client, DecisionTimeout, EventLog
 from hushstream.client.decisions import Decision
 from hushstream.client.kafka import connect
-from hushstream.client.records import Prediction, PredictionTimeout, RecordClient, connect_records
+from hushstream.client.records import Prediction, PredictionTimeout, RecordClient, RefusedRecord, connect_records
 from hushstream.client.sync import SyncClient
 from hushstream.engine.requests import (
     BadContext,
@@ -25,6 +25,7 @@ __all__ = [
     "Prediction",
     "PredictionTimeout",
     "RecordClient",
+    "RefusedRecord",
     "RequestRefused",
     "SyncClient",
     "UnknownArm",

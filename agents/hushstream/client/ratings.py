@@ -20,7 +20,9 @@ from hushstream.agents.security import Security
 from hushstream.client.client import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
+from hushstream.client.waiting import PassedOver
 from hushstream.engine.conversation import Conversation
+from hushstream.engine.requests import RequestRefused
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -78,6 +80,7 @@ class RatingClient:
         self._readers: dict[int, JournalReader] = {}
         # By home partition, too: an event of the same name elsewhere is another user's.
         self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
+        self._passed: dict[int, PassedOver] = {}
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
@@ -140,7 +143,7 @@ class RatingClient:
         """Ask what a user is expected to rate items.
 
         Args:
-            event_id: names the question (1 to 128 bytes of UTF-8).
+            event_id: names the question (1 to 128 bytes of UTF-8); no other user's may have the same name.
             user: whose ratings and name count.
             items: from 0, one at least.
             after_round: wait for the model that follows this round, which has been ended before; -1 for none.
@@ -149,6 +152,7 @@ class RatingClient:
         Raises:
             PredictionTimeout: no answer in time.
             BadRatings: an unknown item; nothing was sent.
+            RequestRefused: the rater refused it, as where the event id is another user's.
             HushstreamError: an impossible argument, or the log refused the record.
         """
         for name, text in (("event_id", event_id), ("user", user)):
@@ -165,12 +169,18 @@ class RatingClient:
         fields = {"event_id": event_id, "user": user, "items": packed, "after_round": after_round}
         answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
-            await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
+            offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
+            if not answer.done() and self._passed_over(asked[0]).sent(event_id, offset):
+                raise _refused()
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
         finally:
             self._waiting.pop(asked, None)
+            self._passed_over(asked[0]).settled(event_id)
+
+    def _passed_over(self, home: int) -> PassedOver:
+        return self._passed.setdefault(home, PassedOver("ratings"))
 
     def _home(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
@@ -184,6 +194,16 @@ class RatingClient:
                 answer = self._waiting.get((partition, event_id))
                 if answer is not None and not answer.done():
                     answer.set_result(Predicted(event_id, values, fields["model_version"]))
+            passed = self._passed_over(partition)
+            passed.covered(fields["head"])
+            for event_id in passed.refused():
+                answer = self._waiting.get((partition, event_id))
+                if answer is not None and not answer.done():
+                    answer.set_exception(_refused())
+
+
+def _refused() -> RequestRefused:
+    return RequestRefused("predict: the rater refused the question; `hushstream dead-letters list edge` tells why")
 
 
 def connect_ratings(

@@ -68,6 +68,19 @@ class Prediction:
     model_version: int
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """In the place of an answer, where many are asked for at once: a record, or label, that was not taken.
+
+    Attributes:
+        event_id: the application's name for the record.
+        error: why: what `RecordClient.predict`, or `RecordClient.label`, of this record alone would raise.
+    """
+
+    event_id: str
+    error: HushstreamError
+
+
 class _Question(NamedTuple):
     user: str
     home: int
@@ -175,7 +188,9 @@ class RecordClient:
         if fresh:
             offset = await self._log.append("records", home, codec.encode("Record", fields, self._generation))
             self._sent(home, event_id, offset)
-        (found,) = await self._answers([event_id], [node], timeout)
+        (found,) = await self._outcomes([event_id], [node], timeout)
+        if isinstance(found, BaseException):
+            raise found
         return found
 
     async def predict_many(
@@ -187,8 +202,10 @@ class RecordClient:
         *,
         after_phase: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
-    ) -> list[Prediction]:
+    ) -> list[Prediction | RefusedRecord]:
         """`predict` of many records at once, which go out in columnar records: for whoever has many to ask for.
+
+        A record that is refused, here or by its node's worker, keeps no other from its answer.
 
         Args:
             event_ids, users, nodes: one for each record, as of `predict`; records of a domain are taken in this order.
@@ -197,27 +214,52 @@ class RecordClient:
             after_phase, timeout: of all of them, as of `predict`.
 
         Returns:
-            The answers, in the same order.
+            The outcomes, in the same order.
 
         Raises:
-            RequestRefused: there is no such node, or a node's worker refused one of the records.
-            UnknownEvent: an event id is another user's.
-            PredictionTimeout: not all answers came in time.
-            HushstreamError: an argument is impossible, or the log refused the records.
+            PredictionTimeout: not all came in time; asked again, each record gets the answer that it had.
+            HushstreamError: columns do not fit together, or the log refused the records.
         """
         if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
             raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
-        for event_id, user, node in zip(event_ids, users, nodes, strict=True):
-            self._require(event_id, user, node)
-        fresh = [self._ask(*one) for one in zip(event_ids, users, map(self._home, nodes), strict=True)]
-        asked = np.flatnonzero(fresh)
+        found: dict[int, Prediction | RefusedRecord] = {}
+        waits, asked = [], []
+        for place, (event_id, user, node) in enumerate(zip(event_ids, users, nodes, strict=True)):
+            try:
+                self._require(event_id, user, node)
+                fresh = self._ask(event_id, user, self._home(node))
+            except HushstreamError as error:
+                found[place] = RefusedRecord(event_id, error)
+                continue
+            waits.append(place)
+            if fresh:
+                asked.append(place)
+        names, homes = [event_ids[place] for place in waits], [nodes[place] for place in waits]
+        try:
+            await self._send(np.array(asked, dtype=np.int64), event_ids, users, nodes, rows, after_phase)
+        except BaseException:
+            self._give_up(names, homes)
+            raise
+        for place, outcome in zip(waits, await self._outcomes(names, homes, timeout), strict=True):
+            found[place] = _outcome_of(event_ids[place], outcome)
+        return [found[place] for place in range(len(event_ids))]
+
+    async def _send(
+        self,
+        asked: NDArray[np.int64],
+        event_ids: Sequence[str],
+        users: Sequence[str],
+        nodes: Sequence[int],
+        rows: Rows,
+        after_phase: int,
+    ) -> None:
+        """Write the records of these places, in columnar records."""
         for home, places in self._by_home([nodes[place] for place in asked.tolist()]):
             for part in _parts(asked[places], rows.lengths):
                 value = self._batch(part, event_ids, users, nodes, rows.take(part), after_phase)
                 offset = await self._log.append("records", home, value)
                 for place in part.tolist():
                     self._sent(home, event_ids[place], offset)
-        return await self._answers(event_ids, nodes, timeout)
 
     def _ask(self, event_id: str, user: str, home: int) -> bool:
         """Wait for an answer; whether nobody did yet."""
@@ -234,22 +276,27 @@ class RecordClient:
         if question is not None and not question.answer.done() and self._passed_over(home).sent(event_id, offset):
             question.answer.set_exception(_refused())
 
-    async def _answers(
+    async def _outcomes(
         self,
         event_ids: Sequence[str],
         nodes: Sequence[int],
         timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
-    ) -> list[Prediction]:
-        waited = asyncio.gather(*(asyncio.shield(self._waiting[event_id].answer) for event_id in event_ids))
+    ) -> list[Prediction | BaseException]:
+        """Answers, and why there is none."""
+        answers = (asyncio.shield(self._waiting[event_id].answer) for event_id in event_ids)
         try:
-            return list(await asyncio.wait_for(waited, timeout))
+            return list(await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), timeout))
         except TimeoutError:
             what = "an answer" if len(event_ids) == 1 else f"{len(event_ids)} answers"
-            raise PredictionTimeout(f"predict: expected {what} within {timeout} s, got none") from None
+            raise PredictionTimeout(f"predict: expected {what} within {timeout} s, did not get that") from None
         finally:
-            for event_id, node in zip(event_ids, nodes, strict=True):
-                self._waiting.pop(event_id, None)
-                self._passed_over(self._home(node)).settled(event_id)
+            self._give_up(event_ids, nodes)
+
+    def _give_up(self, event_ids: Sequence[str], nodes: Sequence[int]) -> None:
+        """Wait for these no longer."""
+        for event_id, node in zip(event_ids, nodes, strict=True):
+            self._waiting.pop(event_id, None)
+            self._passed_over(self._home(node)).settled(event_id)
 
     def _batch(
         self,
@@ -283,33 +330,39 @@ class RecordClient:
         Raises:
             RequestRefused: it is neither 1 nor -1, or there is no such node.
         """
-        self._require(event_id, user, node)
-        if label not in (1, -1):
-            raise RequestRefused("label: expected 1 or -1, got another value")
+        self._require_label(event_id, user, node, label)
         fields = {"event_id": event_id, "user": user, "label": label}
         await self._log.append("records", self._home(node), codec.encode("Label", fields, self._generation))
 
     async def label_many(
         self, event_ids: Sequence[str], users: Sequence[str], nodes: Sequence[int], labels: Sequence[int]
-    ) -> None:
-        """`label` of many records at once, in columnar records.
+    ) -> list[RefusedRecord]:
+        """`label` of many records at once, in columnar records; returns when the log holds them.
+
+        Returns:
+            Those that were refused here, and not sent: all others were.
 
         Raises:
-            RequestRefused: a label is neither 1 nor -1, or there is no such node.
-            HushstreamError: lengths differ.
+            HushstreamError: lengths differ, or the log refused the records.
         """
         if not len(event_ids) == len(users) == len(nodes) == len(labels):
             raise HushstreamError("label_many: expected one event id, user, node and label for each record")
-        if any(label not in (1, -1) for label in labels):
-            raise RequestRefused("label_many: expected labels 1 or -1, got others")
-        for event_id, user, node in zip(event_ids, users, nodes, strict=True):
-            self._require(event_id, user, node)
-        for home, places in self._by_home(nodes):
+        refused: list[RefusedRecord] = []
+        taken = []
+        for place, one in enumerate(zip(event_ids, users, nodes, labels, strict=True)):
+            try:
+                self._require_label(*one)
+            except HushstreamError as error:
+                refused.append(RefusedRecord(event_ids[place], error))
+            else:
+                taken.append(place)
+        for home, places in self._by_home([nodes[place] for place in taken]):
             for low in range(0, len(places), BATCH_ROWS):
-                part = places[low : low + BATCH_ROWS].tolist()
+                part = [taken[place] for place in places[low : low + BATCH_ROWS].tolist()]
                 told = [event_ids[place] for place in part], [users[place] for place in part]
                 value = encode_label_batch(*told, [labels[place] for place in part], schema_generation=self._generation)
                 await self._log.append("records", home, value)
+        return refused
 
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): all open slots are counted, and a version of the model follows."""
@@ -346,6 +399,11 @@ class RecordClient:
                 raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
         self._rules.check_node(node)
 
+    def _require_label(self, event_id: str, user: str, node: int, label: int) -> None:
+        self._require(event_id, user, node)
+        if label not in (1, -1):
+            raise RequestRefused("label: expected 1 or -1, got another value")
+
     def _on_predictions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
         for fields in reader.read(offset, value):
@@ -361,6 +419,14 @@ class RecordClient:
                 question = self._waiting.get(event_id)
                 if question is not None and not question.answer.done():
                     question.answer.set_exception(_refused())
+
+
+def _outcome_of(event_id: str, outcome: Prediction | BaseException) -> Prediction | RefusedRecord:
+    if isinstance(outcome, HushstreamError):
+        return RefusedRecord(event_id, outcome)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 def _refused() -> RequestRefused:

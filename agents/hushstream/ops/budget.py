@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms, times
+from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms
 from hushstream.engine.declaration import System
 from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.ops.log_copy import LogCopy
@@ -244,6 +244,7 @@ class _Charge:
 
     entries: int = 0
     spent: Cost = field(default_factory=lambda: Cost(0))
+    refused: bool = False
     mechanisms: dict[str, None] = field(default_factory=dict)
     as_stated: bool = True
 
@@ -271,7 +272,10 @@ class _Book:
         place = _Place(*OwnScope.of(debit["scope"], self._terms.own), debit["scope"])
         charge = self._charges.setdefault(place, _Charge())
         charge.entries += 1
-        charge.spent += Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"]))
+        price = Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"]))
+        charge.spent += price
+        # Where one price pays for all releases, those after the first ask for nothing.
+        charge.refused = price == Cost(0) if self._terms.steps else charge.spent == Cost(0)
         charge.mechanisms[debit["mechanism"]] = None
         charge.as_stated &= entry["private_as_stated"]
 
@@ -302,8 +306,8 @@ class _Book:
                 (p.redraw, p.doubt) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
             }
             # The n-th redraw is charged with all before it, also those whose entries were lost.
-            lives = max((redraw + 1 for redraw, _ in paid), default=0)
-            total = times(terms.limit.price(terms.life), max(lives, len(paid)))
+            lives = max(max((redraw + 1 for redraw, _ in paid), default=0), len(paid))
+            total = terms.life_up_to(lives - 1, self._newest_step(partition)) if lives else ()
             found.append(
                 Account(
                     terms.deployment_scope(partition),
@@ -317,10 +321,25 @@ class _Book:
             )
         return found
 
+    def _newest_step(self, partition: int) -> int:
+        """How far the charges of the newest redraw have come: the ones before it are paid in full."""
+        paid = [
+            (p.redraw, c.spent) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
+        ]
+        newest = max(redraw for redraw, _ in paid)
+        return max(self._step(spent) for redraw, spent in paid if redraw == newest)
+
+    def _step(self, spent: Cost) -> int:
+        """The first step that costs as much as was paid."""
+        steps = self._terms.steps
+        return next((n for n, step in enumerate(steps) if spent.fits(step.cost)), len(steps))
+
     def _refusing(self, charge: _Charge) -> str:
         """Why nothing more is released on a partition's newest charge."""
-        if charge.spent == Cost(0):
-            return f"its price of {self._terms.price.cost} does not fit what is left"
+        if charge.refused:
+            following = 0 if charge.spent == Cost(0) else self._step(charge.spent) + 1
+            asked = self._terms.price_up_to(following).cost - charge.spent
+            return f"its price of {asked} does not fit what is left"
         releases = self._terms.releases
         if self._terms.own != "window" and releases is not None and charge.entries >= releases:
             return f"all {releases} releases that its price pays for are made"

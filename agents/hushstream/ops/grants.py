@@ -8,6 +8,10 @@ worker of that zone may not do it either.
 (``hushstream topics export --role ROLE``): it may read what that role reads and writes (but for
 its marks), and nothing more.
 
+``devices`` hands in slots that were made outside of the workers (`hushstream.client.slots`): it may write what the
+collector of slots reads, and read what is published for their makers, as far as the system says so. It may write there
+what any maker of slots may, so it is for a gateway.
+
 ``export`` copies the whole deployment (``hushstream topics export``): it may read every topic. It sees both sides of
 the shuffler, so it is for whoever holds the keys of all zones anyway.
 """
@@ -27,7 +31,7 @@ Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 Rights: TypeAlias = Mapping[str, frozenset[Operation]]
 """Operations by logical topic."""
 
-EXPORT = "export"
+DEVICES, EXPORT = "devices", "export"
 _REQUEUE, _VERIFY = "requeue-", "verify-"
 _READ: frozenset[Operation] = frozenset({"Read"})
 _BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
@@ -38,20 +42,31 @@ def duty_names() -> tuple[str, ...]:
     of_kinds = list(kinds().values())
     zones = dict.fromkeys(topic.zone for kind in of_kinds for topic in kind.topics if topic.holds_dead_letters)
     roles = dict.fromkeys(role.name for kind in of_kinds for role in kind.roles)
-    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), EXPORT)
+    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), DEVICES, EXPORT)
 
 
 def rights_of(duty: str, system: System) -> Rights:
     """What a duty needs of a deployment.
 
     Raises:
-        HushstreamError: the deployment has no such zone or role.
+        HushstreamError: the deployment has no such zone or role, or takes no slots of devices.
     """
     if duty == EXPORT:
         return dict.fromkeys(system.partitions, _READ)
+    if duty == DEVICES:
+        return _devices(system)
     if duty.startswith(_REQUEUE):
         return _requeue(duty.removeprefix(_REQUEUE), system)
     return _verify(duty.removeprefix(_VERIFY), system)
+
+
+def _devices(system: System) -> Rights:
+    if not system.devices:
+        raise HushstreamError(
+            f"--principals: expected a duty of deployment {system.config.deployment}, got {DEVICES}: it takes no slots "
+            f"that devices made"
+        )
+    return {topic: frozenset((right,)) for topic, right in system.devices.items()}
 
 
 def _requeue(zone: str, system: System) -> Rights:

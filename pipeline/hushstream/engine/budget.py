@@ -32,6 +32,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import add
 from typing import Any, Literal, NamedTuple
 
 from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
@@ -127,10 +128,15 @@ class SpendingTerms:
         own: kind of the own scopes: ``epoch``, ``window`` or ``lift``.
         price: what one charge costs its own scope; the scope is filled in.
         releases: how many releases one charge pays for; None: any number.
+        steps: where each release of an epoch is charged for itself: what the releases up to and with each cost
+            together, the last one ``price``; empty where the first release pays for all.
         life: what a redraw costs the deployment scope (the first release is one); the scope is filled in.
         deployment: kind of the deployment scope: ``deployment``, or ``deployment-lift``.
         limit: of the deployment scope.
         composition: the limit's filter.
+
+    A step adds what is missing to the price of the steps so far, so a scope never holds more than one price for each
+    redraw. A redraw adds the rest of the price of what was released before it: a lost branch may have released all.
     """
 
     own: Literal["epoch", "window", "lift"]
@@ -140,6 +146,16 @@ class SpendingTerms:
     limit: Filter
     deployment: Literal["deployment", "deployment-lift"] = "deployment"
     composition: FilterName = "basic"
+    steps: tuple[Debit, ...] = ()
+
+    def price_up_to(self, window: int) -> Debit:
+        """What a charge costs its own scope up to and with one release; its step is the window of its place."""
+        return self.steps[min(window, len(self.steps) - 1)] if self.steps else self.price
+
+    def life_up_to(self, redraws: int, window: int) -> tuple[int, ...]:
+        """What the deployment scope has paid after so many redraws in full, and another one up to and with a step."""
+        last = self.price_up_to(window) if self.steps else self.life
+        return tuple(map(add, times(self.limit.price(self.life), redraws), self.limit.price(last)))
 
     def own_scope(self, partition: int, place: Place) -> str:
         """The own scope of a charge."""
@@ -167,9 +183,21 @@ class SpendingTerms:
         return largest_that(lambda redraws: self.limit.admits(times(self.limit.price(self.life), redraws)))
 
     @property
+    def begun(self) -> int:
+        """How many steps of one more redraw the limit admits beside those that `fits` counts."""
+        return sum(self.limit.admits(self.life_up_to(self.fits, step)) for step in range(len(self.steps)))
+
+    @property
+    def most(self) -> tuple[int, ...]:
+        """The largest sum that the deployment scope comes to, redraws and a begun one together."""
+        if self.begun:
+            return self.life_up_to(self.fits, self.begun - 1)
+        return times(self.limit.price(self.life), self.fits)
+
+    @property
     def ceiling(self) -> Cost:
-        """What all the redraws cost together that the limit admits."""
-        return self.limit.cost(times(self.limit.price(self.life), self.fits))
+        """What all of that costs together."""
+        return self.limit.cost(self.most)
 
 
 class OwnScope(NamedTuple):
@@ -268,7 +296,7 @@ class BudgetFacts:
         counted: what is planned and fits, in words, in the plural.
         planned: how many are planned.
         fits: how many the limit admits.
-        released: what is released on a charge, in words, in the plural.
+        released: what is released on a charge, in words.
         releases: how many of them a charge pays for in a partition; None: any number.
     """
 

@@ -117,6 +117,8 @@ class System:
         parties: who has topics and roles of their own in it (`hushstream.engine.parties`); none in most systems.
         outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
             rights by name.
+        devices: what those do who hand in slots that were made outside of the workers: topics and rights by name.
+            Nobody has these rights unless they are named for it.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
             seeded key. It is a fact about the data of a replay, so no configuration can say it.
     """
@@ -139,6 +141,7 @@ class System:
     requests: Any = None
     parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
+    devices: Mapping[str, Literal["Read", "Write"]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that does not hold together."""

@@ -14,6 +14,7 @@ pure mechanism is priced by its (epsilon, delta), which the filters convert them
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, require_fits, times
@@ -23,7 +24,14 @@ from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
 
 
-def epoch_terms(one: Guarantee, mechanism: str, epochs: int, budget: BudgetConfig | None) -> SpendingTerms:
+def epoch_terms(
+    one: Guarantee,
+    mechanism: str,
+    epochs: int,
+    budget: BudgetConfig | None,
+    releases: int | None = None,
+    steps: Sequence[Guarantee] = (),
+) -> SpendingTerms:
     """What an epoch costs, and out of which limit: the planned epochs' prices, within the budget where there is one.
 
     Args:
@@ -31,32 +39,43 @@ def epoch_terms(one: Guarantee, mechanism: str, epochs: int, budget: BudgetConfi
         mechanism: as debits name it.
         epochs: how many are planned.
         budget: as configured.
+        releases: how many an epoch's price pays for; None: any number.
+        steps: where each of them is charged for itself: of the releases up to and with each, the last one ``one``.
 
     Raises:
-        ConfigurationError: not even one epoch fits.
+        ConfigurationError: not even one epoch, or one step of it, fits.
+
+    Guarantee:
+        Steps compose as their rhos do, in an order and at prices that are fixed by the configuration; only where they
+        stop may follow from what was released. Under zCDP and Renyi accounting the sums at any such stop are those of
+        a filter. Under basic composition a step adds what it raises the (epsilon, delta) of its epoch by; an epoch that
+        is followed by another was charged in full, as if it had ended, so each but the last has the price of a
+        mechanism that was fixed when it began, and the last one stops at a step that the epochs before it fix.
     """
-    price = Debit("", mechanism, one.cost, one.relation, one.unit, _curve(one, budget))
+    price = _debit(one, mechanism, budget)
+    charged = tuple(_step(step, price) for step in steps)
     if budget is None:
         planned = BasicFilter(Cost(epochs * one.cost.epsilon_micro, epochs * one.cost.delta_units))
-        return SpendingTerms("epoch", price, None, price, planned)
+        return SpendingTerms("epoch", price, releases, price, planned, steps=charged)
     limit = filter_of(budget)
     limit = limit.within(times(limit.price(price), epochs))
-    terms = SpendingTerms("epoch", price, None, price, limit, composition=budget.filter)
-    require_fits(terms.fits, "one epoch of noise", one.cost, budget)
+    terms = SpendingTerms("epoch", price, releases, price, limit, composition=budget.filter, steps=charged)
+    least = (charged or (price,))[0].cost
+    require_fits(terms.fits + terms.begun, "the first release" if steps else "one epoch of noise", least, budget)
     return terms
 
 
 def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
-    """What all releases promise over all epochs that may be.
+    """What all releases promise over all epochs that may be, one at least.
 
     The lifetime of a user, and one report against another where that costs more than one against none, are those of one
     epoch as often as there may be epochs (basic composition).
     """
-    most = terms.fits
+    most = terms.fits + bool(terms.begun)
     if most == 1:
         return one
     limit, life = terms.limit, one.lifetime
-    cost = limit.cost(times(limit.price(terms.life), most))
+    cost = limit.cost(terms.most)
     together = Cost(cost.epsilon_micro, min(DELTA_ONE, cost.delta_units))
     residue = most * (terms.life.curve[1] if terms.life.curve else one.residue_units)
     exchanged = together if one.replace_one == one.cost else _often(one.replace_one, most)
@@ -82,6 +101,16 @@ def epoch_facts(terms: SpendingTerms, planned: int, budget: BudgetConfig | None,
         released=released,
         releases=terms.releases,
     )
+
+
+def _debit(one: Guarantee, mechanism: str, budget: BudgetConfig | None) -> Debit:
+    return Debit("", mechanism, one.cost, one.relation, one.unit, _curve(one, budget))
+
+
+def _step(upto: Guarantee, price: Debit) -> Debit:
+    """The first step pays for the tables' error of all: that of a few, rounded up, could be above that of all."""
+    curve = (upto.rho_micro, *price.curve[1:]) if price.curve and upto.rho_micro is not None else ()
+    return replace(price, cost=upto.cost, curve=curve)
 
 
 def _often(cost: Cost, times_paid: int) -> Cost:

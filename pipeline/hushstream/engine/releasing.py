@@ -377,6 +377,7 @@ class ReopeningRole(ReleasingRole[Closed]):
         another state of this journal may have begun: under the noise of any earlier one something else was released.
         """
         fields = self.chain.accept(value, self.committed())
+        charged = self.place_of(None)
         gathered = Gathered()
         for part in slices:
             for record in part.records:
@@ -389,7 +390,7 @@ class ReopeningRole(ReleasingRole[Closed]):
         self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self.chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.place())
+            self.spending.adopt(self.epoch.place(charged))
         turns = fields["turned_to"] != STAYS
         if turns:
             self.put_key(fields["turned_to"])

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hushstream.engine.budget import Place, SpendingTerms, times
+from hushstream.engine.budget import Place, SpendingTerms
 from hushstream.engine.state_parts import array, record
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
@@ -42,7 +42,8 @@ class Asked(NamedTuple):
 
     Attributes:
         debit: what the journal says was debited to the own scope: the price with the first release of a charge,
-            nothing for the releases that it covers, nothing where it was refused.
+            nothing for the releases that it covers (where each is charged for itself, what it adds), nothing where it
+            was refused.
         refused: why nothing may be released; None when it may.
         opens: whether this is the first answer for the charge, which the ledger's topic repeats: the price was
             debited, or refused.
@@ -147,25 +148,32 @@ class Spending:
         """What a release asks of the own scope and of the deployment's, if it were the next one."""
         if place < self._place:
             raise LedgerError(f"spending: expected {self._place} or a later charge, got {place}")
-        terms = self.terms
-        own = replace(terms.price, scope=self._own_scope(place))
-        life = replace(terms.life, scope=terms.deployment_scope(self._partition))
-        if place == self._place and self._charged:
-            own = replace(own, cost=Cost(0), curve=())
-        return own, self._lives(life, max(0, place.redraw - self._newest))
+        own = replace(self.terms.price_up_to(place.window), scope=self._own_scope(place))
+        paid = self._ledger.spent(own.scope)
+        if paid != Cost(0):
+            own = replace(own, cost=own.cost - paid, curve=())
+        return own, self._life(place)
 
-    def _lives(self, life: Debit, count: int) -> Debit:
-        """The price of so many lives, in the units in which the filter adds up prices."""
-        if count == 1:
-            return life
-        cost = Cost(count * life.cost.epsilon_micro, count * life.cost.delta_units)
-        return replace(life, cost=cost, curve=times(self.terms.limit.price(life), count) if count else ())
+    def _life(self, place: Place) -> Debit:
+        """What the deployment scope lacks, in the units in which the filter adds up prices.
+
+        A redraw that was paid for stays so: one before it asks for nothing.
+        """
+        terms, scope = self.terms, self.terms.deployment_scope(self._partition)
+        wanted = terms.life_up_to(max(place.redraw, self._newest), place.window)
+        had = self._ledger.totals()[scope] or (0,) * len(wanted)
+        lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
+        if lacking == terms.limit.price(terms.life):
+            return replace(terms.life, scope=scope)
+        return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())
 
     def _open(self, place: Place) -> None:
         """Go over to a charge: nothing is asked of the one before any more."""
-        if place != self._place:
+        if place == self._place:
+            return
+        if self._own_scope(place) != self._own_scope(self._place):
             self._ledger.close(self._own_scope(self._place))
-            self._place, self._charged = place, False
+        self._place, self._charged = place, False
 
     def _note_paid(self, place: Place) -> None:
         """Note that a charge was paid for."""

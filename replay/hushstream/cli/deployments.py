@@ -69,6 +69,10 @@ def guarantee(
     overlap: Annotated[
         float, typer.Option(help="For that: share of items that suit the users of any party (1: catalogues are alike).")
     ] = 0.02,
+    users: Annotated[
+        int | None, typer.Option(help="Users that take part: say, too, what they gain (systems of ratings).")
+    ] = None,
+    ratings: Annotated[int, typer.Option(help="For that: ratings of each user.")] = 50,
     json: AsJson = False,
 ) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
@@ -82,6 +86,8 @@ def guarantee(
     promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
     rows, facts = conversion_rows(promises.releases), kind.facts(values, artefacts)
     advice = None if contexts is None else _advice(values, contexts, overlap, json)
+    if users is not None:
+        advice = _advice_for_users(values, users, ratings)
     if json:
         found: dict[str, Any] = {
             "budgets": [one.as_json() for one in budgets],
@@ -119,6 +125,21 @@ def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool
             progress.update(task, completed=done, total=total, description=what)
 
         return study.advise(config, contexts, overlap, show)
+
+
+def _advice_for_users(config: DeploymentValues, users: int, ratings: int) -> Report:
+    """What so many users gain, by the studies of their system.
+
+    Raises:
+        HushstreamError: they give no such advice, or not for so many.
+    """
+    from hushstream.replay.study import studies
+
+    study = studies().get(config.system)
+    if study is None or study.advise_users is None:
+        known = [name for name, one in studies().items() if one.advise_users is not None]
+        raise HushstreamError(f"--users: expected a system of ratings ({', '.join(known)}), got {config.system}")
+    return study.advise_users(config, users, ratings)
 
 
 def statement(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
@@ -21,7 +22,13 @@ from hushstream.replay.studies.pdol.closed_loop import RecordLoop
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic
 from hushstream.schemas import codec
-from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, RecordConfig, SharingConfig
+from hushstream.systems.pdol.configuration import (
+    GossipConfig,
+    PdolConfig,
+    PredictionConfig,
+    RecordConfig,
+    SharingConfig,
+)
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000
@@ -52,14 +59,15 @@ class FrozenRecords:
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
 
-def freeze(folder: Path) -> FrozenRecords:
-    """Play a stream and keep what each role read, with bad records between."""
+def freeze(folder: Path, place: Literal["released", "node"] = "released") -> FrozenRecords:
+    """Play a stream and keep what each role read, with bad records between; ``place`` is where labels are predicted."""
     stream = sparse_synthetic(records=RECORDS, dimension=20, features=5, nodes=NODES, seed=3)
     config = PdolConfig(
         "frozen-records",
         NODES,
         RecordConfig(stream.dimension, label_slots=5),
         SharingConfig(epsilon=4.0, slots_per_release=SLOTS, horizon=6, domains=DOMAINS, epochs=2),
+        prediction=PredictionConfig(place),
     )
     return _frozen(folder, stream, config, PHASE)
 

@@ -121,15 +121,19 @@ class CollectorRig(Rig):
 
     def play(self, rounds: int, slots: int = 6) -> None:
         """So many rounds, with slots of one item each."""
-        for asked in rounds_of(self.system.config)[:rounds]:
-            if asked.number:
-                self.open(asked)
-            for number in range(slots):
-                self.slot(
-                    number, item_slot(self.system.config, number) if asked.kind == "items" else None, asked.number
-                )
-            self.end(asked.number)
-            self.fold()
+        for number in range(rounds):
+            self.play_round(number, slots)
+
+    def play_round(self, number: int, slots: int = 6) -> Seen:
+        """One round, with slots of one item each."""
+        config = self.system.config
+        asked = rounds_of(config)[number]
+        if number:
+            self.open(asked)
+        for user in range(slots):
+            self.slot(user, item_slot(config, user) if asked.kind == "items" else None, number)
+        self.end(number)
+        return self.fold()
 
 
 class ModelRig(Rig):

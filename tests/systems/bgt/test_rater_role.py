@@ -228,3 +228,27 @@ def test_a_snapshot_of_another_deployment_is_refused(films, rig):
     other = films.RaterRig(films.make_system(epsilon=5.0))
     with pytest.raises(HushstreamError, match="snapshot: expected partition, deployment and configuration"):
         rig.machine.restore(other.machine.snapshot())
+
+
+def test_the_name_of_a_question_is_its_users_and_a_second_users_use_of_it_is_refused(films, rig):
+    """Answers are found by their event id: under one name two users would read each other's predictions."""
+    rig.rate("ann", [1], [5.0])
+    rig.rate("bob", [1], [1.0])
+    rig.ask("visit", "ann")
+    rig.ask("visit", "bob")
+    rig.ask("bad", "ann", items=[films.ITEMS])
+    seen = rig.fold()
+    assert seen.reasons == ["event_of_another_user", "bad_question"]
+    assert list(rig.predicted(seen)) == ["visit"]
+    first = rig.predicted(seen)["visit"][0]
+    restored = rig.fresh()
+    restored.start(rig.genesis)
+    restored.restore(rig.machine.snapshot())
+    rig.machine = restored
+    rig.ask("visit", "bob")
+    rig.ask("visit", "ann")
+    rig.ask("bad", "bob")
+    seen = rig.fold()
+    assert seen.reasons == ["event_of_another_user"]
+    assert rig.predicted(seen)["visit"][0] == first, "whose it is may ask again"
+    assert "bad" in rig.predicted(seen), "a question that was refused has taken no name"

@@ -148,8 +148,8 @@ def test_what_is_said_before_anything_runs_names_from_how_many_users_on_it_pays(
 
 def test_the_budget_and_the_promise_are_those_of_all_epochs(films):
     once, twice = (films.make_config(epsilon=3.0, epochs=epochs) for epochs in (1, 2))
-    assert KIND.budgets(once, None)[0].fits == 1
+    assert [KIND.budgets(one, None)[0].fits for one in (once, twice)] == [3, 6]
     cost = KIND.promises(twice, None).releases.cost
     assert cost.epsilon_micro == 2 * KIND.promises(once, None).releases.cost.epsilon_micro
-    with pytest.raises(ConfigurationError, match="room for one epoch of noise at least"):
+    with pytest.raises(ConfigurationError, match="room for the first release at least"):
         KIND.promises(films.make_config(budget=BudgetConfig(2.0, 1e-5)), None)

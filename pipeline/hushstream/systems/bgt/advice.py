@@ -69,7 +69,7 @@ class Advice:
             "shared_rmse": round(self.shared, 4),
             "gain": round(self.gain, 4),
             "pays": self.pays,
-            "factor_ratio": round(self.ratio, 3),
+            "factor_ratio": None if math.isinf(self.ratio) else round(self.ratio, 3),
         }
 
     def as_text(self) -> str:

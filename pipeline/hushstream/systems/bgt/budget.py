@@ -1,8 +1,15 @@
-"""What a user may pay over all epochs of noise, and what the releases so promise them (`engine.epoch_budget`).
+"""What a user may pay over all rounds and epochs of noise, and what the releases so promise them.
 
-One epoch's price is that of all rounds together, and is paid with its first release: what a user sends in a later round
-is released because it was paid for then. It pays for as many releases as there are rounds, and no more. An epoch that
-a doubt begins may release slots again that a lost branch of the journal released, so each user pays again.
+Each round is charged for itself, with its release: what it adds to the price of the rounds before it. A budget that has
+room for some rounds alone pays for these, and the next one ends without a release. An epoch that a doubt begins may
+release slots again that a lost branch of the journal released, of all rounds, so the epoch before it is charged in full
+and the rounds up to the next release once more (`hushstream.engine.epoch_budget`).
+
+*Proof that rounds may be charged so.* A round's release is rho_k-zCDP for a user against null whatever was released
+before (`hushstream.systems.bgt.sensitivity`). How far rounds go is decided by sums of these rhos, which are fixed by
+the configuration, and by a limit that is fixed too: not by content. Rounds that never come are a function of those that
+came, so they cost nothing: after round k the transcript is (rho_0 + ... + rho_k)-zCDP. Where a doubt, which may follow
+from releases, opens an epoch, the filter composes: rhos add at any stopping time (Whitehouse, Ramdas, Rogers, Wu 2023).
 """
 
 from __future__ import annotations
@@ -22,26 +29,38 @@ MECHANISM = "three-slots"
 
 @lru_cache(maxsize=64)
 def spending_terms(config: BgtConfig) -> SpendingTerms:
-    """See `epoch_terms`; raises as that does."""
-    mechanism = "exact" if config.release.noise == "exact" else MECHANISM
-    return replace(epoch_terms(guarantee_of(config), mechanism, config.release.epochs, config.budget), releases=ROUNDS)
+    """What a round adds, and out of which limit; see `epoch_terms`, and what that raises."""
+    one, epochs = guarantee_of(config), config.release.epochs
+    if config.release.noise == "exact":
+        return epoch_terms(one, "exact", epochs, config.budget, ROUNDS)
+    steps = [guarantee_of(config, rounds=rounds) for rounds in range(1, ROUNDS + 1)]
+    return epoch_terms(one, MECHANISM, epochs, config.budget, ROUNDS, steps)
 
 
 @lru_cache(maxsize=64)
 def promise_of(config: BgtConfig) -> Guarantee:
-    """What all releases promise one user, over all epochs that may be.
+    """What all releases promise one user, over all rounds and epochs that may be.
 
     Raises:
-        ConfigurationError: not even one epoch fits the budget.
+        ConfigurationError: not even the first round fits the budget.
     """
     one, terms = guarantee_of(config), spending_terms(config)
-    return one if config.release.noise == "exact" else over_epochs(one, terms)
+    if config.release.noise == "exact":
+        return one
+    return over_epochs(one, terms) if terms.fits else guarantee_of(config, rounds=terms.begun)
 
 
 def budget_facts(config: BgtConfig) -> BudgetFacts:
-    """How many epochs the budget has room for.
+    """How many rounds the budget has room for.
 
     Raises:
         ConfigurationError: not even one.
     """
-    return epoch_facts(spending_terms(config), config.release.epochs, config.budget, "rounds")
+    terms, epochs = spending_terms(config), config.release.epochs
+    facts = epoch_facts(terms, epochs, config.budget, "rounds")
+    if not terms.steps:
+        return facts
+    fits = ROUNDS * terms.fits + terms.begun
+    return replace(
+        facts, counted="rounds", planned=ROUNDS * epochs, fits=fits, released="release of its sums", releases=1
+    )

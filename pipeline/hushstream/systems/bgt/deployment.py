@@ -75,7 +75,7 @@ class BgtSystem:
 
     @property
     def spending_terms(self) -> SpendingTerms:
-        """What an epoch of noise costs, and out of which limit."""
+        """What the rounds of an epoch of noise cost, and out of which limit."""
         return spending_terms(self.config)
 
     @property
@@ -121,7 +121,7 @@ class BgtSystem:
         }
 
     def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
-        """The ledger's copy of the debit of an epoch, made with its first release."""
+        """The ledger's copy of a debit, made with the release that it pays for."""
         return ledger_fields(self.config.deployment, self.digest, release_id, debit, self.as_stated(reproducible))
 
     def as_stated(self, reproducible: bool) -> bool:

@@ -19,6 +19,8 @@ RELATION = "null-slot: neighbours differ in the content of one user's slots, rat
 UNIT_OF_PROMISE = "all slots of one user, one of each kind"
 ZONE = "shuffler"
 
+_WORDS = ("no", "one", "two", "three")
+
 _PUBLIC = (
     "that a user sent a slot of each round, and when",
     "how many slots there are, the configuration, and public features of items",
@@ -30,16 +32,17 @@ _HOSTED = "ratings, from the operator, whose workers make the slots"
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
 
-def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted") -> Guarantee:
-    """What all rounds together promise of one user."""
+def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
+    """What the first rounds together promise of one user; all of them, where nothing else is said."""
     if config.release.noise == "exact":
         return _nothing(config, deployment)
-    cost, against = user_cost(config, 1), user_cost(config, 2)
-    prices = ", ".join(f"{rho_micro(number, config.release) / 1e6:g}" for number in range(ROUNDS))
+    cost, against = user_cost(config, 1, rounds), user_cost(config, 2, rounds)
+    prices = ", ".join(f"{rho_micro(number, config.release) / 1e6:g}" for number in range(rounds))
+    which = f"the {_WORDS[ROUNDS]} rounds" if rounds == ROUNDS else f"the first {_WORDS[rounds]} of {ROUNDS} rounds"
     clip, factor_clip = config.release.clip, config.release.factor_clip
     return Guarantee(
         mechanism=f"sums of padded slots of {config.release.pairs} pairs, clipped in whole numbers to {clip:g} (items,"
-        f" pairs) and {factor_clip:g} (factors), with discrete Gaussian noise; rho {prices} for the three rounds",
+        f" pairs) and {factor_clip:g} (factors), with discrete Gaussian noise; rho {prices} for {which}",
         relation=RELATION,
         unit=UNIT_OF_PROMISE,
         cost=cost,
@@ -49,23 +52,23 @@ def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted") -> Guaran
         norm="L2 distance of the sums of a round, in units of 2^-20 (of pairs: its square over sqrt 2, in 2^-40)",
         zone=ZONE,
         deployment=deployment,
-        residue_units=_residue(config, cost.epsilon_micro, 1),
+        residue_units=_residue(config, cost.epsilon_micro, 1, rounds),
         not_protected=(*_PUBLIC, _HOSTED if deployment == "hosted" else _EDGE),
         conditions=(
             "a person has one account: another one costs as much again, and two that are linked four times the rho",
         ),
         contents=bgt_contents(config),
-        rho_micro=_rho(config),
+        rho_micro=_rho(config, rounds),
     )
 
 
-def user_cost(config: BgtConfig, times: int) -> Cost:
-    """What everything costs that is released of a user whose slots move sums ``times`` as far as one slot does.
+def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:
+    """What the first rounds release of a user costs, whose slots move sums ``times`` as far as one slot does.
 
     Two for slots of theirs against other slots of theirs: 4 rho.
     """
-    epsilon = rho_to_epsilon_micro(times**2 * _rho(config), _half(config))
-    return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times)))
+    epsilon = rho_to_epsilon_micro(times**2 * _rho(config, rounds), _half(config))
+    return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times, rounds)))
 
 
 def changed_cells(kind: Kind, config: BgtConfig) -> int:
@@ -75,8 +78,8 @@ def changed_cells(kind: Kind, config: BgtConfig) -> int:
     return {"items": 2 * pairs, "pairs": most * (most - 1) // 2, "factors": pairs * config.release.factors}[kind]
 
 
-def _rho(config: BgtConfig) -> int:
-    return sum(rho_micro(number, config.release) for number in range(ROUNDS))
+def _rho(config: BgtConfig, rounds: int) -> int:
+    return sum(rho_micro(number, config.release) for number in range(rounds))
 
 
 def _half(config: BgtConfig) -> int:
@@ -85,10 +88,10 @@ def _half(config: BgtConfig) -> int:
     return units - units // 2 if units % 2 == 0 else units // 2
 
 
-def _residue(config: BgtConfig, epsilon_micro: int, times: int) -> int:
+def _residue(config: BgtConfig, epsilon_micro: int, times: int, rounds: int) -> int:
     """The tables' part of delta. The third round may be of either kind: the worse one counts."""
     variation = Fraction(0)
-    for number, kind in enumerate(KINDS):
+    for number, kind in enumerate(KINDS[:rounds]):
         possible: tuple[Kind, ...] = (kind, "items") if number + 1 == ROUNDS else (kind,)
         variation += max(
             changed_cells(one, config) * gaussian_residue(*variance_of(number, one, config)) for one in possible

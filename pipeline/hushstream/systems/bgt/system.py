@@ -41,6 +41,7 @@ def declare(core: BgtSystem) -> System:
         core=core,
         requests=config,
         public_dataset=core.public_dataset,
+        devices={"updates": "Write", "models": "Read", "rounds": "Read"},
     )
 
 
@@ -71,8 +72,9 @@ def _notes(config: BgtConfig) -> Sequence[str]:
 
 
 WORDS = Words(
-    trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots, "
-    "then the one trusted collector sees every slot without a name; everybody after it sees noised sums",
+    trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots "
+    "(where users' devices make them, they see neither), then the one trusted collector sees every slot without a "
+    "name; everybody after it sees noised sums",
     erasure="hushstream forget drops the user's ratings: their slots are null from then on; their records go with "
     "their topic's retention; slots that were summed name nobody and stay, under noise",
     result=Result(
@@ -94,7 +96,8 @@ ERASURE = Erasure(
         "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
         "that somebody takes part, under a tag, with how many rounds they answered: their further slots are null, and "
         "no allowance is refilled",
-        "event ids in the predictions journal, which names no user; an event id should not name one either",
+        "event ids of their questions: in the predictions journal, which names no user, and beside their tag among the "
+        "last 50,000 of the rater; an event id should not name one either",
     ),
     waits=(
         "the user's ratings in the rater's data directory, under a tag: until the next snapshot; sealed on "

@@ -1,15 +1,17 @@
 """`RatingAgent`: one user's ratings, on a device or in an application's process.
 
-What leaves it are slots, one a round, padded to one size. A slot's id is a pseudorandom function of the user's key and
-the round's number and of nothing else, and the collector counts an id once: of all copies of a state that were ever
-gone on from, one slot a round is counted. That a round was answered is written down before its slot leaves, so an agent
-that starts again from what was written sends nothing of another content. Erasing the ratings refills nothing.
+What leaves it are slots, one a round, padded to one size; `hushstream.client.slots` takes them to the collector. A
+slot's id is a pseudorandom function of the user's key and the round's number and of nothing else, and the collector
+counts an id once: of all copies of a state that were ever gone on from, one slot a round is counted. That a round was
+answered is written down before its slot leaves, so an agent that starts again from what was written sends nothing of
+another content. Erasing the ratings refills nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from hushstream.systems.bgt.edge.solving import fit, predict
 from hushstream.systems.bgt.errors import BgtError
 from hushstream.systems.bgt.features import features_bytes
 from hushstream.systems.bgt.rounds import ROUNDS, Model, Round
-from hushstream.systems.bgt.slots import ID_BYTES, Float64, Slots, null_slots
+from hushstream.systems.bgt.slots import ID_BYTES, Float64, Slots, null_slots, packed_slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +41,15 @@ class Sent:
     round: int
     digest: bytes
     slot: Slots
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a `RatingSlot`."""
+        return {
+            "slot_id": self.slot_id,
+            "config_digest": self.digest,
+            "round": self.round,
+            "content": packed_slots(self.slot)[0],
+        }
 
 
 class RatingAgent:

@@ -18,7 +18,7 @@ from hushstream.systems.bgt.errors import BadRatings, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import item_column, rating_columns
 from hushstream.systems.bgt.rounds import ROUNDS
-from hushstream.systems.bgt.slots import Float64, packed_slots
+from hushstream.systems.bgt.slots import Float64
 
 if TYPE_CHECKING:
     from hushstream.systems.bgt.edge.machine import RaterMachine
@@ -111,22 +111,36 @@ class RaterFold:
         self.counts[BgtOutcome.RATED] += 1
 
     def _predict(self, one: Incoming) -> None:
-        machine, fields = self._machine, one.fields
-        fault = id_fault(fields["event_id"])
-        try:
-            items = item_column(fields["items"], "question").tolist()
-            if not 0 < len(items) <= MAX_PREDICTED:
-                raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
-            found = machine.users.predict(fields["user"], items, machine.heard.model)
-        except BadRatings:
-            fault = fault or BgtRefusal.BAD_QUESTION  # type: ignore[assignment]
-        if fault is not None:
-            self._reject(str(fault), one)
+        reason = self._event_fault(one.fields)
+        if reason is not None:
+            self._reject(reason, one)
             return
+        try:
+            found = self._answered(one.fields)
+        except BadRatings:
+            self._reject(BgtRefusal.BAD_QUESTION, one)
+            return
+        event_id = one.fields["event_id"]
+        self._machine.asked.put(event_id, self._machine.users.tag(one.fields["user"]))
         self._values.append(self._as_journaled(found))
-        self._event_ids.append(fields["event_id"])
-        self._lengths.append(len(items))
+        self._event_ids.append(event_id)
+        self._lengths.append(len(found))
         self.counts[BgtOutcome.ASKED] += 1
+
+    def _event_fault(self, fields: dict[str, Any]) -> str | None:
+        """Why a question may not have its name: answers are found by it, so nobody else's may."""
+        fault = id_fault(fields["event_id"])
+        if fault is not None:
+            return str(fault)
+        whose = self._machine.asked.get(fields["event_id"])
+        others = whose is not None and whose != self._machine.users.tag(fields["user"])
+        return Refusal.EVENT_OF_ANOTHER_USER if others else None
+
+    def _answered(self, fields: dict[str, Any]) -> Float64:
+        items = item_column(fields["items"], "question").tolist()
+        if not 0 < len(items) <= MAX_PREDICTED:
+            raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
+        return self._machine.users.predict(fields["user"], items, self._machine.heard.model)
 
     def _as_journaled(self, found: Float64) -> Float64:
         """What the journal says was predicted, where it is the same but for a rounding."""
@@ -163,13 +177,7 @@ class RaterFold:
         if opening is not None:
             self._send(opening)
         for sent in machine.users.answers(asked):
-            fields = {
-                "slot_id": sent.slot_id,
-                "config_digest": sent.digest,
-                "round": sent.round,
-                "content": packed_slots(sent.slot)[0],
-            }
-            self._send(machine.chain.encode("RatingSlot", fields))
+            self._send(machine.chain.encode("RatingSlot", sent.fields()))
             self._slots += 1
             self.counts[Outcome.SLOT_SENT] += 1
         end = {"phase": phase, "origin": machine.partition, "config_digest": machine.system.digest, "after_click": -1}

@@ -22,7 +22,8 @@ from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPar
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.state_parts import OWNER, dump_owner, record, restore_owner
+from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
+from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.bgt.deployment import BgtSystem
@@ -33,14 +34,19 @@ from hushstream.systems.bgt.edge.users import USERS, Users
 from hushstream.systems.bgt.slots import Float64
 from hushstream.systems.bgt.topics import EDGE_ZONE
 
+REMEMBERED_EVENTS = 50_000
+"""How many past questions a partition knows again, to tell whose they were."""
+
+_QUESTIONS = array(record("Question", event_id="string", user="bytes"))
+
 
 class RaterMachine(OwnsJournal):
     """The users of one partition."""
 
     form: ClassVar[Form] = Form.of(
         "a rater's state",
-        1,
-        record("RaterState", **OWNER, position="long", sealed="int", **HEARD, users=USERS),
+        2,
+        record("RaterState", **OWNER, position="long", sealed="int", **HEARD, users=USERS, questions=_QUESTIONS),
     )
 
     def __init__(self, system: BgtSystem, partition: int, key: Key) -> None:
@@ -56,6 +62,8 @@ class RaterMachine(OwnsJournal):
         """Rounds that have ended in this log."""
         self.heard = Heard(system)
         self.users = Users(system, key)
+        self.asked: BoundedMap[bytes] = BoundedMap(REMEMBERED_EVENTS)
+        """Event ids of questions that were answered, and the tag of whose they are."""
         self.float_ties = 0
         """Replayed predictions that stand by the journal although they differ by a rounding."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
@@ -155,7 +163,8 @@ class RaterMachine(OwnsJournal):
 
     def snapshot(self) -> bytes:
         place = {**dump_owner(self), "position": self.position, "sealed": self.ended_rounds}
-        return self.form.write({**place, **self.heard.dump(), "users": self.users.dump()})
+        asked = [{"event_id": event_id, "user": tag} for event_id, tag in self.asked.items()]
+        return self.form.write({**place, **self.heard.dump(), "users": self.users.dump(), "questions": asked})
 
     def restore(self, snapshot: bytes) -> None:
         state = self.form.read(snapshot)
@@ -163,3 +172,6 @@ class RaterMachine(OwnsJournal):
         self.position, self.ended_rounds = state["position"], state["sealed"]
         self.heard.load(state)
         self.users.load(state["users"])
+        self.asked = BoundedMap(REMEMBERED_EVENTS)
+        for one in state["questions"]:
+            self.asked.put(one["event_id"], one["user"])

@@ -37,7 +37,7 @@ class Users:
         Raises:
             BadRatings: an unknown item or a rating that is none; then nothing is taken.
         """
-        tag = self._tag(user)
+        tag = self.tag(user)
         agent = self._agents.get(tag) or self._agent(tag, 0)
         agent.rate(items, values)
         self._agents[tag] = agent
@@ -48,12 +48,12 @@ class Users:
         Raises:
             BadRatings: an unknown item.
         """
-        tag = self._tag(user)
+        tag = self.tag(user)
         return (self._agents.get(tag) or self._agent(tag, 0)).predict(items, model)
 
     def forget(self, user: str) -> None:
         """Drop a user's ratings: their slots are null from here on, and what they have spent stays spent."""
-        agent = self._agents.get(self._tag(user))
+        agent = self._agents.get(self.tag(user))
         if agent is not None:
             agent.forget()
 
@@ -74,7 +74,8 @@ class Users:
             items, values = np.frombuffer(one["items"], "<i4"), np.frombuffer(one["values"], "<f8")
             agent.rate(items.tolist(), values.tolist())
 
-    def _tag(self, user: str) -> bytes:
+    def tag(self, user: str) -> bytes:
+        """What stands for a user: a keyed digest of their name."""
         return self._key.digest("bgt-user", user.encode())
 
     def _agent(self, tag: bytes, answered: int) -> RatingAgent:

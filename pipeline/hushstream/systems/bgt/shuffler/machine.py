@@ -7,9 +7,10 @@ partitions of users raced. Slots are folded many at a time: which of them break 
 Which round is next, its items and how many factors it has follow from releases alone; whoever sends slots puts the
 round before them in this log, so no slot can come before its round. The first one follows from the configuration.
 
-Where inputs changed under the journal (`hushstream.engine.releasing`), the round whose sums were released is over: its
-slots are not summed again. The next release opens an epoch and pays again for all rounds; where the budget has no room
-for it nothing is released, and the end of the round is passed on alone: the server then asks for no more.
+Each round is paid for with its release (`hushstream.systems.bgt.budget`). Where inputs changed under the journal
+(`hushstream.engine.releasing`), the round whose sums were released is over: its slots are not summed again, and the
+next release opens an epoch, for which users pay again. Where the budget has no room for a release there is none, and
+the end of the round is passed on alone: the server then asks for no more.
 """
 
 from __future__ import annotations
@@ -215,8 +216,8 @@ class CollectorMachine(ReopeningRole[Ended]):
     # One round.
 
     def place_of(self, closed: Ended | None) -> int:
-        """See `ReleasingRole.place_of`: an epoch has one price."""
-        return 0
+        """See `ReleasingRole.place_of`: each round is charged for itself."""
+        return self.next if closed is None else closed.number
 
     def open_noise(self) -> None:
         if self.collector is not None:
@@ -272,7 +273,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
     def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
-        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        """The ledger's copy of what the round adds to the price, or of nothing, where that was refused."""
         if not asked.opens:
             return ()
         entry = self.system.ledger_entry(self._release_id(number), asked.debit, self.key.reproducible)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import read_keys, require_keys
 from hushstream.replay.logged.table import read_chunks
@@ -51,22 +52,24 @@ class RatingMapping:
         return self.user, self.item, self.rating
 
 
-def load_ratings(path: str | Path, mapping: RatingMapping | str | Path) -> RatingWorld:
-    """Read a file of ratings, in its order.
+def load_ratings(table: Table, mapping: RatingMapping | Mapping[str, Any] | str | Path) -> RatingWorld:
+    """Read ratings, in their order.
 
     Args:
-        path: ``.parquet`` or ``.pq``; anything else is CSV.
-        mapping: a mapping, or the path of a mapping file.
+        table: a data frame, or the path of a file: ``.parquet`` or ``.pq``; anything else is CSV.
+        mapping: a mapping, its keys and values, or the path of a mapping file.
 
     Raises:
         LogError: file, mapping or a value is not as expected.
     """
-    path = Path(path)
-    if not isinstance(mapping, RatingMapping):
+    if isinstance(mapping, Mapping):
+        mapping = parse_rating_mapping(mapping, "mapping")
+    elif not isinstance(mapping, RatingMapping):
         mapping = load_rating_mapping(mapping)
+    name = name_of(table)
     users, items, values = [], [], []
-    for chunk in read_chunks(path, mapping):
-        place = (str(path), chunk.row_names)
+    for chunk in read_chunks(table, mapping):
+        place = (name, chunk.row_names)
         users.append(texts(chunk.columns[mapping.user], mapping.user, place))
         column = chunk.columns[mapping.item]
         if isinstance(mapping.items, tuple):
@@ -77,15 +80,15 @@ def load_ratings(path: str | Path, mapping: RatingMapping | str | Path) -> Ratin
             items.append(_numbered(integers(column, mapping.item, place), mapping, place))
         rating = chunk.columns[mapping.rating]
         values.append(numbers(rating, mapping.rating, place, least=mapping.lowest, most=mapping.highest))
-    return _world(path, mapping, np.concatenate(users), np.concatenate(items), np.concatenate(values))
+    return _world(Path(name), mapping, np.concatenate(users), np.concatenate(items), np.concatenate(values))
 
 
-def own_ratings(*, file: str, mapping: str) -> RatingWorld:
+def own_ratings(*, file: Table, mapping: str | Mapping[str, Any]) -> RatingWorld:
     """Your own ratings: a CSV or Parquet file, read through a mapping file.
 
     Args:
-        file: the ratings.
-        mapping: what is public about them; see the module.
+        file: the ratings, or a data frame of them.
+        mapping: what is public about them, as a file or as its keys and values; see the module.
 
     Raises:
         LogError: file, mapping or a value is not as expected.

@@ -30,6 +30,7 @@ from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.views import Headline, View
 
 RESULTS, CURVE, PICTURE, PAGE = "results.json", "rounds.csv", "rmse.png", "index.html"
 _INK, _FREE, _OURS = "#1c2430", "#6b7684", "#0b62b0"
@@ -202,6 +203,19 @@ def bgt_table(result: BgtResult) -> RenderableType:
         facts.add_row(name, Text(value))
     marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
     return Group(*marks, table, facts)
+
+
+def bgt_view(result: BgtResult) -> View:
+    """The gain over the device alone, and errors after each round beside those of what costs nothing."""
+    scores = ("rmse", "f1", "balanced_accuracy")
+    return View(
+        title=result.title,
+        headline=Headline("RMSE below that of the device alone", result.gain),
+        facts=(result.privacy.summary, f"factors: {result.factors_text}", f"verify: {result.verify_text}"),
+        marks=result.privacy.marks,
+        rows=[{"predicted_by": name, **dict(zip(scores, found, strict=True))} for name, found in result.compared],
+        pictures={"rmse": lambda: draw_rmse(result)},
+    )
 
 
 def write_bgt_report(result: BgtResult, directory: Path | str) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Recording, deployed, play
+from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.bgt import worlds
 from hushstream.replay.studies.bgt.baselines import baseline_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
@@ -69,7 +69,8 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
         system = prepare(folder, config, inputs_of(world.features), public_dataset=world.name)
         place = options.place(folder)
         split = world.split(options.seed)
-        recording = asyncio.run(play(system, place, RatingLoop(split, config, progress).run))
+        loop = RatingLoop(split, config, progress)
+        recording = run_to_end(lambda: play(system, place, loop.run))
     return _result(options, split, system, recording)
 
 

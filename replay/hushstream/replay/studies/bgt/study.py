@@ -11,10 +11,12 @@ from hushstream.replay.studies.bgt.configured import audit_config
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
 from hushstream.replay.studies.bgt.experiments import EXPERIMENTS
 from hushstream.replay.studies.bgt.own import own_ratings
-from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, write_bgt_report
+from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, bgt_view, write_bgt_report
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
+from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
 from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
+from hushstream.systems.bgt.advice import advise
 
 
 def _document(result: BgtResult) -> dict[str, Any]:
@@ -33,12 +35,16 @@ STUDY = Study(
     play=run_bgt,
     document=_document,
     table=bgt_table,
+    view=bgt_view,
     report=write_bgt_report,
     worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": own_ratings},
+    own_table="own-ratings",
     datasets=(ML_RATINGS, TASTES),
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
     audits=_audits,
     audit_config=audit_config,
+    advise_users=advise,
     bench=bgt_rows,
+    stream_bench=bgt_stream_rows,
 )

@@ -1,0 +1,116 @@
+"""What a deployment publishes, read from its beginning, and one topic to write to: the log of a `SlotClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.acl_check import READ, check_rights
+from hushstream.agents.quiet import Quiet
+from hushstream.agents.security import Cluster, Security
+from hushstream.agents.unopened import unopened
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.conversation import Conversation
+from hushstream.engine.machine import InputRecord
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import physical
+
+SLOTS = Conversation("updates", (), None)
+"""What devices write; what becomes of it only its release tells."""
+
+PUBLISHED = ("models", "rounds")
+
+_POLL_MS = 1000
+_log = logging.getLogger(__name__)
+
+OnRecord = Callable[[str, InputRecord], None]
+
+
+class KafkaSlotLog:
+    """A `hushstream.client.slots.SlotLog` on a Kafka cluster."""
+
+    def __init__(self, bootstrap: str, prefix: str, security: Security | None = None) -> None:
+        """Name the cluster and the deployment's topic prefix.
+
+        Raises:
+            PlaintextRefused: slots would leave this machine unencrypted.
+        """
+        self._out = KafkaEventLog(bootstrap, prefix, security=security, topics=SLOTS)
+        self._cluster = Cluster(bootstrap, security or Security())
+        self._names = {physical(prefix, topic): topic for topic in PUBLISHED}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._quiet = Quiet(_log)
+
+    async def start(self, on_record: OnRecord) -> None:
+        """See `SlotLog.start`.
+
+        Raises:
+            AccessDenied: the account may not read what is published, or not write slots.
+            HushstreamError: no broker answers, or the deployment's topics do not exist there.
+        """
+        await self._out.start(_nothing)
+        try:
+            await check_rights(self._cluster, {name: {READ} for name in self._names})
+            self._consumer = AIOKafkaConsumer(
+                auto_offset_reset="earliest",
+                key_deserializer=unopened,
+                enable_auto_commit=False,
+                fetch_max_wait_ms=100,
+                **self._cluster.client_options(),
+            )
+            await self._consumer.start()
+            await self._catch_up(self._consumer, on_record)
+        except KafkaError as error:
+            await self.stop()
+            raise HushstreamError(f"client: reading what is published failed: {type(error).__name__}") from error
+        except BaseException:
+            await self.stop()
+            raise
+        self._reader = asyncio.create_task(self._read(self._consumer, on_record))
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """See `SlotLog.append`.
+
+        Raises:
+            HushstreamError: the broker refused the record.
+        """
+        return await self._out.append(topic, partition, value)
+
+    async def stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        if self._consumer is not None:
+            await self._consumer.stop()
+        self._reader = self._consumer = None
+        await self._out.stop()
+
+    async def _catch_up(self, consumer: AIOKafkaConsumer, on_record: OnRecord) -> None:
+        assigned = [TopicPartition(name, 0) for name in self._names]
+        consumer.assign(assigned)
+        await consumer.seek_to_beginning(*assigned)
+        ends = await consumer.end_offsets(assigned)
+        while any([await consumer.position(place) < ends[place] for place in assigned]):
+            await self._deliver(consumer, on_record)
+
+    async def _read(self, consumer: AIOKafkaConsumer, on_record: OnRecord) -> None:
+        while True:
+            try:
+                await self._deliver(consumer, on_record)
+            except KafkaError as error:
+                self._quiet.warning("client: reading what is published failed (%s), again", type(error).__name__)
+                await asyncio.sleep(0.5)
+
+    async def _deliver(self, consumer: AIOKafkaConsumer, on_record: OnRecord) -> None:
+        for place, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+            for record in records:
+                on_record(self._names[place.topic], InputRecord(record.offset, record.timestamp, record.value))
+
+
+def _nothing(partition: int, offset: int, value: bytes) -> None:
+    """No answers are read."""

@@ -1,0 +1,18 @@
+"""The collector's pace on a stream is measured by its worker, over all slots of the round that is timed."""
+
+from __future__ import annotations
+
+import pytest
+
+from hushstream.replay.studies.bgt.stream_bench import StreamSizes, bgt_stream_rows
+
+SIZES = StreamSizes(items=300, ratings=20, slots=3_000, short=5)
+
+
+@pytest.mark.slow
+def test_a_collectors_worker_takes_all_slots_and_its_pace_is_told_of_clock_and_cpu() -> None:
+    wall, cpu = bgt_stream_rows(lambda _: None, rounds=1, sizes=SIZES)
+    assert (wall.unit, cpu.unit) == ("slots/s", "slots/CPU s")
+    assert "300 items" in wall.name
+    assert wall.value > 0
+    assert cpu.value > 0
