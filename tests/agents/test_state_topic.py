@@ -17,17 +17,19 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents import state_topic
-from hushstream.agents.errors import InputsDeleted, TopicsReplaced
+from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
 from hushstream.agents.held import Held
 from hushstream.agents.logs import LogReader
+from hushstream.agents.output_ends import OutputEnds
 from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
 from hushstream.agents.user_store import UsersLost
 from hushstream.broker import EmbeddedBroker
+from hushstream.engine.checkpoints import Checkpoint
 from hushstream.engine.machine import InputRecord, InputSlice, Output
-from hushstream.engine.published_state import HEAD, SLOTS, padded, record_digest, slot_key
+from hushstream.engine.published_state import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
 from hushstream.engine.spilled_users import StoredUser
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -121,9 +123,11 @@ class Worker:
             bootstrap=partition.broker.bootstrap, role="counting", group="g", topic_prefix=partition.prefix,
             datadir=partition.folder / disk, state_bytes_per_second=1 << 30,
         )  # fmt: skip
-        self.zone = Zone(partition.machines.counting(targets=1)[0], key)
+        make, topics = partition.machines.counting(targets=1)
+        self.zone = Zone(make, key)
         self.snapshots = SnapshotStore(self.settings)
-        self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots)
+        ends = OutputEnds(self.settings, topics)
+        self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots, ends)
         self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
         self.held: Held
 
@@ -198,6 +202,58 @@ async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_le
     again.save()
     assert (await partition.worker("a").take_up()).held.replayed == 0
     assert (await partition.worker("b").take_up()).held.replayed == 1
+
+
+async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_same_bytes(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    for _ in range(3):
+        await first.work(VALUES)
+    await first.publish()
+    await first.work(VALUES[:5])
+    journal = await partition.records(JOURNAL)
+    await partition.delete(JOURNAL[0], before=3)  # what stays is the record that the state stands on, and what follows
+    other = await partition.worker("b").take_up()
+    assert (other.held.sequence, other.held.replayed) == (4, 1)
+    assert other.held.machine.snapshot() == first.held.machine.snapshot()
+    await other.work(VALUES)
+    assert [record for record in await partition.records(JOURNAL) if record[0] < 5] == journal[3:]
+    assert (await partition.worker("c").take_up()).held.sequence == 5
+    await partition.delete(JOURNAL[0], before=4)
+    gone = r"begins at offset 4, and holds no record 3 as the snapshot in topic p\d+\.state-counting ends with"
+    with pytest.raises(JournalTruncated, match=gone):
+        await partition.worker("d").take_up()
+
+
+async def test_a_journal_without_its_beginning_and_without_a_state_is_refused(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    for _ in range(3):
+        await first.work(VALUES)
+    await partition.delete(JOURNAL[0], before=2)
+    none = (
+        r"journal-counting/0: the journal begins at offset 2, its first records were deleted, and there is no state "
+        r"to begin with: none is in the data directory, and topic p\d+\.state-counting holds no newer state; bring the"
+    )
+    with pytest.raises(JournalTruncated, match=none):
+        await partition.worker("b").take_up()
+    await first.publish()
+    found = await partition.records(STATE)
+    await partition.delete(STATE[0])
+    await _again(partition, found, altered=1)
+    with pytest.raises(JournalTruncated, match=r"no state to begin with: .* of no use: .*got altered content"):
+        await partition.worker("b").take_up()
+
+
+async def test_a_checkpoint_says_where_everything_ended_that_the_role_writes(partition: Partition) -> None:
+    worker = await partition.worker("a").take_up()
+    await worker.work(VALUES)
+    for _ in range(3):
+        await (await partition.send(Output("counts", 0, b"sent")))
+    await worker.publish()
+    opened = [worker.states.seal(0).unpack(value) for _, _, value in await partition.records(STATE)]
+    (checkpoint,) = [Checkpoint.read(part.content) for part in opened if part.number == CHECKPOINT]
+    (head,) = [part.head() for part in opened if part.number == HEAD]
+    assert (checkpoint.sequence, checkpoint.record, checkpoint.state) == (1, head.record, head.digest)
+    assert [checkpoint.end(place) for place in (("counts", 0), ("dead", 0), ("elsewhere", 0))] == [3, 0, None]
 
 
 async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Partition) -> None:
@@ -401,7 +457,9 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
 
 async def _published(run: Any, folded: int) -> None:
     """Wait until both partitions' newest states hold so many input records."""
-    states = PublishedStates(run.settings, "state-counting", run.make_machine, None, SnapshotStore(run.settings))
+    ends = OutputEnds(run.settings, run.topics)
+    snapshots = SnapshotStore(run.settings)
+    states = PublishedStates(run.settings, "state-counting", run.make_machine, None, snapshots, ends)
     async with LogReader(run.settings) as reader, asyncio.timeout(60):
         for partition in range(2):
             while True:

@@ -114,7 +114,7 @@ def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, 
     told = cli("topics", "export", tmp_path / "out", *place, "--role", "aggregator").out
     assert told.endswith("it holds what aggregator sees: keep it in that zone\n")
     assert {path.name.rpartition("-")[0] for path in (tmp_path / "out").glob("*.log")} == {
-        "crowds", "interactions", "models", "dead-letters-server"
+        "crowds", "interactions", "models", "dead-letters-server", "state-aggregator"
     }  # fmt: skip
     verify = ("verify", "--deployment", folder, "--log", tmp_path / "out", "--seed", SEED)
     assert cli(*verify, "--role", "aggregator").out.startswith("verify played: ok (nothing to check)")
@@ -122,6 +122,36 @@ def test_what_one_role_needs_is_exported_alone_and_verified_alone(cli, refused, 
     assert "expected a role of deployment played (learner, shuffler, aggregator)" in refused(
         *verify, "--role", "counter"
     )
+
+
+def test_a_journal_without_its_beginning_is_checked_with_its_archive_or_not(cli, folder, logs, tmp_path):
+    source, system = ("decisions", 0), load(folder)
+    part = logs.part(source)
+    export_copy(LogCopy({source: PartitionCopy(0, 2, part.read(0, 2))}), system, tmp_path / "archive")
+    left = LogCopy({**logs.parts, source: PartitionCopy(2, part.high, part.read(2, part.high))})
+    export_copy(left, system, tmp_path / "left")
+    verify = ("verify", "--deployment", folder, "--seed", SEED)
+    alone = cli(*verify, "--log", tmp_path / "left", "--role", "learner")
+    assert alone.code == 2
+    assert (
+        "decisions/0: the journal begins at offset 2: its first records were deleted; `hushstream verify " in alone.out
+    )
+    begun = cli(*verify, "--log", tmp_path / "left", "--role", "learner", "--from", "checkpoint")
+    assert (begun.code, "no state to begin with" in begun.out) == (2, True)
+    assert cli(*verify, "--log", tmp_path / "archive", "--log", tmp_path / "left").code == 0
+
+
+def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refused, bootstrap, folder, tmp_path):
+    place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "trim.")
+    cli("topics", "apply", *place)
+    told = cli("topics", "trim", *place, "--seed", SEED)
+    kept = "kept models: learner may have to read it from its beginning\n"
+    assert (told.code, told.out) == (0, f"{kept}would delete 0 records, 0 bytes in all\n")
+    done = cli("topics", "trim", *place, "--seed", SEED, "--role", "shuffler", "--delete", "--json")
+    assert done.json == {"deleted": True, "journals": [], "kept": {}}
+    archived = cli("topics", "export", tmp_path / "out", *place, "--until", "checkpoint", "--seed", SEED, "--json")
+    assert archived.json["partitions"] == []
+    assert "key" in refused("topics", "trim", *place, "--keys", tmp_path / "none")
 
 
 @pytest.mark.parametrize("topic", ["decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"])

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,3 +193,29 @@ def editor(deployment: Deployment) -> Editor:
 @pytest.fixture(scope="session")
 def invaded_editor(invaded: Deployment) -> Editor:
     return Editor(invaded.copy)
+
+
+@pytest.fixture(scope="session")
+def playing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """Deployments of any system with published states, by the system's name, each played once."""
+    path = Path(__file__).parent / "harness" / "played.py"
+    spec = importlib.util.spec_from_file_location("hushstream_test_played", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    known: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as monkeypatch:
+
+        def of(name: str) -> Any:
+            if name not in known:
+                known[name] = module.play(name, tmp_path_factory.mktemp(name), monkeypatch)
+            return known[name]
+
+        yield of
+
+
+@pytest.fixture(scope="session")
+def p2b(playing: Callable[[str], Any]) -> Any:
+    """Three learner and two shuffler partitions, played in an event loop of its own."""
+    return playing("p2b")

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.declaration import role_of
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
+from hushstream.ops.checkpoints import From
 from hushstream.ops.grants import duty_names, rights_of
 from hushstream.ops.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
@@ -127,11 +129,14 @@ def test_who_verifies_or_exports_is_named_and_may_read_what_that_needs_and_write
             for who in ("one", "two", "owner")}  # fmt: skip
     assert read["one"] == {
         "contexts", "clicks", "decisions", "reports", "interactions", "models", "lift", "ledger-edge",
-        "dead-letters-edge",
+        "dead-letters-edge", "marks-edge", "state-learner",
     }  # fmt: skip
-    assert read["two"] == {"reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler"}
+    assert read["two"] == {
+        "reports", "journal-shuffler", "crowds", "ledger", "dead-letters-shuffler", "marks-shuffler", "state-shuffler",
+    }  # fmt: skip
     assert read["owner"] == set(deployment.system.partitions)
-    assert read["one"] == verified_topics(deployment.system, ["learner"])
+    assert read["one"] == verified_topics(deployment.system, ["learner"], From.CHECKPOINT)
+    assert read["one"] - verified_topics(deployment.system, ["learner"]) == {"marks-edge", "state-learner"}
     with pytest.raises(HushstreamError, match=r"expected a role of deployment small \(.*\), got verify-counter"):
         rules_of(deployment.system, PREFIX, Principals.of(["verify-counter=User:one"]))
 
@@ -154,7 +159,7 @@ VERIFIED = {
         "aggregator": {"releases", "models", "dead-letters-server"},
     },
 }
-"""What whoever verifies a role may read."""
+"""What whoever verifies a role may read, beside its marks and its states."""
 
 
 @pytest.mark.parametrize("name", VERIFIED)
@@ -168,7 +173,8 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
         both, read = frozenset({"Read", "Write"}), frozenset({"Read"})
         assert rights_of(f"requeue-{zone}", system) == {**dict.fromkeys(topics, both), f"dead-letters-{zone}": read}
     for role, topics in VERIFIED[name].items():
-        assert rights_of(f"verify-{role}", system) == dict.fromkeys(topics, frozenset({"Read"}))
+        own = role_of(system, role).own
+        assert rights_of(f"verify-{role}", system) == dict.fromkeys({*topics, *own}, frozenset({"Read"}))
     assert rights_of("export", system) == dict.fromkeys(system.partitions, frozenset({"Read"}))
     duties = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name]), "export"}
     for duty in set(duty_names()) - duties:

@@ -305,11 +305,12 @@ def test_outputs_that_retention_took_are_not_missing(deployment: Any, editor: An
     assert result.of("ledger")[Status.UNCHECKABLE] == 2
 
 
-def test_without_a_genesis_a_journal_is_uncheckable(deployment: Any, editor: Any) -> None:
+def test_without_a_genesis_a_journal_is_not_checked_and_it_is_said_what_to_do(deployment: Any, editor: Any) -> None:
     source = ("models", 0)
     kept = list(editor.copy.part(source).records)[3:]
     result = verify(editor.with_records(source, kept, low=3), deployment.system, deployment.keys, ("aggregator",))
-    assert result.ok
+    assert (result.exit_code, result.unchecked) == (2, ("aggregator",))
+    assert "`hushstream verify --from checkpoint`" in result.findings[0].reason
     assert result.of("models")[Status.UNCHECKABLE] == len(kept)
 
 

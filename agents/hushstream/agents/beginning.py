@@ -103,6 +103,8 @@ class Beginning:
             local = self.snapshots.load(partition)
         if isinstance(machine, KeepsUsers):
             machine.keep_users(self.snapshots.users(partition), self.settings.resident_users)
+        if local is None and first > start.journal_offset:
+            raise self._truncated(journal, first)
         if local is None:
             return start
         self._check_place(journal, first, genesis, local, _ON_DISK)
@@ -251,10 +253,7 @@ class Beginning:
         """The first record of the journal: where two owners raced, whatever stands at offset 0 is the one."""
         if first > 0:
             if known is None:
-                raise JournalTruncated(
-                    f"{journal[0]}/{journal[1]}: the journal begins at offset {first}, its first records "
-                    f"were deleted, and there is no snapshot; bring the data directory of the last owner"
-                )
+                raise self._truncated(journal, first)
             return known.genesis
         reader.open({journal: 0})
         return (await reader.read(journal, 0, 1))[0].value
@@ -272,6 +271,13 @@ class Beginning:
             raise JournalTruncated(
                 f"{place}: the journal begins at offset {first}, but the snapshot ends at {state.journal_offset}"
             )
+
+    def _truncated(self, journal: tuple[str, int], first: int) -> JournalTruncated:
+        return JournalTruncated(
+            f"{journal[0]}/{journal[1]}: the journal begins at offset {first}, its first records were deleted, and "
+            f"there is no state to begin with: none is in the data directory, and {self.unread(journal[1])}; bring the "
+            f"data directory of the last owner"
+        )
 
     @staticmethod
     def _lost(journal: tuple[str, int]) -> str:

@@ -20,6 +20,7 @@ from hushstream.agents.high_water import HighWater
 from hushstream.agents.intake import Intake
 from hushstream.agents.marks import HoldsMarkKeys, ReleaseMarks
 from hushstream.agents.metrics import Metrics
+from hushstream.agents.output_ends import OutputEnds
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.recovery import Observe, Recovery, Superseded
 from hushstream.agents.settings import WorkerSettings
@@ -287,7 +288,7 @@ def _states(
         return None
     if not isinstance(make_machine, HoldsStateKeys):
         raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its states, got none")
-    return PublishedStates(settings, topics.state, make_machine, stream, snapshots)
+    return PublishedStates(settings, topics.state, make_machine, stream, snapshots, OutputEnds(settings, topics))
 
 
 def _code(reason: HushstreamError) -> str:

@@ -15,6 +15,9 @@ BATCH_BYTES = 256 * 1024
 RECORD_BYTES_LIMIT = 2 * 1024 * 1024
 """Largest produce request; a value is at most 1 MiB, the rest is room for batch overhead."""
 
+RESIDENT_USERS = 100_000
+"""Users of a learner partition in memory, about."""
+
 
 def group_of(deployment: str, role: str) -> str:
     """The consumer group of a role's workers, unless they are told another."""
@@ -64,7 +67,7 @@ class WorkerSettings(BaseModel):
     batch_bytes: int = Field(default=1024 * 1024, ge=1)
     buffer_records: int = Field(default=16384, ge=1)
     buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    resident_users: int = Field(default=100_000, ge=2)
+    resident_users: int = Field(default=RESIDENT_USERS, ge=2)
     state_bytes_per_second: int = Field(default=512 * 1024, ge=1024)
     in_flight: int = Field(default=6, ge=1, le=64)
     linger_milliseconds: int = Field(default=0, ge=0)

@@ -129,7 +129,7 @@ class SnapshotStore:
             content = path.read_bytes() if kept is None else kept
         except FileNotFoundError:
             return None
-        snapshot = _unpack(content)
+        snapshot = unpack(content)
         if snapshot is None:
             logger.warning("snapshot %s is damaged and was ignored; the journal is read instead", path)
         return snapshot
@@ -157,9 +157,9 @@ class SnapshotStore:
             UsersLost: users lie with it, and another owner has written them meanwhile.
         """
         file.seek(0)
-        content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+        content, users = read_stream(file)
         if partition in self._users:
-            self._users[partition].install(content, _read_users(file))
+            self._users[partition].install(content, users)
         else:
             self._write(partition, content)
 
@@ -205,6 +205,12 @@ class SnapshotStore:
                 path.unlink()
 
 
+def read_stream(file: BinaryIO) -> tuple[bytes, Iterator[StoredUser]]:
+    """What a snapshot's file holds, and the users that lie with it, of which no other call may read meanwhile."""
+    content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+    return content, _read_users(file)
+
+
 def _cut(chunks: Iterable[bytes], at_most: int) -> Iterator[bytes]:
     """The same bytes, filled up with zeros to what `padded` says, in pieces of ``at_most``, the last one shorter."""
     waiting, size = bytearray(), 0
@@ -245,7 +251,8 @@ def _pack(snapshot: Snapshot) -> bytes:
     return _MAGIC + blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
-def _unpack(content: bytes) -> Snapshot | None:
+def unpack(content: bytes) -> Snapshot | None:
+    """What a snapshot's file holds; None where it is damaged."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
     intact = content.startswith(_MAGIC) and (

@@ -15,9 +15,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
@@ -26,17 +25,21 @@ from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.checkpoints import Checkpoint
+from hushstream.engine.machine import InputRecord, Output, TopicPartition
 from hushstream.engine.published_state import (
+    CHECKPOINT,
     HEAD,
     NAME_BYTES,
     PART_BYTES,
     SLOTS,
+    Assembly,
     Head,
     Part,
     StateSeal,
     StateUnreadable,
     slot_key,
+    state_hasher,
 )
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.errors import HushstreamError
@@ -50,7 +53,6 @@ _BURST = 16
 """How much faster than on average a publication is sent, once it is: its parts leave room for the journal's."""
 
 _READ_AT_ONCE = 64
-_DIGEST_BYTES = 32
 
 
 @runtime_checkable
@@ -99,6 +101,7 @@ class PublishedStates:
         keys: of the zone.
         sender: where publications go.
         snapshots: what lies on the worker's disk: the cache.
+        output_ends: where everything ends that the role of a home partition writes to besides its journal.
     """
 
     settings: WorkerSettings
@@ -106,6 +109,7 @@ class PublishedStates:
     keys: HoldsStateKeys
     sender: Sender
     snapshots: SnapshotStore
+    output_ends: Callable[[int], Awaitable[Mapping[TopicPartition, int]]]
     _last: dict[int, _Last] = field(default_factory=dict)
 
     @property
@@ -166,25 +170,21 @@ class PublishedStates:
 
     async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: BinaryIO) -> str:
         place, seal, head = (self.topic, partition), self.seal(partition), found.head
-        hasher, number = _hasher(), 0
+        gathered = Assembly(found.publication, head)
         low = max(head.first_offset, (await reader.first_offsets([place]))[place])
         reader.open({place: low})
-        while low < found.offset and number < head.parts:
+        while low < found.offset and not gathered.full:
             high = min(found.offset, low + _READ_AT_ONCE)
             for record in await reader.read(place, low, high):
                 try:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
                     return f"offset {record.offset}: {error}"
-                if part is not None and (part.publication, part.number) == (found.publication, number):
-                    hasher.update(part.content)
-                    file.write(part.content)
-                    number += 1
+                if part is not None:
+                    file.write(gathered.take(part))
             low = high
             await asyncio.sleep(0)
-        if number < head.parts or hasher.digest() != head.digest:
-            return f"offset {found.offset}: expected {head.parts} parts of a state, got {number} that belong together"
-        return ""
+        return f"offset {found.offset}: {gathered.flaw}" if gathered.flaw else ""
 
     def due(self, partition: int, place: tuple[int, int]) -> bool:
         """Whether a state should be published now.
@@ -234,7 +234,7 @@ class PublishedStates:
         last, seal = self._last[partition], self.seal(partition)
         # 1. Not over the newest publication: where this one is broken off half-way, that one must still be whole.
         name, slot = os.urandom(NAME_BYTES), (last.slot + 1) % SLOTS
-        hasher, size, number, first = _hasher(), 0, 0, 0
+        hasher, size, number, first = state_hasher(), 0, 0, 0
         pieces = self.snapshots.pieces(partition, snapshot, PART_BYTES)
         while piece := await asyncio.to_thread(next, pieces, b""):
             if not wanted():
@@ -247,7 +247,11 @@ class PublishedStates:
         # 2. Empty what this slot had more of: a compacted topic would keep it for ever, with users erased since in it.
         for gone in range(number, last.slots[slot]):
             await self._send(partition, slot_key(slot, gone), b"")
-        # 3. The head last: one that is there says that all its parts are.
+        # 3. The checkpoint, while nothing that the state contains is still on its way to the outputs.
+        ends = await self.output_ends(partition)
+        checkpoint = Checkpoint.of(snapshot.sequence, snapshot.journal_offset, snapshot.record, hasher.digest(), ends)
+        await self._send(partition, slot_key(slot, CHECKPOINT), seal.pack(name, CHECKPOINT, checkpoint.pack()))
+        # 4. The head last: one that is there says that all its parts are.
         slots = [number if other == slot else parts for other, parts in enumerate(last.slots)]
         head = Head(
             slot, snapshot.sequence, snapshot.folded, snapshot.journal_offset, snapshot.genesis,
@@ -283,7 +287,3 @@ def _note(last: _Last, found: Found) -> None:
     last.slot, last.size, last.place = head.slot, head.size, head.place
     last.sent = time.monotonic() - max(0.0, time.time() - found.time_ms / 1000)
     last.slots = [max(pair) for pair in zip(last.slots, head.slots, strict=True)]
-
-
-def _hasher() -> blake2b:
-    return blake2b(digest_size=_DIGEST_BYTES, person=b"hush-published")

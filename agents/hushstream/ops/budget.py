@@ -203,10 +203,10 @@ def read(logs: LogCopy, system: System) -> Budget:
     charges: list[Account] = []
     repeated = 0
     for topic, terms in system.ledgers.items():
-        book = _Book(terms)
+        book = Book(terms)
         for partition, part in logs.of_topic(topic):
             for record in part.records:
-                seen = _Seen(record.value, system, terms)
+                seen = Seen(record.value, system, terms)
                 known = contents.setdefault(seen.entry_id, set())
                 repeat = not seen.problem and record.value in known
                 repeated += repeat
@@ -223,10 +223,11 @@ def read(logs: LogCopy, system: System) -> Budget:
     return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 
 
-class _Seen:
+class Seen:
     """One record of a ledger topic: its entry, or why it is none of this deployment."""
 
     def __init__(self, value: bytes, system: System, terms: SpendingTerms) -> None:
+        """Read it."""
         self.entry: Mapping[str, Any] = {}
         self.entry_id = b""
         try:
@@ -259,10 +260,11 @@ class _Place(NamedTuple):
     scope: str
 
 
-class _Book:
+class Book:
     """The entries of one ledger topic, by own scope."""
 
     def __init__(self, terms: SpendingTerms) -> None:
+        """Nothing is entered."""
         self._terms = terms
         self._charges: dict[_Place, _Charge] = {}
 
@@ -358,7 +360,7 @@ def _foreign(entry: Mapping[str, Any], system: System, terms: SpendingTerms) -> 
     return ""
 
 
-def _conflict(seen: _Seen) -> str:
+def _conflict(seen: Seen) -> str:
     return f"entry {seen.entry_id.hex()} has another content than before; both are charged"
 
 

@@ -86,9 +86,15 @@ def held_in_clear(system: System) -> str:
     return f"{' and '.join(filter(None, (', '.join(named[:-1]), named[-1])))} in clear"
 
 
-def export(connection: Connection, system: System, directory: Path, topics: Collection[str] | None = None) -> Manifest:
+def export(
+    connection: Connection,
+    system: System,
+    directory: Path,
+    topics: Collection[str] | None = None,
+    until: Mapping[TopicPartition, int] | None = None,
+) -> Manifest:
     """`export_async`, for code without an event loop."""
-    return asyncio.run(export_async(connection, system, directory, topics))
+    return asyncio.run(export_async(connection, system, directory, topics, until=until))
 
 
 async def export_async(
@@ -97,6 +103,7 @@ async def export_async(
     directory: Path,
     topics: Collection[str] | None = None,
     quiet: Quiet | None = None,
+    until: Mapping[TopicPartition, int] | None = None,
 ) -> Manifest:
     """Write a deployment's topics, up to the ends seen at the start, into a new folder.
 
@@ -106,6 +113,7 @@ async def export_async(
         directory: a folder that does not exist yet, or is empty.
         topics: the topics to write; None for all.
         quiet: how long to wait for a moment in which nobody writes.
+        until: the partitions to write, each up to below an offset; None for all that the topics have, whole.
 
     Raises:
         ExportRefused: the folder holds something, or cannot be made.
@@ -115,12 +123,20 @@ async def export_async(
     async with open_logs(connection, counts, topics, quiet) as logs:
         _prepare(directory)
         lines = []
-        for source, (low, high) in logs.cut.bounds.items():
+        for source, (low, high) in _bounds(logs.cut.bounds, until).items():
             with _writing(directory), PartitionWriter(directory / _file(source), source, low, high) as writer:
-                async for portion in logs.records(source):
+                async for portion in logs.records(source, high):
                     writer.add(portion)
                 lines.append(_line(source, low, high, writer.finish()))
         return _finish(directory, system, counts, logs.cut.quiet, lines)
+
+
+def _bounds(
+    there: Mapping[TopicPartition, tuple[int, int]], until: Mapping[TopicPartition, int] | None
+) -> Mapping[TopicPartition, tuple[int, int]]:
+    if until is None:
+        return there
+    return {source: (there[source][0], min(there[source][1], end)) for source, end in until.items()}
 
 
 def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:

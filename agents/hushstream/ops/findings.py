@@ -28,6 +28,8 @@ class Status(StrEnum):
     """Its inputs were taken out of this copy for a user whose tombstone is in it: not to be checked any more."""
     CHANGED = "changed"
     """Not what the logs and the key give; missing where it must be; or there without a reason."""
+    SKIPPED = "skipped"
+    """From before the checkpoint with which the check began: not recomputed."""
     UNCHECKABLE = "uncheckable"
     """Its inputs were taken by retention, its key is not at hand, or it follows something changed."""
 
@@ -78,6 +80,7 @@ class Tally:
             only on a journal's tally. Nothing followed from them, so nothing can be said of them.
         key_ids: public ids of the keys that a journal has been under, in hexadecimal, the one in force last; empty
             for outputs, and for roles without a key.
+        note: where the check of a journal began, and what therefore was not recomputed; empty at its first record.
     """
 
     role: str
@@ -86,6 +89,7 @@ class Tally:
     findings: list[Finding] = field(default_factory=list)
     uncovered: dict[TopicPartition, int] = field(default_factory=dict)
     key_ids: list[str] = field(default_factory=list)
+    note: str = ""
 
     def count(self, status: Status, number: int = 1) -> None:
         """Count records that need no reason."""
@@ -105,6 +109,7 @@ class Tally:
             **{str(status): self.counts[status] for status in Status},
             "uncovered": {f"{topic}/{partition}": number for (topic, partition), number in self.uncovered.items()},
             "key_ids": self.key_ids,
+            "note": self.note,
         }
 
 
@@ -115,7 +120,8 @@ class Verified:
     Attributes:
         deployment: whose logs.
         tallies: one for each journal and each output partition of the roles that were asked for.
-        unchecked: the roles that were asked for and whose key is not at hand: nothing is known of what they wrote.
+        unchecked: the roles that were asked for and of which nothing is known: their key is not at hand, or a journal
+            of theirs has no beginning that a check could begin with.
     """
 
     deployment: str
@@ -186,4 +192,5 @@ def _in_words(tally: Tally) -> str:
     waiting = sum(tally.uncovered.values())
     note = f"; {waiting} input records not covered yet" if waiting else ""
     keys = f"; key {' then '.join(tally.key_ids)}" if tally.key_ids else ""
-    return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}{keys}"
+    begun = f"; {tally.note}" if tally.note else ""
+    return f"{tally.role} {tally.source[0]}/{tally.source[1]}: {said}{note}{keys}{begun}"

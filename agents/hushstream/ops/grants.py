@@ -5,8 +5,8 @@ zone's dead letters, and read and write what that zone's workers read. Writing t
 worker of that zone may not do it either.
 
 ``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or takes it home to do so
-(``hushstream topics export --role ROLE``): it may read what that role reads and writes (but for
-its marks), and nothing more.
+(``hushstream topics export --role ROLE``): it may read what that role reads and writes, marks and states among it, and
+nothing more.
 
 ``devices`` hands in slots that were made outside of the workers (`hushstream.client.slots`): it may write what the
 collector of slots reads, and read what is published for their makers, as far as the system says so. It may write there
@@ -87,4 +87,4 @@ def _verify(name: str, system: System) -> Rights:
             f"--principals: expected a role of deployment {system.config.deployment} "
             f"({', '.join(system.role_names)}), got {_VERIFY}{name}"
         )
-    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).recomputed), _READ)
+    return dict.fromkeys(sorted(role_topics(role_of(system, name), system).all), _READ)

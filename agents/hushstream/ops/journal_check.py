@@ -1,4 +1,4 @@
-"""Walking one journal from its genesis: every record recomputed, and what it must have led to.
+"""Walking one journal: every record recomputed from its genesis or a checkpoint on, and what it must have led to.
 
 A journal record is on the chain if it continues the records before it: sequence number, lows, chain digest.
 One that is off the chain is legitimate only if a worker with the key made it (its chain digest continues some
@@ -24,12 +24,18 @@ from hushstream.engine.machine import (
     Step,
     TopicPartition,
 )
+from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status, Tally
 from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import Topic
+
+NO_GENESIS = (
+    "its first records were deleted; `hushstream verify --from checkpoint` begins with a published state instead"
+)
+"""Of a journal that cannot be followed from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +59,15 @@ class Walk:
         tally: the journal's own records.
         expected: the outputs that follow, in the order in which they were sent, by partition.
         complete: whether it could be followed to its end, so that no other output has a reason to exist.
+        begun: the checkpoint that the walk began with; None where it began at the genesis.
+        sequence: the last record on the chain.
     """
 
     tally: Tally
     expected: dict[TopicPartition, list[Expected]] = field(default_factory=dict)
     complete: bool = True
+    begun: Begun | None = None
+    sequence: int = -1
 
 
 def value_digest(value: bytes) -> bytes:
@@ -78,23 +88,35 @@ def output_digest(topic: Topic, value: bytes) -> bytes:
 
 
 def walk(
-    role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy, topics: Mapping[str, Topic]
+    role: str,
+    machine: Machine,
+    digesters: Sequence[Digester],
+    copy: LogCopy,
+    topics: Mapping[str, Topic],
+    begun: Begun | None = None,
 ) -> Walk:
-    """Follow the journal of one fresh machine through a copy of the logs.
+    """Follow the journal of one machine through a copy of the logs.
 
     Args:
         role: its name.
-        machine: fresh; it is used up.
+        machine: fresh, or that of ``begun``; it is used up.
         digesters: the keys of its zone, which its journal may turn through, or the public digester.
         copy: the logs.
         topics: how those that the role reads and writes are declared.
+        begun: the checkpoint to begin behind; None for the journal's first record.
     """
-    return _Walker(role, machine, digesters, copy, topics).run()
+    return _Walker(role, machine, digesters, copy, topics, begun).run()
 
 
 class _Walker:
     def __init__(
-        self, role: str, machine: Machine, digesters: Sequence[Digester], copy: LogCopy, topics: Mapping[str, Topic]
+        self,
+        role: str,
+        machine: Machine,
+        digesters: Sequence[Digester],
+        copy: LogCopy,
+        topics: Mapping[str, Topic],
+        begun: Begun | None,
     ) -> None:
         self._topics = topics
         self._machine = machine
@@ -107,15 +129,27 @@ class _Walker:
         """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""
         self._lost = ""
         """Why the machine cannot follow any more; empty while it can."""
-        self._walk = Walk(Tally(role, machine.journal))
+        self._walk = Walk(Tally(role, machine.journal), begun=begun)
         self._tally = self._walk.tally
+        self._first = 0
+        """Where the first offset is that the walk goes over."""
+        if begun is not None:
+            self._head, self._sequence = begun.record.value[-CHAIN_BYTES:], begun.checkpoint.sequence
+            self._authentic = {self._sequence: {self._head}}
+            self._first = begun.record.offset + 1
 
     def run(self) -> Walk:
         journal = self._copy.part(self._machine.journal)
-        if journal.low > 0:
-            self._lost = f"the journal begins at offset {journal.low}: its genesis was taken by retention"
-        for record in journal.records:
-            self._record(record)
+        if journal.low > 0 and self._walk.begun is None:
+            why = f"the journal begins at offset {journal.low}: {NO_GENESIS}"
+            self._tally.find(Status.UNCHECKABLE, None, why, len(journal.records))
+            self._walk.complete = False
+            return self._walk
+        skipped = journal.place(self._first)
+        self._tally.count(Status.SKIPPED, skipped)
+        for index in range(skipped, len(journal.records)):
+            self._record(journal.records[index])
+        self._walk.sequence = self._sequence
         self._walk.complete = not (self._lost or self._broken)
         if self._walk.complete:
             self._tail()
@@ -124,15 +158,17 @@ class _Walker:
     # One record of the journal.
 
     def _record(self, record: InputRecord) -> None:
-        if self._lost and self._sequence < 0:
-            self._tally.find(Status.UNCHECKABLE, record.offset, self._lost)
-            return
         try:
             sequence = self._machine.entry(record.value).sequence
         except HushstreamError as error:
             self._unauthentic(record, f"not a journal record ({error})")
             return
         previous = self._previous(record.value, sequence)
+        if previous is None and self._walk.begun is not None and sequence <= self._walk.begun.checkpoint.sequence:
+            # No reader goes on with it, whoever wrote it: what it continues lies before the checkpoint.
+            self._authentic.setdefault(sequence, set()).add(record.value[-CHAIN_BYTES:])
+            self._tally.find(Status.UNCHECKABLE, record.offset, f"record {sequence} again, behind the checkpoint's")
+            return
         if previous is None:
             self._unauthentic(record, f"sequence {sequence}: its chain digest continues no record before it")
             return

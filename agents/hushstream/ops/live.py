@@ -48,9 +48,10 @@ class LiveLogs:
         self._reader = reader
         self.cut = cut
 
-    async def records(self, source: TopicPartition) -> AsyncIterator[list[InputRecord]]:
-        """The records of one partition, in portions."""
+    async def records(self, source: TopicPartition, before: int | None = None) -> AsyncIterator[list[InputRecord]]:
+        """The records of one partition, in portions; those below an offset, if one is given."""
         low, high = self.cut.bounds[source]
+        high = high if before is None else before
         self._reader.open({source: low})
         for start in range(low, high, _OFFSETS_AT_ONCE):
             yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))

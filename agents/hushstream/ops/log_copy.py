@@ -36,9 +36,10 @@ class PartitionCopy:
 
     def read(self, low: int, high: int) -> Sequence[InputRecord]:
         """The records with ``low <= offset < high``."""
-        return self.records[self._place(low) : self._place(high)]
+        return self.records[self.place(low) : self.place(high)]
 
-    def _place(self, offset: int) -> int:
+    def place(self, offset: int) -> int:
+        """How many records lie below an offset."""
         return bisect_left(self.records, offset, key=_offset)
 
 

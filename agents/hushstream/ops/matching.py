@@ -35,6 +35,7 @@ def match(
     also_allowed: frozenset[bytes],
     complete: bool,
     quiet: bool,
+    unexplained: float = 0,
 ) -> None:
     """Compare one output partition with what its writers' journals say.
 
@@ -49,12 +50,19 @@ def match(
         also_allowed: digests of values that anyone may append (ticks).
         complete: whether every writer's journal could be followed to its end.
         quiet: `LogCopy.quiet`.
+        unexplained: up to which offset there may be what followed from records before the checkpoints at which
+            journals began to be followed; behind it that may only be repeated.
     """
-    places = _places(writers)
+    places, before = _places(writers), set[bytes]()
     for record in part.records:
         digest = output_digest(topic, record.value)
         if digest in places:
-            _meet(tally, places[digest], record.offset, part.low)
+            _meet(tally, places[digest], record.offset, part.low, record.offset < unexplained)
+        elif record.offset < unexplained:
+            tally.count(Status.SKIPPED)
+            before.add(digest)
+        elif digest in before:
+            tally.count(Status.REPEATED)
         elif digest in also_allowed:
             tally.count(Status.EQUAL)
         elif complete:
@@ -73,13 +81,17 @@ def _places(writers: Sequence[Writer]) -> _Places:
     return found
 
 
-def _meet(tally: Tally, places: Sequence[tuple[Writer, int]], offset: int, low: int) -> None:
+def _meet(tally: Tally, places: Sequence[tuple[Writer, int]], offset: int, low: int, early: bool) -> None:
     due = next(((writer, index) for writer, index in places if index not in writer.found), None)
     if due is None:
         tally.count(Status.REPEATED)
         return
     writer, index = due
     writer.found.add(index)
+    if early:
+        # It may be equal to what came before the checkpoint, so its place says nothing.
+        tally.count(Status.EQUAL)
+        return
     late = index < writer.next
     # Equal values cannot be told apart, so they say nothing about order.
     if len(places) == 1:

@@ -4,11 +4,17 @@ Per role and home partition a fresh machine follows the journal from its genesis
 the inputs that it names, and what follows from it must be on the output topics with the same bytes, and
 nothing else may be. A role is checked with its own zone's key; the aggregator needs none. Inputs that no
 journal record covers yet are left alone: nothing followed from them.
+
+A check may begin with a published state in place of the genesis (`hushstream.ops.checkpoints.From`). It says what it
+did not recompute: all that came before. In its place journal and ledger are held against what is kept for ever
+(`hushstream.ops.after_checkpoint`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
@@ -16,10 +22,14 @@ from hushstream.agents.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declaration import System, role_of, topic_of
 from hushstream.engine.digests import Digester, PublicDigester
 from hushstream.engine.machine import TopicPartition
+from hushstream.engine.published_state import StateSeal
 from hushstream.engine.role import Role
+from hushstream.ops.after_checkpoint import described, hold_to_what_is_kept
+from hushstream.ops.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified
+from hushstream.ops.joined import joined
 from hushstream.ops.journal_check import Walk, value_digest, walk
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy
@@ -33,7 +43,13 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PartitionRule, Topic
 
 
-def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
+def verify(
+    logs: LogCopy,
+    system: System,
+    keys: KeySource,
+    roles: Collection[str] | None = None,
+    start: From = From.GENESIS,
+) -> Verified:
     """Verify what roles published.
 
     Args:
@@ -41,6 +57,7 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str
         system: the deployment.
         keys: the keys at hand; a role whose key is not there is not checked, and is named.
         roles: the roles, or None for all of the deployment, which is for the owner who holds all keys.
+        start: where the check of each journal begins.
 
     Raises:
         KeyFileError: a key file is there but cannot be used.
@@ -54,7 +71,8 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str
             unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
-            walked[role.name] = _walks(role, system, keys, logs)
+            walked[role.name] = _walks(role, system, keys, logs, start)
+            unchecked += [role.name] if _has_no_beginning(walked[role.name], logs) else []
     shown: set[str] = set()
     for role in (role for role in system.roles if role.name in walked):
         tallies += [found.tally for found in walked[role.name].values()]
@@ -66,43 +84,57 @@ def verify(logs: LogCopy, system: System, keys: KeySource, roles: Collection[str
     return Verified(system.config.deployment, tuple(tallies), tuple(unchecked))
 
 
-def verify_export(directory: Path, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Verified:
-    """Verify an export (`hushstream.ops.export`).
+def verify_export(
+    directories: Path | Sequence[Path],
+    system: System,
+    keys: KeySource,
+    roles: Collection[str] | None = None,
+    start: From = From.GENESIS,
+) -> Verified:
+    """Verify an export (`hushstream.ops.export`), or several that continue one another, the oldest first.
 
     Raises:
-        DamagedExport: it is not complete.
+        DamagedExport: one is not complete.
         KeyFileError: a key file is there but cannot be used.
-        HushstreamError: the deployment has no such role, or the export was made for another one.
+        HushstreamError: the deployment has no such role, the exports were made for another one, or do not continue one
+            another (`hushstream.ops.joined.joined`).
     """
-    logs = open_export(directory)
-    absent = verified_topics(system, roles) - {topic for topic, _ in logs.parts}
+    named = [directories] if isinstance(directories, Path) else list(directories)
+    compacted = {topic.name for topic in system.topics if topic.cleanup == "compact"}
+    logs = joined([open_export(directory) for directory in named], compacted)
+    absent = verified_topics(system, roles, start) - {topic for topic, _ in logs.parts}
     if absent:
         raise HushstreamError(
-            f"verify: expected an export with {', '.join(sorted(absent))}, {directory} has none of it; name the role "
-            f"that it was made for with --role"
+            f"verify: expected an export with {', '.join(sorted(absent))}, {', '.join(map(str, named))} has none of "
+            f"it; name the role that it was made for with --role"
         )
-    return verify(logs, system, keys, roles)
+    return verify(logs, system, keys, roles, start)
 
 
 def verify_live(
-    connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None = None
+    connection: Connection,
+    system: System,
+    keys: KeySource,
+    roles: Collection[str] | None = None,
+    start: From = From.GENESIS,
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
     Raises:
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
-    topics = verified_topics(system, roles)
-    return verify(copy(connection, system.partitions, topics), system, keys, roles)
+    topics = verified_topics(system, roles, start)
+    return verify(copy(connection, system.partitions, topics), system, keys, roles, start)
 
 
-def verified_topics(system: System, roles: Collection[str] | None = None) -> frozenset[str]:
-    """The topics that a check of these roles reads, or of all (None).
+def verified_topics(system: System, roles: Collection[str] | None = None, start: From = From.GENESIS) -> frozenset[str]:
+    """The topics that a check of these roles reads, or of all (None), if it begins there.
 
     Raises:
         HushstreamError: the deployment has no such role.
     """
-    return frozenset().union(*(role_topics(role, system).recomputed for role in _asked(system, roles)))
+    topics = [role_topics(role, system) for role in _asked(system, roles)]
+    return frozenset().union(*(each.recomputed if start is From.GENESIS else each.all for each in topics))
 
 
 def _asked(system: System, names: Collection[str] | None) -> list[Role]:
@@ -128,18 +160,26 @@ def _without_key(role: Role, system: System, lacking: Collection[str], logs: Log
     return tallies
 
 
-def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy) -> Mapping[int, Walk]:
+def _has_no_beginning(walks: Mapping[int, Walk], logs: LogCopy) -> bool:
+    """Whether nothing is known of one of these journals, since its beginning is not there."""
+    return any(logs.part(found.tally.source).low > 0 and found.begun is None for found in walks.values())
+
+
+def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From) -> Mapping[int, Walk]:
     """The journals of a role, by home partition."""
     digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
     work = role_work(role.name, system, keys)
-    topics = work.topics.declared
-    homes = range(system.partitions[role.journal])
-    walks = {home: _walk(role, home, work.make_machine, digester, logs, topics) for home in homes}
+    walker = _RoleWalker(role, system, work.make_machine, digester, logs, work.topics.declared)
+    walks = {home: walker.walk(home, start) for home in range(system.partitions[role.journal])}
     for home, found in walks.items():
         # Of a journal that cannot be followed nothing is shown: it is found already.
-        if found.complete and not found.tally.counts[Status.CHANGED]:
-            for offset, why in role.proof(system.core, home, logs):
-                found.tally.find(Status.CHANGED, offset, why)
+        if not found.complete or found.tally.counts[Status.CHANGED]:
+            continue
+        if found.begun is not None:
+            hold_to_what_is_kept(found, role, system, work.make_machine, logs)
+            continue
+        for offset, why in role.proof(system.core, home, logs):
+            found.tally.find(Status.CHANGED, offset, why)
     return walks
 
 
@@ -159,22 +199,63 @@ def _topic(
     return [_outputs(role, source, walks, everybody, system, logs) for source in sorted(there | due | declared)]
 
 
-def _walk(
-    role: Role, home: int, make: MachineMaker, digester: Digester, logs: LogCopy, topics: Mapping[str, Topic]
-) -> Walk:
-    """Follow one journal under the key that it was begun with, if its first record still says which."""
-    journal = logs.part((role.journal, home))
-    zone = role.key_zone
-    if zone is None or journal.low > 0 or not journal.records:
-        return walk(role.name, make(home), (digester,), logs, topics)
-    try:
-        machine = make.of_journal(home, journal.records[0].value)
-    except (RetiredKey, KeyFileError, CodecError) as error:
-        tally = Tally(role.name, (role.journal, home))
-        status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
-        tally.find(status, journal.low, str(error), len(journal.records))
-        return Walk(tally, complete=False)
-    return walk(role.name, machine, make.keys.ring(zone).kept(), logs, topics)
+@dataclass(frozen=True, slots=True)
+class _RoleWalker:
+    """Follows the journals of one role."""
+
+    role: Role
+    system: System
+    make: MachineMaker
+    digester: Digester
+    logs: LogCopy
+    topics: Mapping[str, Topic]
+
+    def walk(self, home: int, start: From) -> Walk:
+        """Follow one journal from where it can begin."""
+        if start is From.GENESIS:
+            return self._from_genesis(home)
+        begun, passed_over = self._begin(home, start)
+        if begun is not None:
+            found = walk(self.role.name, begun.machine, self._digesters(), self.logs, self.topics, begun)
+            found.tally.note = " ".join([described(begun, self.logs, self.role.key_zone is not None), *passed_over])
+            return found
+        found = self._from_genesis(home)
+        found.tally.note = " ".join(["no state to begin with", *passed_over])
+        return found
+
+    def _from_genesis(self, home: int) -> Walk:
+        """Follow one journal under the key that it was begun with, if its first record still says which."""
+        journal = self.logs.part((self.role.journal, home))
+        if self.role.key_zone is None or journal.low > 0 or not journal.records:
+            digesters = (self.digester,)
+            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics)
+        try:
+            machine = self.make.of_journal(home, journal.records[0].value)
+        except (RetiredKey, KeyFileError, CodecError) as error:
+            tally = Tally(self.role.name, (self.role.journal, home))
+            status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
+            tally.find(status, journal.low, str(error), len(journal.records))
+            return Walk(tally, complete=False)
+        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics)
+
+    def _begin(self, home: int, start: From) -> tuple[Begun | None, list[str]]:
+        """The first published state of use, in the order that was asked for, and why others are of none."""
+        seal = StateSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
+        states = PublishedCopy(self.logs.part((self.role.state.name, home)), seal)
+        machine = self.make(home)
+        lows = {source: self.logs.part(source).low for source in (*machine.inputs, *machine.broadcasts)}
+        beginner, journal = Beginner(home, self.make, states, lows), self.logs.part(machine.journal)
+        passed_over = [f"(passed over: {why})" for why in states.ignored]
+        for found in in_order(states, start):
+            try:
+                return beginner.begin(found, ends_with(journal, found)), passed_over
+            except NoUse as error:
+                passed_over.append(f"(passed over: {error})")
+        return None, passed_over
+
+    def _digesters(self) -> Sequence[Digester]:
+        zone = self.role.key_zone
+        return (self.digester,) if zone is None else self.make.keys.ring(zone).kept()
 
 
 def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
@@ -203,8 +284,15 @@ def _outputs(
     writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in writing]
     tally = Tally(role.name, source)
     complete = everybody and all(found.complete for found in writing)
-    match(tally, topic, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet)
+    before = max((_ended(found.begun, source) for found in writing if found.begun is not None), default=0)
+    match(tally, topic, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet, before)
     return tally
+
+
+def _ended(begun: Begun, source: TopicPartition) -> float:
+    """Up to where an output may follow from what was not recomputed."""
+    end = begun.checkpoint.end(source)
+    return inf if end is None else end
 
 
 def _also_allowed(topic: Topic, system: System) -> frozenset[bytes]:

@@ -9,6 +9,7 @@ The parts of a publication are sealed under a key of their own (ChaCha20-Poly130
 random name of the publication), numbered, and bound to their place: whoever has no key of the zone can read none, and
 can make no publication out of parts of several. What they see is the size, filled up (`padded`), and the time. Who can
 write the topic can put an older, whole publication back; the journal says what follows on it, so that costs time alone.
+Beside the head lies a *checkpoint*, which says where a check may begin (`hushstream.engine.checkpoints`).
 """
 
 from __future__ import annotations
@@ -42,13 +43,18 @@ newest whole one of its successor, or an older one.
 HEAD = -1
 """In the place of a part's number: the head, which is sent when all parts are acknowledged."""
 
+CHECKPOINT = -2
+"""In the place of a part's number: what a check may begin with (`hushstream.engine.checkpoints`)."""
+
 PUBLIC_RING = KeyRing(0, 0, (), seeded_key(0, "published state"))
 """Of a role without a key, which holds public values alone: damage is found, and nothing is hidden."""
 
 NAME_BYTES = 16
 """Of a publication: random, so that no two share one."""
 
+_NAMED = {HEAD: "head", CHECKPOINT: "checkpoint"}
 _RECORD_BYTES = 16
+_DIGEST_BYTES = 32
 _LEAST_STEP_BYTES = 4096
 _FORM = Form.of(
     "the head of a published state",
@@ -127,6 +133,42 @@ class Part:
         return Head(**_FORM.read(self.content))
 
 
+class Assembly:
+    """The parts of one publication, taken in the order in which they were sent; whatever else comes is passed over."""
+
+    def __init__(self, publication: bytes, head: Head) -> None:
+        """Expect what a head says of the publication of this name."""
+        self._publication = publication
+        self._head = head
+        self._hasher = state_hasher()
+        self._number = 0
+
+    def take(self, part: Part) -> bytes:
+        """The content of the next part; empty for every other."""
+        if (part.publication, part.number) != (self._publication, self._number):
+            return b""
+        self._number += 1
+        self._hasher.update(part.content)
+        return part.content
+
+    @property
+    def full(self) -> bool:
+        """Whether as many parts came as the head names."""
+        return self._number == self._head.parts
+
+    @property
+    def flaw(self) -> str:
+        """Why what came is not the state that the head names; empty where it is."""
+        if self.full and self._hasher.digest() == self._head.digest:
+            return ""
+        return f"expected {self._head.parts} parts of a state, got {self._number} that belong together"
+
+
+def state_hasher() -> blake2b:
+    """Of all parts of a published state, one after the other: `Head.digest`."""
+    return blake2b(digest_size=_DIGEST_BYTES, person=b"hush-published")
+
+
 def padded(size: int) -> int:
     """What a state of so many bytes is filled up to: its size follows from content, and the broker sees it.
 
@@ -138,7 +180,7 @@ def padded(size: int) -> int:
 
 def slot_key(slot: int, number: int) -> bytes:
     """The record key of a part in a slot."""
-    return f"{slot}/{'head' if number == HEAD else number}".encode()
+    return f"{slot}/{_NAMED.get(number, number)}".encode()
 
 
 def record_digest(value: bytes) -> bytes:

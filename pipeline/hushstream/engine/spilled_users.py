@@ -80,6 +80,15 @@ class MemoryUserStore:
         return [self._users[key] for key in sorted(self._users)]
 
 
+class KeptUsers(MemoryUserStore):
+    """Users who lay beside a state, in memory: for who recomputes what followed, and takes no snapshot."""
+
+    durable = True
+
+    def complete(self, users: Iterable[StoredUser]) -> bool:
+        return self.put(users)
+
+
 @runtime_checkable
 class KeepsUsers(Protocol):
     """A machine that can put users to rest in a store that its driver gives it."""

@@ -67,7 +67,7 @@ def clicks(zone: str, count: str, each: bool = False) -> Topic:
 
 
 def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
-    """Kept whole: its first record is the genesis, and without it no worker can start again."""
+    """Without retention: its beginning may be deleted up to a published state alone (`hushstream.ops.trim`)."""
     everything = ("Genesis", *schemas)
     return Topic(
         name=name,

@@ -25,11 +25,14 @@ from hushstream.cli.options import (
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
+from hushstream.ops.checkpoints import From
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
 from hushstream.schemas.errors import HushstreamError
 
-topics_app = typer.Typer(help="Plan, create and check a deployment's topics; export them.", no_args_is_help=True)
+topics_app = typer.Typer(
+    help="Plan, create and check a deployment's topics; export them, and trim their journals.", no_args_is_help=True
+)
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
 
 Found = TypeVar("Found")
@@ -138,34 +141,6 @@ def topics_check(
     raise typer.Exit(1 if found else 0)
 
 
-@topics_app.command(name="export")
-@at_place
-def topics_export(
-    place: Place,
-    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold what users do in clear.")],
-    role: Annotated[
-        str,
-        typer.Option(
-            callback=one_of(roles_or_all), help="Only what `verify --role` of this role reads; `all` is every topic."
-        ),
-    ] = ALL,
-    json: AsJson = False,
-) -> None:
-    """Write topics to files, readable by the owner alone, for `verify --log` and (all of them) the direct runner."""
-    from hushstream.ops.export import export, held_in_clear
-    from hushstream.ops.verify import verified_topics
-
-    _, system, connection = place
-    roles = _one_or_all(role)
-    with working(f"writing topics to {directory}", json):
-        manifest = export(connection, system, directory, None if roles is None else verified_topics(system, roles))
-    if json:
-        print_json(manifest.as_json())
-    else:
-        holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
-        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
-
-
 def _warn(warnings: Sequence[str]) -> None:
     """What is no difference is said beside the answer, not in it."""
     for warning in warnings:
@@ -191,7 +166,7 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
         typer.echo("all topics are there")
 
 
-def _one_or_all(role: str) -> tuple[str, ...] | None:
+def one_or_all(role: str) -> tuple[str, ...] | None:
     """None for all roles that the deployment has."""
     return None if role == ALL else (role,)
 
@@ -202,26 +177,40 @@ def verify_command(
     role: Annotated[
         str, typer.Option(callback=one_of(roles_or_all), help="Whose output; `all` needs the keys of all zones.")
     ] = ALL,
-    log: Annotated[Path | None, typer.Option(help="An export to read in place of the broker.")] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(help="An export to read in place of the broker; several, oldest first, are read as one."),
+    ] = None,
+    start: Annotated[
+        From,
+        typer.Option(
+            "--from",
+            help="genesis: from the first record on; checkpoint: from the oldest published state that can be gone on "
+            "from; last-checkpoint: from the newest, quickly.",
+        ),
+    ] = From.GENESIS,
     keys: KeyFolder = None,
     seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
     """Recompute what was published from the logs.
 
+    Where the beginning of a journal was deleted (`topics trim`), --from checkpoint begins behind it, and says what was
+    not recomputed.
+
     Exit codes: 0 all follows from the logs; 1 something differs; 2 nothing differs, and a role that was asked for was
-    not checked, as its key is not at hand.
+    not checked, as its key is not at hand, or its journal has no beginning.
     """
     from hushstream.ops.verify import verify_export, verify_live
 
     _, system, connection = place
     source = key_source(place.folder, keys, seed)
-    roles = _one_or_all(role)
+    roles = one_or_all(role)
     with working("recomputing what was published", json):
-        if log is not None:
-            found = verify_export(log, system, source, roles)
+        if log:
+            found = verify_export(log, system, source, roles, start)
         else:
-            found = verify_live(connection, system, source, roles)
+            found = verify_live(connection, system, source, roles, start)
     if json:
         print_json(found.as_json())
     else:

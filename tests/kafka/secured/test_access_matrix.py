@@ -83,8 +83,8 @@ class Shape:
         system = self.system
         found = {"export": Duty(set(), system.partitions.keys())}
         for role in system.roles:
-            recomputed = {*role.inputs, *role.broadcasts, role.journal, *role.writes}
-            found[f"verify-{role.name}"] = Duty(set(), recomputed & system.partitions.keys())
+            checked = {*role.inputs, *role.broadcasts, *role.own, *role.writes}
+            found[f"verify-{role.name}"] = Duty(set(), checked & system.partitions.keys())
         for letters in system.topics:
             if letters.holds_dead_letters:
                 refused = {name for role in system.roles if letters.name in role.writes for name in role.inputs}

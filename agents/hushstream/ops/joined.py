@@ -1,0 +1,83 @@
+"""Several copies of one deployment's logs as one: archives of what was deleted since, and what is there now."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+from typing import overload
+
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.schemas.errors import HushstreamError
+
+_ERASED = b""
+
+
+class NotOneLog(HushstreamError):
+    """Copies that do not continue one another, or differ where they overlap."""
+
+
+def joined(copies: Sequence[LogCopy], compacted: Collection[str]) -> LogCopy:
+    """Several copies as one; of what two hold the earlier one's counts.
+
+    Args:
+        copies: the oldest first.
+        compacted: topics of which the broker takes records out: of these the last copy that has them is taken.
+
+    Raises:
+        NotOneLog: there is a gap between two of a partition, or they hold different records.
+    """
+    parts = dict(copies[0].parts)
+    for copy in copies[1:]:
+        for source, part in copy.parts.items():
+            known = parts.get(source)
+            parts[source] = part if known is None or source[0] in compacted else _continued(source, known, part)
+    return LogCopy(parts, copies[-1].quiet)
+
+
+def _continued(source: TopicPartition, known: PartitionCopy, later: PartitionCopy) -> PartitionCopy:
+    name = f"{source[0]}/{source[1]}"
+    if later.low > known.high:
+        raise NotOneLog(f"{name}: expected a copy that goes on at offset {known.high}, got one from {later.low} on")
+    there, again = known.read(later.low, later.high), later.read(known.low, known.high)
+    if len(there) != len(again) or not all(map(_alike, there, again)):
+        raise NotOneLog(f"{name}: expected copies of one log, got other records from offset {later.low} on")
+    rest = later.read(known.high, later.high)
+    return PartitionCopy(known.low, max(known.high, later.high), _Chained((known.records, rest)))
+
+
+def _alike(one: InputRecord, other: InputRecord) -> bool:
+    """Whether both are one record, of which one may have been erased."""
+    erased = _ERASED in (one.value, other.value)
+    return one[:2] == other[:2] and (erased or one.value == other.value)
+
+
+class _Chained(Sequence[InputRecord]):
+    """Records one after the other, each read where it lies."""
+
+    def __init__(self, parts: Sequence[Sequence[InputRecord]]) -> None:
+        self._parts = [part for part in parts if len(part)]
+        self._ends = list(accumulate(map(len, self._parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[InputRecord]:
+        for part in self._parts:
+            yield from part
+
+    @overload
+    def __getitem__(self, index: int) -> InputRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[InputRecord]: ...
+
+    def __getitem__(self, index: int | slice) -> InputRecord | Sequence[InputRecord]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        part = bisect_right(self._ends, place)
+        return self._parts[part][place - (self._ends[part - 1] if part else 0)]

@@ -1,0 +1,182 @@
+"""Deployments of every system, played in memory, with marks and published states: by the real code, on no broker."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hushstream.agents import state_topic
+from hushstream.agents.commits import journal_name
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.roles import role_topics, role_work
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.state_topic import PublishedStates
+from hushstream.engine.declaration import System
+from hushstream.engine.machine import InputRecord, InputSlice, Output, TopicPartition
+from hushstream.engine.marks import Mark, MarkSeal
+from hushstream.engine.published_state import record_digest
+from hushstream.engine.role import Role
+from hushstream.engine.spilled_users import KeepsUsers
+from hushstream.ops.checkpoints import From
+from hushstream.ops.findings import Verified
+from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
+from hushstream.ops.verify import verify
+
+HARNESS = Path(__file__).parents[2] / "chaos" / "harness"
+KEYS = KeySource(seed=7)
+SYSTEMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "p2b": ("frozen", ()),
+    "colin": ("related", ("server",)),
+    "pdap": ("vendors", ()),
+    "pdol": ("records", ()),
+    "bgt": ("ratings", ()),
+}
+"""In which harness a deployment of each is played."""
+
+
+def harness(name: str) -> ModuleType:
+    known = f"tests.chaos.harness.{name}"
+    if known not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known, HARNESS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
+
+
+class Kept:
+    """A state topic in memory, in the place of a broker."""
+
+    def __init__(self) -> None:
+        self.records: dict[TopicPartition, list[InputRecord]] = {}
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        place = self.records.setdefault((output.topic, output.partition), [])
+        place.append(InputRecord(len(place), 5_000 + len(place), output.value))
+        sent: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        sent.set_result(SimpleNamespace(offset=len(place) - 1))
+        return sent
+
+
+@dataclass(frozen=True)
+class Played:
+    """A deployment that was played, with marks, and states of each journal that has a middle.
+
+    Attributes:
+        stood: by journal, the offsets of the records on which its states stand.
+    """
+
+    system: System
+    logs: LogCopy
+    stood: Mapping[TopicPartition, list[int]]
+    keys: KeySource = KEYS
+
+    @property
+    def alone(self) -> set[str]:
+        """The journals that no other role reads."""
+        every = [(role.name, {role.journal, *role.inputs, *role.broadcasts}) for role in self.system.roles]
+        return {r.journal for r in self.system.roles if not any(r.journal in read for n, read in every if n != r.name)}
+
+    def trimmed(self) -> LogCopy:
+        """The journals begin where their oldest states end, but for those that other roles read."""
+        parts = dict(self.logs.parts)
+        for source, offsets in self.stood.items():
+            if source[0] not in self.alone:
+                continue
+            low, part = offsets[0], parts[source]
+            parts[source] = PartitionCopy(low, part.high, part.read(low, part.high))
+        return LogCopy(parts)
+
+    def verify(self, logs: LogCopy, start: From = From.CHECKPOINT, roles: tuple[str, ...] | None = None) -> Verified:
+        return verify(logs, self.system, KEYS, roles, start)
+
+
+class Publisher:
+    """Follows one journal with its machine, and publishes what it holds on the way, by the real code."""
+
+    def __init__(self, system: System, role: Role, home: int, logs: LogCopy, kept: Kept, folder: Path) -> None:
+        self.system, self.role, self.home, self.logs = system, role, home, logs
+        self.work = role_work(role.name, system, KEYS)
+        settings = WorkerSettings(
+            bootstrap="127.0.0.1:1", role=role.name, group="g", deployment=system.config.deployment, datadir=folder,
+            state_bytes_per_second=1 << 30,
+        )  # fmt: skip
+        self.snapshots = SnapshotStore(settings)
+        self.states = PublishedStates(
+            settings, role.state.name, self.work.make_machine, kept, self.snapshots, self.ends
+        )
+        self.states._last[home] = state_topic._Last()
+        self.until_ms = 0
+
+    async def ends(self, home: int) -> Mapping[TopicPartition, int]:
+        """Where the outputs ended before the journal's next record."""
+        topics = role_topics(self.role, self.system).writes
+        return {
+            (topic, number): sum(record.timestamp_ms < self.until_ms for record in part.records)
+            for topic in topics
+            for number, part in self.logs.of_topic(topic)
+        }
+
+    async def publish(self, places: list[int]) -> None:
+        """Publish behind the journal records at these offsets."""
+        journal = self.logs.part((self.role.journal, self.home)).records
+        genesis = journal[0].value
+        machine: Any = self.work.make_machine.of_journal(self.home, genesis)
+        machine.start(genesis)
+        if isinstance(machine, KeepsUsers):
+            machine.keep_users(self.snapshots.users(self.home), 4)
+        for record in journal[1 : places[-1] + 1]:
+            needed = machine.recovery_ranges(record.value)
+            parts = [InputSlice(*r, self.logs.part((r.topic, r.partition)).read(r.low, r.high)) for r in needed]
+            machine.replay(record.value, parts)
+            if record.offset in places:
+                self.until_ms = journal[record.offset + 1].timestamp_ms
+                folded = sum(machine.positions().values())
+                snapshot = Snapshot(
+                    record.offset, record.offset + 1, genesis, machine.snapshot(), folded, record_digest(record.value)
+                )
+                self.snapshots.save(self.home, snapshot)
+                assert await self.states.publish(self.home, snapshot, lambda: True)
+
+
+def play(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Played:
+    """A played deployment; nothing bad is put into its inputs afterwards."""
+    module, arguments = SYSTEMS[name]
+    made = harness(module)
+    monkeypatch.setattr(made, "_spoil", lambda *_: None, raising=False)
+    frozen = made.freeze(folder / "deployment", *arguments)
+    system: System = frozen.system
+    parts = {
+        source: whole([InputRecord(offset, *stored) for offset, stored in enumerate(records)])
+        for source, records in frozen.logs.items()
+    }
+    return asyncio.run(_with_states(system, LogCopy(parts), folder))
+
+
+async def _with_states(system: System, logs: LogCopy, folder: Path) -> Played:
+    kept, stood = Kept(), {}
+    for role in system.roles:
+        make = role_work(role.name, system, KEYS).make_machine
+        for home in range(system.homes(role)):
+            journal = logs.part((role.journal, home)).records
+            if role.marks is not None:
+                seal = MarkSeal(system.config.deployment, role.name, home, make.mark_keys())
+                name = journal_name(journal[0].value)
+                marks = [Mark(name, 0), Mark(name, len(journal) - 1, paid=True)]
+                kept.records[role.marks, home] = [InputRecord(i, 1, seal.pack(m)) for i, m in enumerate(marks)]
+            if len(journal) > 3:
+                places = [len(journal) // 3, len(journal) * 2 // 3]
+                await Publisher(system, role, home, logs, kept, folder / role.name).publish(places)
+                stood[role.journal, home] = places
+    parts = {**logs.parts, **{source: whole(records) for source, records in kept.records.items()}}
+    return Played(system, LogCopy(parts), stood)

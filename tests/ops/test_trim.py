@@ -1,0 +1,155 @@
+"""Journals that are shortened on a broker: never beyond what a worker needs, and what is left goes on as before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import NewTopic, RecordsToDelete
+
+from hushstream.agents.high_water import HighWater
+from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.output_ends import OutputEnds
+from hushstream.agents.recovery import Recovery
+from hushstream.agents.roles import role_topics, role_work
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.state_topic import PublishedStates
+from hushstream.broker import EmbeddedBroker
+from hushstream.engine.declaration import role_of
+from hushstream.engine.machine import Output
+from hushstream.ops.budget import budget_topics, read
+from hushstream.ops.checkpoints import From
+from hushstream.ops.connection import Connection
+from hushstream.ops.export import export_async, open_export
+from hushstream.ops.findings import Status
+from hushstream.ops.joined import joined
+from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.trim import TrimRefused, plan_async, trim_async
+from hushstream.ops.verify import verified_topics, verify
+
+QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
+
+
+class Deployed:
+    """A played deployment on a broker."""
+
+    def __init__(self, played: Any, bootstrap: str, producer: AIOKafkaProducer, prefix: str) -> None:
+        self.played, self.system = played, played.system
+        self.connection = Connection(bootstrap, prefix)
+        self.producer = producer
+
+    async def put(self, without: frozenset[str] = frozenset()) -> Deployed:
+        async with self.connection.admin("create topics") as admin:
+            settings = {"message.timestamp.type": "CreateTime"}
+            partitions = self.system.partitions.items()
+            await admin.create_topics(
+                [NewTopic(self.connection.prefix + name, n, 1, topic_configs=settings) for name, n in partitions]
+            )
+        for (topic, number), part in self.played.logs.parts.items():
+            for record in part.records if topic not in without else ():
+                await self.producer.send(
+                    self.connection.prefix + topic, record.value, partition=number, timestamp_ms=record.timestamp_ms
+                )
+        await self.producer.flush()
+        return self
+
+    async def send(self, output: Output) -> Awaitable[Any]:
+        future: Awaitable[Any] = await self.producer.send(
+            self.connection.prefix + output.topic, output.value, output.key, output.partition
+        )
+        return future
+
+    async def copy(self, roles: list[str] | None = None) -> Any:
+        topics = verified_topics(self.system, roles, From.CHECKPOINT)
+        return await copy_async(self.connection, self.system.partitions, topics, QUICK)
+
+    async def recovered(self, name: str, home: int, folder: Path) -> Any:
+        """A home partition as a worker takes it up whose disk is empty."""
+        role = role_of(self.system, name)
+        settings = WorkerSettings(
+            bootstrap=self.connection.bootstrap, role=name, group="g", deployment=self.system.config.deployment,
+            topic_prefix=self.connection.prefix, datadir=folder,
+        )  # fmt: skip
+        work = role_work(name, self.system, self.played.keys)
+        topics, snapshots = role_topics(role, self.system), SnapshotStore(settings)
+        assert topics.marks is not None
+        marks = ReleaseMarks(
+            settings, topics.marks, topics.evidence, topics.declared, work.make_machine, self, HighWater(settings)
+        )
+        ends = OutputEnds(settings, topics)
+        states = PublishedStates(settings, role.state.name, work.make_machine, self, snapshots, ends)
+        recovery = Recovery(settings, work.make_machine, self, snapshots, lambda: True, marks, states)
+        return await recovery.run(home, [])
+
+
+@pytest_asyncio.fixture
+async def deployed(p2b: Any) -> AsyncIterator[Any]:
+    async with EmbeddedBroker() as running, AIOKafkaProducer(bootstrap_servers=running.bootstrap) as producer:
+        yield Deployed(p2b, running.bootstrap, producer, "t.")
+
+
+async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, tmp_path: Path) -> None:
+    run = await deployed.put()
+    connection, system, played = run.connection, run.system, run.played
+    budget = read(await copy_async(connection, system.partitions, budget_topics(system), QUICK), system)
+    before = {home: await run.recovered("shuffler", home, tmp_path / f"before-{home}") for home in (0, 1)}
+    learner = await run.recovered("learner", 0, tmp_path / "learner-before")
+
+    planned = await plan_async(connection, system, played.keys)
+    first = {source: offsets[0] for source, offsets in played.stood.items() if source[0] in played.alone}
+    assert planned.until == first
+    assert set(planned.kept) == {"models"}
+    for one in planned.journals:
+        gone = played.logs.part((one.topic, one.partition)).read(0, one.before)
+        assert (one.records, one.size) == (len(gone), sum(len(record.value) for record in gone))
+    assert all(part.low == 0 for part in (await run.copy(["shuffler"])).parts.values()), "a plan deletes nothing"
+
+    archive = await export_async(connection, system, tmp_path / "archive", {s for s, _ in first}, QUICK, planned.until)
+    await trim_async(connection, planned)
+    left = await run.copy()
+    assert {source: part.low for source, part in left.parts.items() if part.low} == first
+    assert archive.records == sum(first.values())
+    again = await plan_async(connection, system, played.keys, ["shuffler"])
+    assert again.journals == (), "there is nothing more to delete"
+
+    found = verify(left, system, played.keys, None, From.CHECKPOINT)
+    assert found.exit_code == 0, found.as_text()
+    spent = read(await copy_async(connection, system.partitions, budget_topics(system), QUICK), system)
+    assert (spent.deployments, spent.charges, spent.lost) == (budget.deployments, budget.charges, ())
+    for home, held in before.items():
+        again = await run.recovered("shuffler", home, tmp_path / f"after-{home}")
+        assert (again.sequence, again.journal) == (held.sequence, held.journal)
+        assert again.machine.snapshot() == held.machine.snapshot(), "with it what was charged"
+        assert again.machine.spending.spent == held.machine.spending.spent
+    again = await run.recovered("learner", 0, tmp_path / "learner-after")
+    assert (again.sequence, again.record) == (learner.sequence, learner.record)
+
+    archived = open_export(tmp_path / "archive")
+    found = verify(
+        joined([archived, left], {topic.name for topic in system.topics if topic.cleanup == "compact"}),
+        system,
+        played.keys,
+    )
+    assert found.exit_code == 0
+    assert found.totals[Status.EQUAL] + found.totals[Status.REPEATED] == sum(found.totals.values())
+
+
+async def test_without_two_states_of_each_partition_nothing_is_deleted(deployed: Any) -> None:
+    run = await deployed.put(without=frozenset({"state-shuffler"}))
+    with pytest.raises(TrimRefused) as refused:
+        await plan_async(run.connection, run.system, run.played.keys, ["shuffler"])
+    assert (
+        "journal-shuffler/0: expected 2 published states from which a worker could go on, found 0; nothing is"
+        in str(refused.value)
+    )
+    planned = await plan_async(run.connection, run.system, run.played.keys, ["learner"])
+    assert {one.topic for one in planned.journals} == {"decisions"}
+    async with run.connection.admin("delete inputs") as admin:
+        await admin.delete_records({TopicPartition("t.contexts", 0): RecordsToDelete(-1)})
+    with pytest.raises(TrimRefused, match=r"found 0; .*it goes on at contexts/0 offset \d+, but that log begins at"):
+        await plan_async(run.connection, run.system, run.played.keys, ["learner"])
