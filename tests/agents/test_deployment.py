@@ -14,7 +14,6 @@ from hushstream.agents.deployment import (
     parse_config,
     prepare,
     read_config,
-    write_config,
 )
 from hushstream.agents.security import read_security
 from hushstream.engine.values import ConfigurationError
@@ -43,10 +42,10 @@ def _clean(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_what_was_written_is_read_back(written, tmp_path):
+def test_what_preparation_writes_is_read_back(written, tmp_path):
     config = read_config(written(PLAIN))
-    write_config(config, tmp_path / "again.yaml")
-    assert read_config(tmp_path / "again.yaml") == config
+    prepare(tmp_path / "made", config)
+    assert read_config(tmp_path / "made" / "deployment.yaml") == config
 
 
 @pytest.mark.parametrize(

@@ -139,20 +139,9 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
 ) -> None:
     async def woken(kind: str, stage: str) -> None:
         noise_at, role, *_ = KINDS[kind]
-        # The heir cuts other batches: what the sleeper had folded would be told by its values.
         async with deployed_related(bench, kind, f"woken-{stage}", schedule="live") as run:
             run.pace_seconds = 0.01
-            sleeper = await run.start((stage, 0, 3), signal.SIGSTOP, batch_records=5)
-            await sleeper.logged("observer: signal")
-            heir = await run.start(batch_records=7)
-            await run.folded_all()
-            assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
-            sleeper.kill(signal.SIGCONT)
-            await asyncio.sleep(1.0)
-            await run.folded_all()
-            for worker in (heir, sleeper):
-                worker.kill(signal.SIGTERM)
-                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            await run.outlived((stage, 0, 3), batches=(5, 7))
             audit = await run.audit()  # asserts that nothing off the chain was released
             await related_promises.check(role, run, audit, populations[noise_at])
         if role != "learner":  # a learner's journal says which batches were cut, the others' do not

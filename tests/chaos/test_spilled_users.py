@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -34,16 +32,6 @@ async def test_an_owner_that_wakes_does_not_mix_its_users_with_its_successors(
     """Both use one data directory; the heir takes snapshots while the sleeper still has its own view of the file."""
     async with deployed(bench, "learner", "woken-few", schedule="live", resident_users=FEW) as run:
         run.pace_seconds = 0.01
-        sleeper = await run.start(("snapshot", 0, 4), signal.SIGSTOP, batch_records=11)
-        await sleeper.logged("observer: signal")
-        heir = await run.start(batch_records=17)
-        await run.folded_all()
-        assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
-        sleeper.kill(signal.SIGCONT)
-        await asyncio.sleep(1.0)
-        await run.folded_all()
-        for worker in (heir, sleeper):
-            worker.kill(signal.SIGTERM)
-            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        await run.outlived(("snapshot", 0, 4), batches=(11, 17))
         audit = await run.audit()
         await promises.check("learner", run, audit, frozen)

@@ -30,21 +30,10 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
     stages: Sequence[str],
 ) -> None:
     async def woken(role: str, stage: str) -> None:
-        # The heir cuts other batches: what the sleeper had folded would be told by its values. However long it takes,
-        # nobody ticks: a tick would close a window that the undisturbed run leaves open.
+        # However long it takes, nobody ticks: a tick would close a window that the undisturbed run leaves open.
         async with deployed(bench, role, f"woken-{stage}", schedule="live", tick_interval_seconds=1000) as run:
             run.pace_seconds = 0.01
-            sleeper = await run.start((stage, 0, 4), signal.SIGSTOP, batch_records=11)
-            await sleeper.logged("observer: signal")
-            heir = await run.start(batch_records=17)
-            await run.folded_all()
-            assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
-            sleeper.kill(signal.SIGCONT)
-            await asyncio.sleep(1.0)
-            await run.folded_all()
-            for worker in (heir, sleeper):
-                worker.kill(signal.SIGTERM)
-                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            await run.outlived((stage, 0, 4), batches=(11, 17))
             audit = await run.audit()  # asserts that nothing off the chain was released
             await promises.check(role, run, audit, frozen)
         if role != "learner":  # a learner's journal says which batches were cut, the others' do not

@@ -7,7 +7,6 @@ outcomes, blocks, tickets and the ledger must be equal byte for byte.
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -150,17 +149,7 @@ async def test_an_owner_that_wakes_after_its_session_adds_no_second_content(
     async def woken(role: str) -> None:
         async with deployed_vendors(bench, role, "woken", schedule="live") as run:
             run.pace_seconds = 0.02
-            sleeper = await run.start(("journal_sent", 0, 3), signal.SIGSTOP, batch_records=5)
-            await sleeper.logged("observer: signal")
-            heir = await run.start(batch_records=7)
-            await run.folded_all()
-            assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
-            sleeper.kill(signal.SIGCONT)
-            await asyncio.sleep(1.0)
-            await run.folded_all()
-            for worker in (heir, sleeper):
-                worker.kill(signal.SIGTERM)
-                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            await run.outlived(("journal_sent", 0, 3), batches=(5, 7))
             audit = await run.audit()  # asserts that nothing off the chain was released
             hold(role, audit, frozen_vendors, fixed=False)
 

@@ -19,8 +19,8 @@ class RigLog:
         self.hang: asyncio.Event | None = None
         self.stopped = False
 
-    async def start(self, on_decisions: Any) -> None:
-        self.deliver = on_decisions
+    async def start(self, on_answers: Any) -> None:
+        self.deliver = on_answers
         self.tell(self.rig.genesis)
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:

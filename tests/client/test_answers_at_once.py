@@ -150,7 +150,7 @@ async def test_feedback_that_no_learner_takes_is_refused_and_not_sent(rigs, name
 
 async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_refused_before_they_are_sent():
     class Nowhere:
-        async def start(self, on_decisions):
+        async def start(self, on_answers):
             pass
 
         async def append(self, topic, partition, value):

@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, prepare
-from hushstream.client.client import Client, EventLog
+from hushstream.client.client import Client
+from hushstream.client.event_log import EventLog
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.declaration import System
 from hushstream.ops.budget import EXHAUSTED, read

@@ -37,7 +37,7 @@ def test_a_run_on_kafka_equals_the_direct_run_and_verifies():
     deployment = f"k{uuid.uuid4().hex[:12]}"
     stream = run_with(options_of("p2b", {"runner": "stream", "bootstrap": BOOTSTRAP, **options(deployment)}))
     direct = run_with(options_of("p2b", {"runner": "direct", **options(deployment)}))
-    assert stream.arms == direct.arms
+    assert stream.conditions == direct.conditions
     assert stream.rows == direct.rows
     assert stream.cells == direct.cells
     assert stream.verify is not None

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from hushstream.engine.declaration import System
 from hushstream.engine.outcomes import Refusal
 from hushstream.ops import dead_letters
-from hushstream.ops.dead_letters import letter_topics
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
+
+
+def letter_topics(system: System) -> tuple[str, ...]:
+    return tuple(topic.name for topic in system.topics if topic.holds_dead_letters)
 
 
 def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: Any) -> None:

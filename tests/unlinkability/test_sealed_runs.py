@@ -31,7 +31,7 @@ def test_sealed_slots_give_the_same_crowds_on_both_runners_and_all_that_was_publ
     for sealed in (direct, stream):
         assert sealed.cells == in_clear.cells
         assert sealed.rows == in_clear.rows
-        assert sealed.arms == in_clear.arms
+        assert sealed.conditions == in_clear.conditions
         assert sealed.verify is not None
         assert {check.status for check in sealed.verify.values()} == {"equal"}
     assert direct.config_digest == stream.config_digest != in_clear.config_digest

@@ -135,11 +135,6 @@ def read_config(path: Path) -> Any:
     return parse_config(_overridden(values), str(path), lines)
 
 
-def write_config(config: Any, path: Path) -> None:
-    """Write a configuration as YAML, complete."""
-    path.write_bytes(_as_yaml(config))
-
-
 def _as_yaml(config: Any) -> bytes:
     return yaml.safe_dump(asdict(config), sort_keys=False).encode()
 

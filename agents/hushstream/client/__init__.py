@@ -1,7 +1,8 @@
 """What an application imports: decide, shown, reward; and of PDOL predict, label."""
 
-from hushstream.client.client import Client, DecisionTimeout, EventLog
+from hushstream.client.client import Client, DecisionTimeout
 from hushstream.client.decisions import Decision
+from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import connect
 from hushstream.client.records import Prediction, PredictionTimeout, RecordClient, RefusedRecord, connect_records
 from hushstream.client.sync import SyncClient

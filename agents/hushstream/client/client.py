@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from numpy.typing import ArrayLike
 
 from hushstream.client.arguments import mask_of, require_id, vector_of
 from hushstream.client.decisions import Answer, Decision, DecisionReader
+from hushstream.client.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
@@ -45,22 +46,6 @@ class _Question(NamedTuple):
 
     user: str
     answer: asyncio.Future[Decision]
-
-
-class EventLog(Protocol):
-    """What the client needs of a log: acknowledged appends, and the decisions as they come."""
-
-    async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
-        """Begin to deliver decision records: ``on_decisions(partition, offset, value)`` in log order."""
-
-    async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """Append and return the offset once the log has acknowledged it."""
-
-    def partitions(self) -> int:
-        """Partition count of contexts, clicks and decisions."""
-
-    async def stop(self) -> None:
-        """Flush and close."""
 
 
 class Client:

@@ -75,7 +75,7 @@ class KafkaEventLog:
         self._partitions = 0
         self._quiet = Quiet(_log)
 
-    async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
         """Connect; from now on, decisions of each partition are delivered that something is asked in.
 
         Raises:
@@ -114,7 +114,7 @@ class KafkaEventLog:
             raise
         if self._topics.answers is not None:
             answers = physical(self._prefix, self._topics.answers)
-            self._answers = AnswersFollowed(self._consumer, answers, on_decisions, self._quiet)
+            self._answers = AnswersFollowed(self._consumer, answers, on_answers, self._quiet)
             self._reader = asyncio.create_task(self._answers.run())
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:

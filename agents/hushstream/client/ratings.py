@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
-from hushstream.client.client import EventLog
+from hushstream.client.event_log import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.waiting import PassedOver

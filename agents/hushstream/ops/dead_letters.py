@@ -71,11 +71,6 @@ class Summary:
         return asdict(self)
 
 
-def letter_topics(system: System) -> tuple[str, ...]:
-    """Where a deployment's dead letters are: one topic a zone."""
-    return tuple(topic.name for topic in system.topics if topic.holds_dead_letters)
-
-
 def letters_of(system: System, zone: str) -> str:
     """The topic of one zone's dead letters.
 

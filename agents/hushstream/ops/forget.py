@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.errors import AccessDenied
-from hushstream.client.client import EventLog
+from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.conversation import asked_of, conversation_of
 from hushstream.engine.declaration import System

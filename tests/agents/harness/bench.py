@@ -307,6 +307,23 @@ class Deployment:
         for partition in range(self._partitions):
             await worker.logged(f"partition {partition}: at journal record", timeout_seconds)
 
+    async def outlived(self, stopped_at: tuple[str, int, int], batches: tuple[int, int]) -> None:
+        """Stop an owner at a step, let an heir go on where it was, and wake it: both end well once all is folded.
+
+        They cut batches of other sizes: what the sleeper had folded would be told by its values.
+        """
+        sleeper = await self.start(stopped_at, signal.SIGSTOP, batch_records=batches[0])
+        await sleeper.logged("observer: signal")
+        heir = await self.start(batch_records=batches[1])
+        await self.folded_all()
+        assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
+        sleeper.kill(signal.SIGCONT)
+        await asyncio.sleep(1.0)
+        await self.folded_all()
+        for worker in (heir, sleeper):
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+
     async def folded_all(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
         waiting = Patience(timeout_seconds)

@@ -6,8 +6,9 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import numpy as np
 import pytest
+import yaml
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare, write_config
+from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.artefacts import Artefacts, Given
@@ -206,7 +207,7 @@ def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
 def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsys, option, name):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "edges").write_text("ann,bob\n")
-    write_config(make(), tmp_path / "deployment.yaml")
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(make())))
     files = {"--graph": tmp_path / "edges", option: tmp_path / name}
     words = [str(word) for pair in files.items() for word in pair]
     with pytest.raises(SystemExit) as ended:

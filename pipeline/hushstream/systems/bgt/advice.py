@@ -31,9 +31,6 @@ RATING_SPREAD = 0.187
 ITEM_SPREAD = 0.1
 """Deviation of item offsets, as rated; a device alone does not know them."""
 
-_OFFSET = 0.13
-"""Deviation of users' offsets."""
-
 _RANKS = 10.0
 _LEAST_GAIN = 0.001
 

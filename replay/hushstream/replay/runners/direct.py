@@ -104,8 +104,8 @@ class DirectEventLog:
         self._delivered = [] if answers is None else [log.end(answers, partition) for partition in range(partitions)]
         self._pumped: asyncio.Future[None] | None = None
 
-    async def start(self, on_decisions: Callable[[int, int, bytes], None]) -> None:
-        self._deliver = on_decisions
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
+        self._deliver = on_answers
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """See `EventLog.append`; a machine's fault is raised to every caller whose record was to be folded."""

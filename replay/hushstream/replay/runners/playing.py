@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
 
 from hushstream.agents.security import Cluster, read_security
-from hushstream.client.client import EventLog
+from hushstream.client.event_log import EventLog
 from hushstream.engine.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.session import DirectSession

@@ -9,7 +9,7 @@ from typing import Self
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.client.client import EventLog
+from hushstream.client.event_log import EventLog
 from hushstream.engine.conversation import conversation_of
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.ops.log_copy import LogCopy

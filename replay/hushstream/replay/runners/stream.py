@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from hushstream.agents.security import Security, read_security
-from hushstream.client.client import EventLog
+from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.conversation import conversation_of
 from hushstream.engine.declaration import System

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.client.client import Client, EventLog
+from hushstream.client.client import Client
+from hushstream.client.event_log import EventLog
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.schemas.errors import HushstreamError

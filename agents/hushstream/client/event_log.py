@@ -1,0 +1,22 @@
+"""What every client needs of the log of a deployment, wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class EventLog(Protocol):
+    """Acknowledged appends, and the answers as they come."""
+
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
+        """Begin to deliver records of answers: ``on_answers(partition, offset, value)`` in log order."""
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """Append and return the offset once the log has acknowledged it."""
+
+    def partitions(self) -> int:
+        """Partition count of what is asked and of the answers."""
+
+    async def stop(self) -> None:
+        """Flush and close."""
