@@ -11,7 +11,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.client.records import Prediction, RecordClient, RefusedRecord
+from hushstream.client.predictions import Prediction, RefusedRecord
+from hushstream.client.records import RecordClient
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.pdol.worlds import sparse_synthetic

@@ -4,7 +4,8 @@ from hushstream.client.client import Client, DecisionTimeout
 from hushstream.client.decisions import Decision
 from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import connect
-from hushstream.client.records import Prediction, PredictionTimeout, RecordClient, RefusedRecord, connect_records
+from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord
+from hushstream.client.records import RecordClient, connect_records
 from hushstream.client.sync import SyncClient
 from hushstream.engine.requests import (
     BadContext,

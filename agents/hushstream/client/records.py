@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -19,6 +18,8 @@ from hushstream.agents.security import Security
 from hushstream.client.event_log import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
+from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord, outcome_of, refused_by_worker
+from hushstream.client.record_batches import BATCH_ROWS, parts
 from hushstream.client.waiting import PassedOver
 from hushstream.engine.conversation import Conversation
 from hushstream.engine.requests import BadContext, RequestRefused, UnknownEvent
@@ -40,45 +41,6 @@ _WHY = {
     Refusal.ORDER: "no index twice",
     Refusal.LENGTH: "an L2 norm of at most 1",
 }
-
-
-BATCH_ROWS = 256
-"""Records in one columnar record."""
-
-_BATCH_FEATURES = 1 << 16
-"""Features in one columnar record: half a megabyte."""
-
-
-class PredictionTimeout(HushstreamError):
-    """No prediction came in time; the dead letters of the edge zone tell what was refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """An answer.
-
-    Attributes:
-        event_id: the application's name for the record.
-        label: 1 or -1; 0 where the node found that the record breaks a bound.
-        model_version: of the published model; 0 for none.
-    """
-
-    event_id: str
-    label: int
-    model_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedRecord:
-    """In the place of an answer, where many are asked for at once: a record, or label, that was not taken.
-
-    Attributes:
-        event_id: the application's name for the record.
-        error: why: what `RecordClient.predict`, or `RecordClient.label`, of this record alone would raise.
-    """
-
-    event_id: str
-    error: HushstreamError
 
 
 class _Question(NamedTuple):
@@ -241,7 +203,7 @@ class RecordClient:
             self._give_up(names, homes)
             raise
         for place, outcome in zip(waits, await self._outcomes(names, homes, timeout), strict=True):
-            found[place] = _outcome_of(event_ids[place], outcome)
+            found[place] = outcome_of(event_ids[place], outcome)
         return [found[place] for place in range(len(event_ids))]
 
     async def _send(
@@ -255,7 +217,7 @@ class RecordClient:
     ) -> None:
         """Write the records of these places, in columnar records."""
         for home, places in self._by_home([nodes[place] for place in asked.tolist()]):
-            for part in _parts(asked[places], rows.lengths):
+            for part in parts(asked[places], rows.lengths):
                 value = self._batch(part, event_ids, users, nodes, rows.take(part), after_phase)
                 offset = await self._log.append("records", home, value)
                 for place in part.tolist():
@@ -274,7 +236,7 @@ class RecordClient:
         """A record is in the log; its answer may be there already, or its refusal."""
         question = self._waiting.get(event_id)
         if question is not None and not question.answer.done() and self._passed_over(home).sent(event_id, offset):
-            question.answer.set_exception(_refused())
+            question.answer.set_exception(refused_by_worker())
 
     async def _outcomes(
         self,
@@ -418,31 +380,7 @@ class RecordClient:
             for event_id in passed.refused():
                 question = self._waiting.get(event_id)
                 if question is not None and not question.answer.done():
-                    question.answer.set_exception(_refused())
-
-
-def _outcome_of(event_id: str, outcome: Prediction | BaseException) -> Prediction | RefusedRecord:
-    if isinstance(outcome, HushstreamError):
-        return RefusedRecord(event_id, outcome)
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
-
-
-def _refused() -> RequestRefused:
-    return RequestRefused("predict: the worker refused the record; `hushstream dead-letters list edge` tells why")
-
-
-def _parts(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Records of one home as columnar records of bounded size."""
-    low = features = 0
-    for number, place in enumerate(places.tolist()):
-        features += int(lengths[place])
-        if number > low and (number - low >= BATCH_ROWS or features > _BATCH_FEATURES):
-            yield places[low:number]
-            low, features = number, int(lengths[place])
-    if len(places):
-        yield places[low:]
+                    question.answer.set_exception(refused_by_worker())
 
 
 def connect_records(

@@ -1,0 +1,54 @@
+"""What comes of a record that a prediction was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hushstream.engine.requests import RequestRefused
+from hushstream.schemas.errors import HushstreamError
+
+
+class PredictionTimeout(HushstreamError):
+    """No prediction came in time; the dead letters of the edge zone tell what was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An answer.
+
+    Attributes:
+        event_id: the application's name for the record.
+        label: 1 or -1; 0 where the node found that the record breaks a bound.
+        model_version: of the published model; 0 for none.
+    """
+
+    event_id: str
+    label: int
+    model_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRecord:
+    """In the place of an answer, where many are asked for at once: a record, or label, that was not taken.
+
+    Attributes:
+        event_id: the application's name for the record.
+        error: why: what `RecordClient.predict`, or `RecordClient.label`, of this record alone would raise.
+    """
+
+    event_id: str
+    error: HushstreamError
+
+
+def outcome_of(event_id: str, outcome: Prediction | BaseException) -> Prediction | RefusedRecord:
+    """What stands for one of many records: its answer, or why it has none; another error is raised."""
+    if isinstance(outcome, HushstreamError):
+        return RefusedRecord(event_id, outcome)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def refused_by_worker() -> RequestRefused:
+    """What a worker's refusal raises."""
+    return RequestRefused("predict: the worker refused the record; `hushstream dead-letters list edge` tells why")
